@@ -120,6 +120,13 @@ func exclusively(ctx context.Context, conn *pgx.Conn, change func() error) error
 // newer, ErrPrerelease if it is of before the first release or has other functions of this revision, or the database's
 // error.
 func Check(ctx context.Context, conn Querier) error {
+	newest := int32(len(numberedFiles()))
+	// One statement finds that all is right, as it is once a second; the others say what is wrong.
+	current, err := readNumber(ctx, conn, fmt.Sprintf("select (version = %d and revision = %d and digest = '%s')::integer "+
+		"from %s, fence.guard_revision", newest, GuardRevision, guardDigest(), versionTable))
+	if err != nil || current == 1 {
+		return err
+	}
 	if err := checkReleased(ctx, conn); err != nil {
 		return err
 	}
@@ -136,7 +143,6 @@ func Check(ctx context.Context, conn Querier) error {
 	if err != nil {
 		return err
 	}
-	newest := int32(len(numberedFiles()))
 	switch {
 	case version > newest || revision > GuardRevision:
 		return fmt.Errorf("%w: it has schema version %d and functions revision %d, "+

@@ -77,7 +77,8 @@ type WatchState struct {
 func (s *Store) WatchState(ctx context.Context, name Name) (state WatchState, err error) {
 	err = s.readLocked(ctx, onLock(useReads, name), func(tx pgx.Tx) error {
 		var sinceOrNull, newestOrNull pgtype.Int8
-		err := tx.QueryRow(ctx, "select since, newest from fence.watch_state($1)", name).Scan(&sinceOrNull, &newestOrNull)
+		err := queryIn(tx)(ctx, "select since, newest from fence.watch_state($1)", []any{name},
+			func(rows pgx.Rows) error { return rows.Scan(&sinceOrNull, &newestOrNull) })
 		if err != nil {
 			return err
 		}

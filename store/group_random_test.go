@@ -14,6 +14,7 @@ import (
 // TestRandomGroup submits many random writes at once, among other random things: each must be answered as the model
 // answers them one by one, whatever batches they went in.
 func TestRandomGroup(t *testing.T) {
+	t.Parallel()
 	gateway, conn := newRandomStore(t)
 	group, err := groupcommit.New(gateway, groupcommit.Config{})
 	if err != nil {

@@ -218,6 +218,7 @@ func TestHistoryCatchesBrokenRule(t *testing.T) {
 			"perform fence.close_fence(v_lease.lock, v_lease.fencing_token);", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			f := newHistoryField(t, c.plan)
 			f.breakRule(t, c.function, c.text, c.instead)
 			for seed := uint64(1); seed <= 200; seed++ {

@@ -57,3 +57,15 @@ func TestLockWithoutFence(t *testing.T) {
 		t.Errorf("read are %+v, %+v, %v", lock, fence, err)
 	}
 }
+
+// TestUnreadableRowIsADefect checks that a row of another shape than expected, read in a transaction, does not count as
+// an unavailable database: to send the call again would not help.
+func TestUnreadableRowIsADefect(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	b.given(t, "job", acquire)
+	b.Exec(t, "alter table fence.fences alter granted_token drop not null; update fence.fences set granted_token = null")
+	if _, _, err := b.LockAndFence(t.Context(), "job"); err == nil || errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("read is %v, want an error other than ErrUnavailable", err)
+	}
+}

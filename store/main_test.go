@@ -1,10 +1,17 @@
 package store_test
 
 import (
+	"flag"
 	"os"
 	"testing"
 
 	"github.com/fencegate/fencegate/internal/pgtest"
 )
 
-func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+// TestMain halves the number of random runs, which the command line can raise: each makes some hundred calls.
+func TestMain(m *testing.M) {
+	if err := flag.Set("rapid.checks", "50"); err != nil {
+		panic(err)
+	}
+	os.Exit(pgtest.Main(m))
+}

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	probeApplication  = "fencegate prober"
-	probeCloseTimeout = time.Second
+	probeApplication = "fencegate prober"
+	closeTimeout     = time.Second
 
 	// probeSQL is the statement by which a Probe commits. pg_stat_activity shows it while the commit waits.
 	probeSQL = "select fence.probe()"
@@ -45,10 +45,13 @@ func (s *Store) OpenProbe(ctx context.Context) (*Probe, error) {
 }
 
 // Close closes the connection, but does not wait long for a database that hangs.
-func (p *Probe) Close() {
-	ctx, cancel := context.WithTimeout(context.Background(), probeCloseTimeout)
+func (p *Probe) Close() { CloseSoon(p.conn) }
+
+// CloseSoon closes a connection outside the pool, but does not wait long for a database that hangs.
+func CloseSoon(conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	_ = p.conn.Close(ctx)
+	_ = conn.Close(ctx)
 }
 
 // Commit returns nil if the database can serve by this connection: it has this program's schema, takes writes, and has

@@ -108,7 +108,7 @@ func queryIn(tx pgx.Tx) queryFunc {
 		defer rows.Close()
 		for rows.Next() {
 			if err := scan(rows); err != nil {
-				return err
+				return scanError{err}
 			}
 		}
 		return rows.Err()

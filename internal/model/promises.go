@@ -29,7 +29,7 @@ func (s *step) committingWrite(d database, history []entry, e entry) {
 		if before.kind == write && before.token == e.token && before.sequence == e.sequence {
 			s.breaks("P10", "two writes with the number %d.%d are committed", e.token, e.sequence)
 		}
-		if before.kind == release && before.token == e.token && before.told {
+		if before.kind == release && before.token == e.token && before.answered {
 			s.breaks("the rule, step 3", "token %d was released, and a write with it is committed", e.token)
 		}
 	}
@@ -38,16 +38,16 @@ func (s *step) committingWrite(d database, history []entry, e entry) {
 	}
 }
 
-// fencedBy checks a write against the grants that clients were told of.
+// fencedBy checks a write against the grants that clients received.
 func (s *step) fencedBy(grants []entry, e entry) {
 	for _, g := range grants {
-		if g.kind == grant && g.told && g.token > e.token {
+		if g.kind == grant && g.answered && g.token > e.token {
 			s.breaks("P3", "token %d was granted, and a write with token %d is committed", g.token, e.token)
 		}
 	}
 }
 
-// rejecting checks that a client is not told that a retry of the last write is rejected, nor that a holder's write is.
+// rejecting checks that no client receives a rejection of a retry of the last write, nor of a holder's write.
 func (s *step) rejecting(r request) {
 	history := s.history(r.database)
 	f := fenceOf(history)
@@ -80,7 +80,7 @@ func (s *step) telling(r request) {
 		return
 	}
 	for _, newer := range s.logs[d2].entries {
-		if !newer.told {
+		if !newer.answered {
 			continue
 		}
 		if e.kind == write {
@@ -90,7 +90,7 @@ func (s *step) telling(r request) {
 	}
 }
 
-// tokensRise checks a grant against those that were made before it, and that clients were told of.
+// tokensRise checks a grant against those that were made before it, and that clients received.
 func (s *step) tokensRise(r request, e entry) {
 	before := s.history(r.database)[:r.position]
 	var elsewhere []entry
@@ -102,7 +102,7 @@ func (s *step) tokensRise(r request, e entry) {
 	}
 	for _, grants := range [][]entry{before, elsewhere} {
 		for _, g := range grants {
-			if g.kind == grant && g.told && g.token >= e.token && (e.late || !g.late) {
+			if g.kind == grant && g.answered && g.token >= e.token && (e.late || !g.late) {
 				s.breaks("P2", "token %d is granted after token %d was", e.token, g.token)
 			}
 		}
@@ -115,7 +115,7 @@ func (s *step) promoting() {
 		return
 	}
 	for _, e := range s.lost() {
-		if e.told {
+		if e.answered {
 			s.breaks("P14", "%v was acknowledged, and the promoted standby does not have it", e.operation)
 		}
 	}

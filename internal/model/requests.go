@@ -25,7 +25,7 @@ func (m Model) requestSteps(w world, c, slot int, visit func(step)) {
 	}
 }
 
-// accepts tells whether the gateway uses a connection to the database.
+// accepts reports whether the gateway uses a connection to the database.
 func (m Model) accepts(w world, g int, d database) bool {
 	if m.on(LineageMemory) && w.seen[g] > d.timeline() {
 		return false
@@ -165,13 +165,13 @@ func (m Model) answer(w world, c, slot int, visit func(step)) {
 	}
 	s.telling(r)
 	e := s.entry(r.database, r.position)
-	e.told = true
+	e.answered = true
 	s.clients[c].receive(e.operation)
 	s.says(clientName(c), "ok: %v"+s.text, e.operation)
 	visit(s)
 }
 
-// isDurable tells whether the request may be acknowledged.
+// isDurable reports whether the request may be acknowledged.
 func (m Model) isDurable(w world, r request) bool {
 	switch {
 	case !w.synchronous, r.database == d2, r.position < w.replicated:

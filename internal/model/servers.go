@@ -45,7 +45,7 @@ func (m Model) promote(w world, visit func(step)) {
 	}
 }
 
-// acquireIsSent tells whether the end of a lease matters to a request.
+// acquireIsSent reports whether the end of a lease matters to a request.
 func (w *world) acquireIsSent() bool {
 	for _, c := range w.clients {
 		for _, r := range c.inFlight {

@@ -105,7 +105,7 @@ const (
 	committed       // the client has no answer yet
 )
 
-// awaits tells whether the client can still receive the answer to the request, and has a use for it.
+// awaits reports whether the client can still receive the answer to the request, and has a use for it.
 func (c *client) awaits(r request) bool {
 	switch {
 	case r.gateway == gone:
@@ -123,13 +123,13 @@ type log struct {
 	entries [MaxRequests]entry
 }
 
-// entry is a commit. told means that a client was told of it; expired, that a grant's lease has expired; late, that D1
-// committed it after D2 had acknowledged something.
+// entry is a commit. answered means that a client received the answer; expired, that a grant's lease has expired; late,
+// that D1 committed it after D2 had acknowledged something.
 type entry struct {
 	operation
-	told    bool
-	expired bool
-	late    bool
+	answered bool
+	expired  bool
+	late     bool
 }
 
 // entry returns the entry at a position of a database's history.
@@ -156,9 +156,9 @@ func (w *world) history(d database) []entry {
 // lost returns the entries of D1 that D2 never received.
 func (w *world) lost() []entry { return w.logs[d1].entries[w.replicated:w.logs[d1].length] }
 
-// newPrimaryWasUsed tells whether a client knows of a commit that only D2 has.
+// newPrimaryWasUsed reports whether a client knows of a commit that only D2 has.
 func (w *world) newPrimaryWasUsed() bool {
-	return slices.ContainsFunc(w.logs[d2].entries[:], func(e entry) bool { return e.told })
+	return slices.ContainsFunc(w.logs[d2].entries[:], func(e entry) bool { return e.answered })
 }
 
 // fence is what a history says about the name.

@@ -79,7 +79,7 @@ func (l *listener) listen(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer closeNow(conn)
+	defer store.CloseSoon(conn)
 	server := l.store.ServerOf(conn)
 	identity, err := l.identify(ctx, conn)
 	if err != nil {
@@ -136,7 +136,7 @@ func (l *listener) connect(ctx context.Context) (*pgx.Conn, error) {
 	defer cancel()
 	for _, channel := range l.channels {
 		if _, err := conn.Exec(ctx, "listen "+pgx.Identifier{channel}.Sanitize()); err != nil {
-			closeNow(conn)
+			store.CloseSoon(conn)
 			return nil, err
 		}
 	}
@@ -147,11 +147,4 @@ func (l *listener) identify(ctx context.Context, conn *pgx.Conn) (store.Identity
 	ctx, cancel := context.WithTimeout(ctx, listenerTimeout)
 	defer cancel()
 	return l.store.Identify(ctx, conn)
-}
-
-// closeNow closes the connection, but does not wait long for a database that hangs.
-func closeNow(conn *pgx.Conn) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	_ = conn.Close(ctx)
 }

@@ -20,7 +20,7 @@ const (
 	// splitsTime is for how long a lock is tried again where several callers have reserved it at a minority each; twice
 	// the timeout of a server, if that is longer. splitPause is the longest pause before a try.
 	splitsTime, splitPause = 300 * time.Millisecond, 50 * time.Millisecond
-	// giveBackTimeout is for how long it is tried to give back a lease that nobody was told of, and giveBackPause the time
+	// giveBackTimeout is for how long it is tried to give back a lease that no client was sent, and giveBackPause the time
 	// between two tries.
 	giveBackTimeout, giveBackPause = 5 * time.Second, 500 * time.Millisecond
 	// notFencegate is shown as the owner of a key that another program has written.
@@ -308,7 +308,7 @@ func (l *Leases) giveBackFound(ctx context.Context, reserved store.LeaseRef) {
 	}
 }
 
-// GiveBack ends a lease that its owner was not told of: its fence first, then its key. What can't be reached ends with
+// GiveBack ends a lease that its owner was not sent: its fence first, then its key. What can't be reached ends with
 // the TTL. It returns ErrUnavailable if the fence could not be closed.
 func (l *Leases) GiveBack(ctx context.Context, granted store.Lease) error {
 	ctx, cancel := context.WithTimeout(ctx, giveBackTimeout)

@@ -47,8 +47,8 @@ type Config struct {
 	TTLMax time.Duration
 	// KeyPrefix stands before the name of a lock in its key. Default "": the keys of redsync and redislock.
 	KeyPrefix string
-	// PollInterval is the longest time between two tries of the first waiter of a lock; ten times that while it would be
-	// told of the end of the lease. Default 500 ms; at least 10 ms.
+	// PollInterval is the longest time between two tries of the first waiter of a lock; ten times that while the
+	// end of the lease is announced to it. Default 500 ms; at least 10 ms.
 	PollInterval time.Duration
 	// LookInterval is the time between two looks for leases that have expired. Default 10 s; at least 10 ms.
 	LookInterval time.Duration

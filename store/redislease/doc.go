@@ -29,9 +29,9 @@
 //
 // # Invariants
 //
-//   - P3: the fence is raised before the lease is told. A release closes the fence before it frees the key.
+//   - P3: the fence is raised before the lease is returned. A release closes the fence before it frees the key.
 //   - P6: scripts compare lease_id, owner_id and fencing_token, in the server.
-//   - A lease is told only after a quorum has confirmed it, with time left. Quorums of one set of servers overlap.
+//   - A lease is returned only after a quorum has confirmed it, with time left. Quorums of one set of servers overlap.
 //   - A key that another lease or another program has written is never overwritten, and only a break deletes it. There is
 //     one exception: a lease whose token is lower than one granted since (see confirm.lua). The fence has shut it out.
 //   - Each call of a server is bounded by Config.Timeout; an acquire that does not wait by a few of them and the mint.
@@ -62,7 +62,7 @@
 //
 // # What happens on each failure
 //
-//   - This process dies between two steps: the reservation expires. Nobody was told of the lease, and the next grant raises
+//   - This process dies between two steps: the reservation expires. No client was sent the lease, and the next grant raises
 //     the fence above it.
 //   - The mint fails: the reservation is deleted. If the outcome is unknown, the lease is given back if the database shows
 //     it within 5 s. Otherwise its row ends when PostgreSQL stops believing in it; leases of this provider do not wait for

@@ -11,7 +11,7 @@ import (
 	"github.com/fencegate/fencegate/store/redislease"
 )
 
-// TestForget checks that a break deletes locks, whoever has written them, and nothing else that has the name of a lock.
+// TestForget checks that a break deletes locks of any program, and nothing else that has the name of a lock.
 func TestForget(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

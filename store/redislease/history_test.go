@@ -36,10 +36,10 @@ func TestHistory(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	h := &history{
-		Store: openDB(t), began: time.Now(), untold: map[int64]porcupine.Operation{},
+		Store: openDB(t), began: time.Now(), unseen: map[int64]porcupine.Operation{},
 		running: map[int64]heldUntil{}, codes: map[string]int{},
 	}
-	// PostgreSQL is not told of the end of leases: it can't be known when it hears of them.
+	// The end of leases is not reported to PostgreSQL: it can't be known when a report arrives.
 	config := redislease.Config{Timeout: 100 * time.Millisecond, PollInterval: 20 * time.Millisecond, LookInterval: time.Hour}
 	gateways := []*redislease.Leases{open(t, h, config, server), open(t, h, config, server)}
 
@@ -60,8 +60,8 @@ func TestHistory(t *testing.T) {
 	stop()
 	working.Wait()
 	(&worker{history: h, t: t}).readAll()
-	t.Logf("%d operations in %s: %v; %d overlaps of leases; %d grants that nobody was told of",
-		len(h.operations), time.Since(h.began).Round(time.Millisecond), h.codes, h.overlaps, len(h.untold))
+	t.Logf("%d operations in %s: %v; %d overlaps of leases; %d grants that no client received",
+		len(h.operations), time.Since(h.began).Round(time.Millisecond), h.codes, h.overlaps, len(h.unseen))
 	h.check(t)
 }
 
@@ -94,7 +94,7 @@ type history struct {
 
 	mu         sync.Mutex
 	operations []porcupine.Operation
-	untold     map[int64]porcupine.Operation // the grants that no client was told of, by their tokens
+	unseen     map[int64]porcupine.Operation // the grants that no client received, by their tokens
 	running    map[int64]heldUntil           // the leases that their holders believe in, by their tokens
 	overlaps   int
 	codes      map[string]int
@@ -125,11 +125,11 @@ func (h *history) note(c call, answer storetest.Answer, called int64) {
 	h.operations = append(h.operations, operation)
 	h.codes[answer.Code]++
 	if c.acquired != nil {
-		delete(h.untold, c.acquired.Token)
+		delete(h.unseen, c.acquired.Token)
 	}
 }
 
-// GrantProvided notes the grant, until its client is told of it.
+// GrantProvided notes the grant, until its client receives it.
 func (h *history) GrantProvided(ctx context.Context, grant store.ProvidedGrant) (store.Lease, error) {
 	called := h.clock()
 	lease, err := h.Store.GrantProvided(ctx, grant)
@@ -141,7 +141,7 @@ func (h *history) GrantProvided(ctx context.Context, grant store.ProvidedGrant) 
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.untold[lease.Token] = operation
+	h.unseen[lease.Token] = operation
 	return lease, nil
 }
 
@@ -200,7 +200,7 @@ func (h *history) awaitMore(t *testing.T, count int) {
 // check looks for an order of all operations in which the model gives the same answers.
 func (h *history) check(t *testing.T) {
 	t.Helper()
-	for _, operation := range h.untold {
+	for _, operation := range h.unseen {
 		h.operations = append(h.operations, operation)
 	}
 	result, info := porcupine.CheckOperationsVerbose(historyModel, h.operations, historyPatience)

@@ -23,7 +23,7 @@ const (
 	probeInterval = time.Second
 )
 
-// Run listens for releases, probes the servers, applies the restart rule, and tells the database which leases have
+// Run listens for releases, probes the servers, applies the restart rule, and reports to the database which leases have
 // expired, until ctx ends. It passes errors to onError, each kind of a server at most once a minute, and goes on.
 func (l *Leases) Run(ctx context.Context, onError func(error)) {
 	var running sync.WaitGroup
@@ -61,7 +61,7 @@ func (l *Leases) probeOnce(ctx context.Context, s *server) {
 	}
 }
 
-// settleDue tells the database how long the leases that are due for a look still run.
+// settleDue reports to the database how long the leases that are due for a look still run.
 func (l *Leases) settleDue(ctx context.Context) error {
 	for {
 		settled, err := l.settleSome(ctx)
@@ -81,7 +81,7 @@ func (l *Leases) settleSome(ctx context.Context) (settled int, err error) {
 	}
 	copies, err := l.copies(ctx, asked)
 	if err != nil {
-		return 0, fmt.Errorf("PostgreSQL can't be told which leases have expired: %w", err)
+		return 0, fmt.Errorf("report expired leases to PostgreSQL: %w", err)
 	}
 	seen := make([]store.SeenLease, len(asked))
 	for i, ref := range asked {
@@ -91,7 +91,7 @@ func (l *Leases) settleSome(ctx context.Context) (settled int, err error) {
 	return len(asked), l.db.SettleLeases(ctx, seen)
 }
 
-// Look returns the leases on a lock that run, and tells the database if one has ended. It returns ErrUnavailable.
+// Look returns the leases on a lock that run, and reports to the database if one has ended. It returns ErrUnavailable.
 func (l *Leases) Look(ctx context.Context, lock store.Name) (running []store.SeenLease, err error) {
 	believed, err := l.db.ProvidedLeases(ctx, l.config.Provider, lock, lockLeasesMax)
 	if err != nil || len(believed) == 0 {

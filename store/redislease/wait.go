@@ -10,7 +10,7 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// announcedFactor is how much less often a waiter polls while it would be told of the end of the lease.
+// announcedFactor is how much less often a waiter polls while the end of the lease is announced to it.
 const announcedFactor = 10
 
 // announcedError is a HeldError of a lease whose end is published.

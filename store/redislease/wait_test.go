@@ -122,7 +122,7 @@ func awaitSubscribers(t *testing.T, server *redistest.Server, want int) {
 	})
 }
 
-// TestPolls checks that a waiter seldom polls a lease whose end it would be told of, and often what another program has.
+// TestPolls checks that a waiter seldom polls a lease whose end is announced to it, and often what another program has.
 func TestPolls(t *testing.T) {
 	t.Parallel()
 	db, server := openDB(t), redistest.Start(t)
