@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/devcert"
 	"github.com/fencegate/fencegate/internal/pgtest"
 )
@@ -40,7 +41,7 @@ func TestDatabaseVerifyFull(t *testing.T) {
 	// The first host of two is reached by an address that the certificate does not have.
 	good := databaseURL("127.0.0.1:"+port+",localhost:"+port, "verify-full", authorityFile)
 	gateway := newShellOn(t, good)
-	gateway.must("health", "--ready")
+	await.True(t, "the gateway is ready", func() bool { return gateway.do("health", "--ready").code == exitOK })
 	gateway.must("lock", "acquire", "a")
 	ctx := context.Background()
 	connection, err := pgx.Connect(ctx, databaseURL("localhost:"+port, "verify-full", authorityFile))
