@@ -16,6 +16,7 @@ COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certifica
 COPY --from=build /fencegate /fencegate
 # A number, so that Kubernetes can see that it is not root. Nothing is ever written: run it with a read-only filesystem.
 USER 65532:65532
+# On this address it needs authentication, or FENCEGATE_INSECURE_NO_AUTH=true where nobody else reaches the network.
 ENV FENCEGATE_LISTEN=0.0.0.0:8080
 EXPOSE 8080
 # That the process answers. Whether it can serve, "health --ready" asks: an orchestrator that restarts what is unhealthy must not do so

@@ -3,10 +3,12 @@ package deploy
 import (
 	"bytes"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -56,6 +58,35 @@ func TestComposeServices(t *testing.T) {
 	}
 	if demo := project.Services["zombies"]; len(demo.Profiles) != 1 || demo.Profiles[0] != "demo" {
 		t.Errorf("zombies have the profiles %v, want demo", demo.Profiles)
+	}
+}
+
+// TestComposeNetwork checks that the gateways trust the proxy alone, whose address no other container gets, and that they
+// answer for the hosts that the other services use, and for no others.
+func TestComposeNetwork(t *testing.T) {
+	t.Parallel()
+	project := composed(t)
+	gateway := project.Services["gateway-1"].Environment
+	proxy := project.Services["proxy"].Networks["default"].Ipv4Address
+	network := project.Networks["default"].Ipam.Config[0]
+	subnet, dynamic := netip.MustParsePrefix(network.Subnet), netip.MustParsePrefix(network.IPRange)
+	address := netip.MustParseAddr(proxy)
+	if !subnet.Contains(address) || !subnet.Contains(dynamic.Addr()) || dynamic.Contains(address) {
+		t.Errorf("the proxy's address %s must be in %s, and not in %s", address, subnet, dynamic)
+	}
+	if trusted := *gateway["FENCEGATE_TRUSTED_PROXIES"]; trusted != proxy {
+		t.Errorf("the gateways trust %s, expected the proxy's address %s alone", trusted, proxy)
+	}
+	hosts := strings.Split(*gateway["FENCEGATE_ALLOWED_HOSTS"], ",")
+	want := []string{"localhost", "127.0.0.1", "proxy", "gateway-1", "gateway-2"}
+	if !slices.Equal(hosts, want) {
+		t.Errorf("the gateways answer for %q, expected %q", hosts, want)
+	}
+	for _, url := range regexp.MustCompile(`http://([a-z0-9-]+):`).FindAllStringSubmatch(
+		strings.Join(project.Services["zombies"].Command, " "), -1) {
+		if !slices.Contains(hosts, url[1]) {
+			t.Errorf("the demo uses the host %s, for which the gateways do not answer", url[1])
+		}
 	}
 }
 

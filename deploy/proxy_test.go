@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -167,5 +168,33 @@ func demoRuns(t *testing.T, client *lockclient.Client, url string) {
 	await.True(t, "the rejection is shown", func() bool {
 		rejections, err := client.API().Rejections(t.Context(), lockclient.RejectionsQuery{Code: api.CodeTokenStale})
 		return err == nil && len(rejections.Rejections) > 0
+	})
+}
+
+// TestProxyReplacesForwardedFor checks that a client can't forge its address: the proxy, which the gateway trusts,
+// removes what the client has written.
+func TestProxyReplacesForwardedFor(t *testing.T) {
+	t.Parallel()
+	gateway := startGateway(t, "--database-url", pgtest.Migrated(t), "--trusted-proxies", "127.0.0.1")
+	url := proxied(t, []*gatewayprocess.Process{gateway, gateway})
+	forging, err := lockclient.New(url, lockclient.WithHeaders(func(_ context.Context, header http.Header) {
+		header.Add("X-Forwarded-For", "203.0.113.9")
+		header.Add("X-Forwarded-For", "203.0.113.10, 127.0.0.1")
+	}))
+	check(t, err)
+	defer forging.Close()
+	_, err = forging.API().Put(t.Context(), "forged", "k", lockclient.Write{Token: api.FencingToken{Token: 1}})
+	if !errors.Is(err, lockclient.ErrTokenUnknown) {
+		t.Errorf("the write returned %v, expected token_unknown", err)
+	}
+	await.True(t, "the rejection is recorded", func() bool {
+		rejections, err := forging.API().Rejections(t.Context(), lockclient.RejectionsQuery{Resource: "forged"})
+		if err != nil || len(rejections.Rejections) == 0 {
+			return false
+		}
+		if got := rejections.Rejections[0].Address; got != "127.0.0.1" {
+			t.Errorf("the rejection names the address %s, expected that of the connection, 127.0.0.1", got)
+		}
+		return true
 	})
 }

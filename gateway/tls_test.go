@@ -134,9 +134,13 @@ func TestTLSVersions(t *testing.T) {
 			t.Errorf("%s: saw %v, expected a refusal of the version", tls.VersionName(version), err)
 		}
 	}
-	got, _ := client{base: "http://" + e.address}.wire(t, "GET /v1/locks/a HTTP/1.1\nHost: a\n\n").answer(t)
-	if got.status != http.StatusBadRequest {
-		t.Errorf("without TLS the answer is %d %s, expected 400", got.status, got.body)
+	plain, err := http.Get("http://" + e.address + "/healthz") //nolint:noctx // the test ends soon
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = plain.Body.Close()
+	if plain.StatusCode != http.StatusBadRequest {
+		t.Errorf("without TLS the answer is %d, expected 400", plain.StatusCode)
 	}
 }
 

@@ -18,6 +18,7 @@ type commands struct {
 	Serve   serveCmd   `cmd:"" help:"Run the gateway."`
 	Health  healthCmd  `cmd:"" help:"Report whether a gateway is alive, or ready."`
 	Migrate migrateCmd `cmd:"" help:"Migrate the database's schema to this program's."`
+	DevCert devCertCmd `cmd:"" help:"Make certificates for a first try of TLS."`
 	Check   checkCmd   `cmd:"" help:"Look in the database for what weakens the fence of protected tables."`
 	Demo    demoCmds   `cmd:"" help:"See a zombie's write rejected."`
 	Load    loadCmd    `cmd:"" help:"Load running gateways, and check every answer against the contract."`

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/program"
+)
+
+// newTLSShell starts a gateway with the files of "fencegate dev-cert", and returns the flags of its clients.
+func newTLSShell(t *testing.T) (s shell, dir string, flags []string) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "certificates")
+	out := shell{t: t}.must("dev-cert", dir)
+	serve, check, _ := strings.Cut(out, "\n")
+	s = newShell(t, strings.Fields(serve)[2:]...)
+	return s, dir, strings.Fields(check)[4:]
+}
+
+// What dev-cert prints works: the gateway speaks TLS, and all commands reach it with the flags. A credential is read
+// from the file, and the environment has it for commands that run under the lock, but for no process list.
+func TestCommandsOverTLS(t *testing.T) {
+	t.Parallel()
+	s, dir, flags := newTLSShell(t)
+	if !strings.HasPrefix(s.url, "https://") {
+		t.Fatalf("the gateway serves on %s, expected https", s.url)
+	}
+	s.fails(exitUnavailable, "certificate", "health")
+	plain := shell{t, strings.Replace(s.url, "https", "http", 1)}
+	plain.fails(exitFailure, "HTTPS server", "health")
+	with := func(args ...string) []string { return append(args, flags...) }
+	s.must(with("health", "--ready")...)
+	lease := fields(s.must(with("lock", "acquire", "a")...))
+	s.must(with("put", "a", "k", "v", "--token", lease["fencing_token"]+".1")...)
+	if got := s.must(with("get", "a", "k")...); got != "v" {
+		t.Errorf("get wrote %q, expected v", got)
+	}
+	if got := s.must(with("rejections", "--record", "k")...); strings.Count(got, "\n") > 1 {
+		t.Errorf("rejections wrote %q, expected none", got)
+	}
+	s.must(with("top", "--once")...)
+	if got := s.do(with("load", "--clients", "4", "--duration", "200ms")...); got.code != exitOK {
+		t.Errorf("load exited with %d: %s", got.code, got.errOut)
+	}
+
+	secret := filepath.Join(dir, "token")
+	check(t, os.WriteFile(secret, []byte("fgk_secret\n"), 0o600))
+	const script = `ps -eo args > "$1"; "$FENCEGATE" put . k from-run --sequence 1`
+	seen := filepath.Join(dir, "processes")
+	run := s.start(append(append([]string{"run", "--lock", "b", "--token-file", secret}, flags...),
+		"--", "sh", "-c", script, "sh", seen)...)
+	run.wants(exitOK, "")
+	processes, err := os.ReadFile(seen)
+	check(t, err)
+	if !strings.Contains(string(processes), secret) || strings.Contains(string(processes), "fgk_secret") {
+		t.Errorf("the process list has no --token-file, or the credential: %s", processes)
+	}
+	demo := s.start(append([]string{"demo", "zombie", "--gateway", s.url, "--rounds", "1"}, flags...)...)
+	demo.wants(exitOK, "")
+}
+
+// Unusable files are errors of the command line, and none shows a secret.
+func TestUnusableCredentialFlags(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		check(t, os.WriteFile(path, []byte(text), 0o600))
+		return path
+	}
+	bad := file("bad", "fgk_secret with spaces")
+	for words, flags := range map[string][]string{
+		"--ca-cert":    {"--ca-cert", bad},
+		"--cert":       {"--cert", bad},
+		"missing":      {"--key", filepath.Join(dir, "missing"), "--cert", bad},
+		"token file":   {"--token-file", bad},
+		"no such file": {"--token-file", filepath.Join(dir, "missing")},
+	} {
+		got := shell{t, "https://127.0.0.1:1"}.do(append([]string{"lock", "ls"}, flags...)...)
+		if got.code != exitUsage || !strings.Contains(got.errOut, words) && words != "missing" ||
+			strings.Contains(got.errOut, "secret") {
+			t.Errorf("%q exited with %d: %s", flags, got.code, got.errOut)
+		}
+	}
+	bearer := exec.CommandContext(t.Context(), program.Path(t), "lock", "ls", "--url", "http://127.0.0.1:1")
+	bearer.Env = append(os.Environ(), variableBearer+"=fgk_secret with spaces")
+	if out, err := bearer.CombinedOutput(); bearer.ProcessState.ExitCode() != exitUsage || strings.Contains(string(out), "secret") {
+		t.Errorf("an unusable %s: %v, %s", variableBearer, err, out)
+	}
+}
+
+// serve refuses to start where other machines could use it without authentication, before it makes a database.
+func TestServeRefusesToBeOpen(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	for _, listen := range []string{"0.0.0.0:0", ":0", "[::]:0"} {
+		got := shell{t: t}.do("serve", "--listen", listen, "--data-dir", dir)
+		if got.code != exitUsage || !strings.Contains(got.errOut, "--insecure-no-auth") {
+			t.Errorf("serve --listen %s exited with %d: %s", listen, got.code, got.errOut)
+		}
+	}
+	if _, err := os.Stat(dir); err == nil {
+		t.Error("serve made a database before it refused")
+	}
+	for flags, words := range map[string]string{
+		"--tls-cert missing": "--tls-key", "--client-ca missing": "--tls-cert", "--tls-cert missing --tls-key missing": "no such",
+		"--allowed-hosts http://a": "--allowed-hosts",
+	} {
+		args := append([]string{"serve", "--listen", "127.0.0.1:0", "--database-url", pgtest.Migrated(t)}, strings.Fields(flags)...)
+		if got := (shell{t: t}).do(args...); got.code == exitOK || !strings.Contains(got.errOut, words) {
+			t.Errorf("%s: exited with %d: %s", flags, got.code, got.errOut)
+		}
+	}
+	authority := networkFlags{}
+	if err := authority.checkOpen(&net.TCPAddr{IP: net.IPv4zero}, true); err != nil {
+		t.Errorf("with authentication checkOpen returned %v", err)
+	}
+}
+
+// A gateway that is open on purpose answers for addresses and no names, unless they are allowed.
+func TestServeInsecureNoAuth(t *testing.T) {
+	t.Parallel()
+	open := newShell(t, "--listen", "0.0.0.0:0", "--insecure-no-auth")
+	_, port, err := net.SplitHostPort(strings.TrimPrefix(open.url, "http://"))
+	check(t, err)
+	for host, status := range map[string]int{"": 200, "10.0.0.5": 200, "gateway.test": 421} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1:"+port+"/v1/locks", nil)
+		check(t, err)
+		request.Host = host
+		response, err := http.DefaultClient.Do(request)
+		check(t, err)
+		_ = response.Body.Close()
+		if response.StatusCode != status {
+			t.Errorf("a request for the host %q was answered with %d, expected %d", host, response.StatusCode, status)
+		}
+	}
+}
