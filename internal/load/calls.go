@@ -265,7 +265,10 @@ func (c *client) unserved(err error) bool {
 		c.rest()
 		return true
 	}
-	c.run.unexpected(fmt.Sprintf("%s: %v", c.name, err))
+	forgotten := c.run.checker.commitsMayBeLost && errors.Is(err, lockclient.ErrNotFound) // the lock, by the new database
+	if !forgotten {
+		c.run.unexpected(fmt.Sprintf("%s: %v", c.name, err))
+	}
 	return false
 }
 
