@@ -40,9 +40,9 @@ func gatewayName(addr net.Addr) string {
 	return net.JoinHostPort(host, strconv.Itoa(tcp.Port))
 }
 
-// warnIfOpen logs a warning if other machines can reach the gateway, which has no authentication.
-func warnIfOpen(addr net.Addr, logger *slog.Logger) {
-	if tcp, ok := addr.(*net.TCPAddr); ok && !tcp.IP.IsLoopback() {
+// warnIfOpen logs a warning if other machines can reach a gateway without authentication.
+func (c *serveCmd) warnIfOpen(addr net.Addr, logger *slog.Logger) {
+	if tcp, ok := addr.(*net.TCPAddr); ok && !tcp.IP.IsLoopback() && len(c.Auth) == 0 {
 		logger.Warn("no authentication: every client that reaches this address can acquire, write and break", "listen",
 			addr.String())
 	}
