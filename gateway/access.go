@@ -127,11 +127,23 @@ func (g *Gateway) authorize(w *answerWriter, r *http.Request, rule *accessRule) 
 	principal, reason := g.config.Auth.Authenticate(r)
 	if reason != auth.Accepted {
 		w.principal = nil
-		return g.unauthenticated(w, reason)
+		return g.unauthenticated(reason)
 	}
 	w.principal = principal
 	if !rule.allows(principal, r) {
 		return rule.forbidden()
+	}
+	return nil
+}
+
+// stillAccepted returns the answer to a request that has lasted for a while, if its credential has ended; otherwise nil.
+func (g *Gateway) stillAccepted(r *http.Request) error {
+	if g.config.Auth == nil {
+		return nil
+	}
+	if _, reason := g.config.Auth.Authenticate(r); reason != auth.Accepted {
+		g.metrics.Unauthenticated(reason)
+		return problem(http.StatusUnauthorized, api.CodeUnauthenticated, badCredential)
 	}
 	return nil
 }
@@ -159,19 +171,19 @@ func (a *accessRule) forbidden() *api.Problem {
 	return problem(http.StatusForbidden, api.CodeForbidden, a.refusal)
 }
 
+const badCredential = "The credential is malformed, unknown, expired or revoked."
+
 // unauthenticated is the answer without a principal. It does not say whether a key was revoked, or never existed.
-func (g *Gateway) unauthenticated(w *answerWriter, reason auth.Reason) *api.Problem {
+func (g *Gateway) unauthenticated(reason auth.Reason) *api.Problem {
 	g.metrics.Unauthenticated(reason)
 	if reason == auth.NotReady {
 		return busy("The gateway has not read its keys from the database yet. Try again, or another gateway.")
 	}
-	w.Header().Set("WWW-Authenticate", `Bearer realm="fencegate"`)
 	if reason == auth.Missing {
 		return problem(http.StatusUnauthorized, api.CodeUnauthenticated,
 			"Send a credential: Authorization: Bearer and an API key.")
 	}
-	return problem(http.StatusUnauthorized, api.CodeUnauthenticated,
-		"The credential is malformed, unknown, expired or revoked.")
+	return problem(http.StatusUnauthorized, api.CodeUnauthenticated, badCredential)
 }
 
 type principalKey struct{}

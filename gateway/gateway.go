@@ -49,7 +49,7 @@ type Leases interface {
 	CountLocks(context.Context, store.LockQuery) (int64, error)
 	Elections(context.Context, store.ElectionQuery) ([]store.Lock, error)
 	Leases(context.Context, store.LeaseQuery) ([]store.ShownLease, error)
-	Waits(ctx context.Context, lock store.Name, limit int) (store.WaitGraph, error)
+	Waits(ctx context.Context, lock store.Name, limit int, within []string) (store.WaitGraph, error)
 	Watch(ctx context.Context, lock store.Name, after *int64) (*watch.Subscription, error)
 }
 

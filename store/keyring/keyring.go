@@ -51,6 +51,8 @@ type Keyring struct {
 	current atomic.Pointer[snapshot] // nil: the keys were not read yet
 	wake    chan struct{}
 	reading sync.Mutex
+
+	pollInterval, usesInterval time.Duration
 }
 
 // snapshot is one reading. It does not change.
@@ -70,7 +72,11 @@ type entry struct {
 type use struct{ last, reported atomic.Int64 }
 
 // New returns a Keyring. It knows no key until Reload was called, or Run runs.
-func New(from Keys) *Keyring { return &Keyring{from: from, wake: make(chan struct{}, 1)} }
+func New(from Keys) *Keyring {
+	return &Keyring{
+		from: from, wake: make(chan struct{}, 1), pollInterval: PollInterval, usesInterval: usesInterval,
+	}
+}
 
 // Find returns the principal of a key. It returns ErrUnknown, ErrExpired or ErrNotReady.
 func (k *Keyring) Find(id string, digest apikey.Digest) (*access.Principal, error) {
@@ -102,7 +108,7 @@ func (k *Keyring) Wake() {
 
 // Run follows the changes and reports uses until ctx ends. It passes errors to onError, and tries again.
 func (k *Keyring) Run(ctx context.Context, onError func(error)) {
-	poll, report := time.NewTicker(PollInterval), time.NewTicker(usesInterval)
+	poll, report := time.NewTicker(k.pollInterval), time.NewTicker(k.usesInterval)
 	defer poll.Stop()
 	defer report.Stop()
 	k.Wake()
