@@ -49,7 +49,7 @@ func (g *Gateway) createKey(ctx context.Context, a action[store.Name, api.KeyReq
 	if err != nil {
 		return nil, err
 	}
-	return g.keyMade(a.w, a.r, "key created", key, text), nil
+	return g.keyMade(a.w, a.r, "created", key, text), nil
 }
 
 func (g *Gateway) rotateKey(ctx context.Context, a action[string, api.RotateRequest]) (any, error) {
@@ -69,7 +69,7 @@ func (g *Gateway) rotateKey(ctx context.Context, a action[string, api.RotateRequ
 	if err != nil {
 		return nil, err
 	}
-	return g.keyMade(a.w, a.r, "key rotated", key, text), nil
+	return g.keyMade(a.w, a.r, "rotated", key, text), nil
 }
 
 func lifetimeOf(ms *int64) (time.Duration, error) {
@@ -83,15 +83,15 @@ func newKey(lifetime time.Duration, by *access.Principal) (request store.KeyRequ
 }
 
 // keyMade logs a new key and returns the answer.
-func (g *Gateway) keyMade(w *answerWriter, r *http.Request, message string, key store.Key, text string) created {
-	g.logKey(r, message, key, key.CreatedBy)
+func (g *Gateway) keyMade(w *answerWriter, r *http.Request, action string, key store.Key, text string) created {
+	g.logKey(r, action, key, key.CreatedBy)
 	w.Header().Set("Cache-Control", "no-store")
 	return created{api.NewKey{Key: keyAnswer(key), Secret: text}}
 }
 
-func (g *Gateway) logKey(r *http.Request, message string, key store.Key, by string) {
-	g.config.Logger.InfoContext(r.Context(), message, "key_id", key.ID, "of", key.Principal, "grants", access.Texts(key.Grants),
-		"principal", by, "address", g.address(r))
+func (g *Gateway) logKey(r *http.Request, action string, key store.Key, by string) {
+	g.config.Logger.InfoContext(r.Context(), "key changed", "action", action, "key_id", key.ID,
+		"principal", key.Principal, "grants", access.Texts(key.Grants), "by", by, "address", g.address(r))
 }
 
 func (g *Gateway) revokeKey(w *answerWriter, r *http.Request) error {
@@ -103,7 +103,7 @@ func (g *Gateway) revokeKey(w *answerWriter, r *http.Request) error {
 	defer cancel()
 	key, err := g.backend.RevokeKey(ctx, id)
 	if err == nil {
-		g.logKey(r, "key revoked", key, w.principal.Name)
+		g.logKey(r, "revoked", key, w.principal.Name)
 	}
 	return answerJSON(w, keyAnswer(key), err)
 }
