@@ -27,17 +27,22 @@ func (c client) by(credential string) client {
 	return client{base: c.base, http: &http.Client{Transport: withHeader{c.http.Transport, credential}}}
 }
 
-// fill makes one of everything that lists show, on names below the prefix.
-func (h *harness) fill(t *testing.T, by client, prefix string) api.Lease {
+// occupy makes one of everything that lists show, on names below the prefix. It returns a lease, and a function that
+// grants its lock to the waiter.
+func (h *harness) occupy(t *testing.T, by client, prefix string) (lease api.Lease, end func()) {
 	t.Helper()
-	lease := by.acquire(t, prefix+"/1", prefix+"-holder")
+	lease = by.acquire(t, prefix+"/1", prefix+"-holder")
 	as[api.WriteResult](t, by.put(t, lease, 1, "v"), http.StatusCreated)
 	expectProblem(t, by.put(t, lease, 1, "other"), api.CodeTokenStale)
 	h.record(t)
-	by.waitInQueue(t, prefix+"/1", api.AcquireRequest{OwnerID: prefix + "-waiter"})
+	waiting := by.waitInQueue(t, prefix+"/1", api.AcquireRequest{OwnerID: prefix + "-waiter"})
 	by.win(t, prefix+"/e", api.CampaignRequest{Candidate: prefix + "-leader", TTLMS: &longTTL})
 	by.setPolicy(t, prefix, `{"rule":"same_token"}`)
-	return lease
+	return lease, func() {
+		t.Helper()
+		by.release(t, lease)
+		granted(t, waiting)
+	}
 }
 
 // TestListsHideOtherNames checks that what a principal gets in lists, counts and streams does not change by anything on
@@ -45,7 +50,8 @@ func (h *harness) fill(t *testing.T, by client, prefix string) api.Lease {
 func TestListsHideOtherNames(t *testing.T) {
 	h, admin := newGuarded(t)
 	root, eu := h.by(admin), h.by(h.key(t, "eu", "all:eu"))
-	lease := h.fill(t, root, "eu")
+	lease, end := h.occupy(t, root, "eu")
+	defer end()
 	paths := []string{
 		"/v1/locks?count=true", "/v1/locks?sort=fencing_token&order=desc", "/v1/locks?state=held&contains=e&sort=queue",
 		"/v1/leases", "/v1/leases?state=running&limit=1", "/v1/waits", "/v1/elections", "/v1/policies", "/v1/rejections",
@@ -60,8 +66,10 @@ func TestListsHideOtherNames(t *testing.T) {
 		before[path] = got.body
 	}
 	stream := eu.open(t, "/v1/rejections/stream")
-	h.fill(t, root, "eux")
-	h.fill(t, root, "us")
+	for _, other := range []string{"eux", "us"} {
+		_, endOther := h.occupy(t, root, other)
+		defer endOther()
+	}
 	for _, path := range paths {
 		if got := eu.get(t, path); !bytes.Equal(got.body, before[path]) {
 			t.Errorf("%s was answered\n%s\nand with more on other names\n%s", path, before[path], got.body)
@@ -90,7 +98,7 @@ func TestEachNameIsJudged(t *testing.T) {
 	in, out := root.acquire(t, "eu/1", "w"), root.acquire(t, "us/1", "w")
 	missing := out
 	missing.Lock = "us/2"
-	verdicts, _ := eu.bulk(t, putLine(in, 1, "k", "1")+"\n"+putLine(out, 1, "k", "1")+"\n"+putLine(missing, 1, "k", "1")+"\n")
+	verdicts, _ := eu.bulk(t, putLine(in, 1, "k", "1")+putLine(out, 1, "k", "1")+putLine(missing, 1, "k", "1"))
 	if len(verdicts) != 3 || verdicts[0].Status != http.StatusCreated || verdicts[1].Code != api.CodeForbidden ||
 		verdicts[2].Code != api.CodeForbidden || verdicts[1].Detail != verdicts[2].Detail {
 		t.Errorf("the verdicts are %+v, want one that is admitted and two that are forbidden alike", verdicts)
@@ -125,8 +133,8 @@ func TestRefusedAcquiresHideOtherNames(t *testing.T) {
 	}
 
 	root.acquire(t, "d/1", "a")
-	root.acquire(t, "d/2", "b")
-	root.waitInQueue(t, "d/2", api.AcquireRequest{OwnerID: "a"})
+	blocking := root.acquire(t, "d/2", "b")
+	waiting := root.waitInQueue(t, "d/2", api.AcquireRequest{OwnerID: "a"})
 	for grant, hidden := range map[string]bool{"all:d/1": true, "lock:d": false} {
 		got := h.by(h.key(t, "p", grant)).post(t, lockPath("d/1", "/acquire"), `{"owner_id":"b","wait_ms":60000}`)
 		problem := expectProblem(t, got, api.CodeDeadlock)
@@ -135,4 +143,6 @@ func TestRefusedAcquiresHideOtherNames(t *testing.T) {
 			t.Errorf("with %s: the cycle is %v, want the other wait hidden: %t", grant, problem.Cycle, hidden)
 		}
 	}
+	root.release(t, blocking)
+	granted(t, waiting)
 }

@@ -40,7 +40,7 @@ func TestRevokedKey(t *testing.T) {
 	there.awaitStatus(t, http.StatusOK)
 	lease := there.acquire(t, "job", "w")
 	bulk, watch := there.openBulk(t), there.open(t, lockPath("job", "/watch"))
-	bulk.write(t, putLine(lease, 1, "k", "1")+"\n")
+	bulk.write(t, putLine(lease, 1, "k", "1"))
 	bulk.verdict(t, 1, http.StatusCreated)
 	watch.next(t, api.EventState)
 	waiting := there.waitInQueue(t, "job", api.AcquireRequest{OwnerID: "waiter"})
@@ -53,7 +53,7 @@ func TestRevokedKey(t *testing.T) {
 	}
 	expectProblem(t, here.get(t, "/v1/locks"), api.CodeUnauthenticated)
 	there.awaitStatus(t, http.StatusUnauthorized)
-	bulk.write(t, putLine(lease, 2, "k", "2")+"\n")
+	bulk.write(t, putLine(lease, 2, "k", "2"))
 	bulk.verdict(t, 2, http.StatusUnauthorized)
 	root.release(t, lease)
 	expectProblem(t, <-waiting, api.CodeUnauthenticated)
