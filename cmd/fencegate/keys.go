@@ -26,13 +26,13 @@ type keysCreateCmd struct {
 	Grant       []string       `help:"What it may do: scopes (lock, write, read, observe, admin, or all), a colon, and the name that this is for with all names below it; no name: every name. Can be repeated." required:"" sep:"none" placeholder:"SCOPES:NAME"`
 	Description string         `help:"Any text." placeholder:"TEXT"`
 	Lifetime    *time.Duration `help:"Time to its end, 1s to 87600h. Default: none." placeholder:"DURATION"`
-	DatabaseURL string         `help:"PostgreSQL in which to create it, instead of at a gateway: for the first key of an administrator." placeholder:"URL"`
+	InDatabase  string         `help:"PostgreSQL in which to create it, instead of by a gateway: for the first key of an administrator. Not FENCEGATE_DATABASE_URL, which is often set for the gateway." placeholder:"URL"`
 }
 
 // Help is shown by "fencegate keys create --help".
 func (keysCreateCmd) Help() string {
 	return "The key is written to standard output, and nobody can get it again. The first key of an administrator is made " +
-		"with --database-url, before a gateway asks for one: fencegate keys create admin --grant all: --database-url …"
+		"with --in-database, which needs no key: fencegate keys create admin --grant all: --in-database URL"
 }
 
 // Run makes a key.
@@ -41,7 +41,7 @@ func (c *keysCreateCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return usagef("--grant %v", err)
 	}
-	if c.DatabaseURL != "" {
+	if c.InDatabase != "" {
 		return c.createDirectly(ctx, con, grants)
 	}
 	lifetime, err := milliseconds("--lifetime", c.Lifetime)
@@ -61,7 +61,7 @@ func (c *keysCreateCmd) Run(ctx context.Context, con *console) error {
 func (c *keysCreateCmd) createDirectly(ctx context.Context, con *console, grants []access.Grant) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	st, err := store.Open(ctx, store.Config{DatabaseURL: c.DatabaseURL})
+	st, err := store.Open(ctx, store.Config{DatabaseURL: c.InDatabase})
 	if err != nil {
 		return err
 	}
