@@ -164,12 +164,27 @@ func (s *bulkStream) take(input *bulkInput) string {
 		} else {
 			err = input.tooLong()
 		}
+		if err == nil {
+			err = s.judge(line)
+		}
 		if err != nil {
 			line.refuse(err)
 			continue
 		}
 		s.submit(line)
 	}
+}
+
+// judge returns the refusal of a line that the principal may not write. A credential that was accepted at the beginning
+// of the stream may have ended since.
+func (s *bulkStream) judge(line *bulkLine) error {
+	if err := s.gateway.stillAccepted(s.request); err != nil {
+		return err
+	}
+	if line.transaction != nil {
+		return mayTransact(s.writer.principal, line.transaction.transaction)
+	}
+	return mayWrite(s.writer.principal, line.write.Resource)
 }
 
 // pause stops reading for a while if line after line is refused for good.

@@ -29,6 +29,9 @@ func (s *bulkStream) answer() string {
 		now := time.Now()
 		for _, line := range lines {
 			s.count(line, now)
+			if line.err != nil {
+				line.err = redacted(s.writer.principal, line.err)
+			}
 			if !gone {
 				out = appendVerdict(out, line)
 			}

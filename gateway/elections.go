@@ -13,6 +13,7 @@ import (
 	"github.com/gorilla/mux"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/access"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -101,6 +102,7 @@ func (g *Gateway) listElections(ctx context.Context, r *http.Request) (any, erro
 		return nil, page.err
 	}
 	query := store.ElectionQuery{Prefix: page.prefix, After: page.after, Limit: page.limit}
+	query.Within = principalOf(ctx).Within(access.Observe)
 	locks, err := g.backend.Elections(ctx, query)
 	next := nextCursor(page, locks, func(last store.Lock) string { return string(last.Lock) })
 	return api.Elections{Elections: convert(locks, electionAnswer), NextCursor: next}, err

@@ -19,6 +19,7 @@ const (
 	endSlowReader  = "slow_reader"
 	endShutdown    = "shutdown"
 	endUnavailable = "unavailable"
+	endDismissed   = "unauthenticated" // the credential has ended
 )
 
 // eventSource makes the events of one stream.
@@ -58,6 +59,9 @@ func (g *Gateway) streamEvents(w *answerWriter, r *http.Request, open func() (ev
 	}
 	for err == nil {
 		if err = g.awaitEvent(ctx, source, stream); err == nil {
+			err = g.stillAccepted(r)
+		}
+		if err == nil {
 			err = source.send(ctx, stream)
 		}
 	}
@@ -98,6 +102,8 @@ func (g *Gateway) endReason(ctx context.Context, err error) string {
 		return endSlowReader
 	case errors.Is(err, store.ErrUnavailable):
 		return endUnavailable
+	case codeOf(err) == api.CodeUnauthenticated:
+		return endDismissed
 	}
 	g.config.Logger.ErrorContext(ctx, "event stream failed", "error", err)
 	return endUnavailable

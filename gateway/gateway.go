@@ -7,6 +7,7 @@
 //
 //   - routes.go: the kinds of handlers; query.go: parameters of the URL; list.go: a paged list;
 //   - event_stream.go: server-sent events; broadcast.go: one producer of events, many streams;
+//   - access.go: who may call which route;
 //   - middleware.go: around every request; problem.go: from errors to answers; waiting.go: clients that wait.
 package gateway
 
@@ -27,6 +28,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/fencegate/fencegate/gateway/auth"
 	"github.com/fencegate/fencegate/gateway/metrics"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/groupcommit"
@@ -47,7 +49,7 @@ type Leases interface {
 	CountLocks(context.Context, store.LockQuery) (int64, error)
 	Elections(context.Context, store.ElectionQuery) ([]store.Lock, error)
 	Leases(context.Context, store.LeaseQuery) ([]store.ShownLease, error)
-	Waits(ctx context.Context, lock store.Name, limit int) (store.WaitGraph, error)
+	Waits(ctx context.Context, lock store.Name, limit int, within []string) (store.WaitGraph, error)
 	Watch(ctx context.Context, lock store.Name, after *int64) (*watch.Subscription, error)
 }
 
@@ -105,6 +107,14 @@ type Overviews interface {
 	LastPoint(context.Context) (store.Point, error)
 }
 
+// Keys is what the gateway needs to manage API keys.
+type Keys interface {
+	CreateKey(context.Context, store.KeyRequest) (store.Key, error)
+	RotateKey(ctx context.Context, id string, request store.KeyRequest, overlap time.Duration) (store.Key, error)
+	RevokeKey(ctx context.Context, id string) (store.Key, error)
+	Keys(context.Context, store.KeyQuery) ([]store.Key, error)
+}
+
 // Status is what the gateway shows of the machines in its own process.
 type Status interface {
 	GatewayID() uuid.UUID
@@ -127,6 +137,7 @@ type Backend interface {
 	Tables
 	Rejections
 	Overviews
+	Keys
 	Status
 }
 
@@ -161,6 +172,8 @@ type Config struct {
 	WatchesMax int
 	// Logger gets failures and, at level debug, every request. Default: nothing is logged.
 	Logger *slog.Logger
+	// Auth finds the principals of requests. Default: none; then every client may do everything.
+	Auth auth.Authenticator
 	// TrustedProxies are proxies whose X-Forwarded-For is taken for a client's address, in the record of rejections and
 	// in the log. Default: none.
 	TrustedProxies []netip.Prefix

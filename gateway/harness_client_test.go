@@ -193,6 +193,7 @@ var codeStatuses = map[api.Code][]int{
 	api.CodeVersionMismatch:     {412},
 	api.CodeRowsMismatch:        {412},
 	api.CodeConstraintViolation: {422},
+	api.CodeUnauthenticated:     {401},
 	api.CodeForbidden:           {403},
 	api.CodeTooLarge:            {413},
 	api.CodeTokenRequired:       {428},

@@ -122,7 +122,7 @@ func (g *Gateway) onlyAllowedHosts(router *mux.Router) http.Handler {
 	if g.hosts == nil {
 		return router
 	}
-	refuse := g.serving(routeNone, func(_ *answerWriter, r *http.Request) error {
+	refuse := g.serving(routeNone, public, func(_ *answerWriter, r *http.Request) error {
 		return problem(http.StatusMisdirectedRequest, api.CodeUnknownHost, fmt.Sprintf(
 			"This gateway does not answer for the host %.100q. If it should, name the host by --allowed-hosts.", r.Host))
 	})

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/access"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -17,6 +18,7 @@ func (g *Gateway) listLocks(ctx context.Context, r *http.Request) (any, error) {
 		Prefix: page.prefix, State: store.LockState(page.Get("state")), Contains: page.Get("contains"),
 		OwnerID: page.Get("owner_id"), Sort: store.LockSort(page.Get("sort")), Limit: page.limit,
 	}
+	query.Within = principalOf(ctx).Within(access.Observe)
 	query.Descending = page.choice("order", "asc", "desc")
 	count := page.choice("count", "false", "true")
 	query.QueueMax = page.integer("queue_max", 0, store.QueueMax, store.QueueMax)
@@ -77,6 +79,7 @@ func (g *Gateway) listLeases(ctx context.Context, r *http.Request) (any, error) 
 	page := readPage(r, "lock", "owner_id", "state")
 	query := store.LeaseQuery{
 		Lock: page.name("lock"), OwnerID: page.Get("owner_id"), State: store.LeaseState(page.Get("state")), Limit: page.limit,
+		Within: principalOf(ctx).Within(access.Observe),
 	}
 	query.AfterToken, query.AfterLock = page.numbered()
 	if page.err != nil {
@@ -98,6 +101,8 @@ func leaseInfo(lease store.ShownLease) api.LeaseInfo {
 	return info
 }
 
+var waitsRule = onName("lock", access.Observe)
+
 // getWaits answers the wait-for graph.
 func (g *Gateway) getWaits(ctx context.Context, r *http.Request) (any, error) {
 	p := readParameters(r, "lock", "limit")
@@ -105,7 +110,11 @@ func (g *Gateway) getWaits(ctx context.Context, r *http.Request) (any, error) {
 	if p.err != nil {
 		return nil, p.err
 	}
-	graph, err := g.backend.Waits(ctx, lock, limit)
+	within := principalOf(ctx).Within(access.Observe)
+	if lock != "" && !principalOf(ctx).May(access.Observe, string(lock)) {
+		return nil, waitsRule.forbidden()
+	}
+	graph, err := g.backend.Waits(ctx, lock, limit, within)
 	return api.Waits{Waits: convert(graph.Waits, waitAnswer), Truncated: graph.Truncated}, err
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/gateway/metrics"
+	"github.com/fencegate/fencegate/internal/access"
 )
 
 // bodyLinger is how long the rest of a body is read after an answer that did not need it.
@@ -23,10 +24,11 @@ type answerWriter struct {
 	status    int
 	code      api.Code // of an error, like reason, for the log and the span
 	reason    string
-	leaving   *atomic.Bool // of the gateway
-	abandoned bool         // the client has left: the connection is closed without an answer; net/http would answer 200
-	share     *bodyShare   // of the body, until the answer or a wait that does not need the body; nil: it is short
-	bodyLeft  bool         // neither was the body read to its end nor will it be, so the answer ends the connection
+	leaving   *atomic.Bool      // of the gateway
+	abandoned bool              // the client has left: the connection is closed without an answer; net/http would answer 200
+	principal *access.Principal // whose request it is; nil: it has shown none
+	share     *bodyShare        // of the body, until the answer or a wait that does not need the body; nil: it is short
+	bodyLeft  bool              // neither was the body read to its end nor will it be, so the answer ends the connection
 }
 
 func (w *answerWriter) WriteHeader(status int) {
@@ -60,13 +62,16 @@ func (w *answerWriter) begin(status int) {
 // Unwrap lets http.ResponseController reach the connection.
 func (w *answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// serving returns the http.Handler of a route. It answers errors, and a panic like any other defect, and counts, times
-// and logs every request.
-func (g *Gateway) serving(template string, handle handler) http.Handler {
+// serving returns the http.Handler of a route. It passes on the requests that the rule allows. It answers errors, and a
+// panic like any other defect, and counts, times and logs every request.
+func (g *Gateway) serving(template string, rule accessRule, handle handler) http.Handler {
 	route := g.metrics.Route(template)
 	tracer := g.routeTracer(template)
 	record := strings.HasSuffix(template, "/records/{key}")
 	checked := func(w *answerWriter, r *http.Request) error {
+		if err := g.authorize(w, r, &rule); err != nil {
+			return err
+		}
 		if err := refuseUnsupported(w, r, record); err != nil {
 			return err
 		}

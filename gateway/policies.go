@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"context"
 	"net/http"
+	"slices"
 
 	"github.com/gorilla/mux"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/access"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -24,6 +26,9 @@ func (g *Gateway) listPolicies(ctx context.Context, r *http.Request) (any, error
 		return nil, err
 	}
 	policies, err := g.backend.Policies(ctx)
+	policies = slices.DeleteFunc(policies, func(policy store.Policy) bool {
+		return !principalOf(ctx).May(access.Admin, policy.Prefix)
+	})
 	return api.Policies{Policies: convert(policies, policyAnswer)}, err
 }
 

@@ -254,6 +254,8 @@ func (g *Gateway) answerProblem(w *answerWriter, r *http.Request, err error) {
 			"method", r.Method, "path", redactPath(r.URL.Path), "error", err)
 	}
 	switch {
+	case answer.Code == api.CodeUnauthenticated:
+		w.Header().Set("WWW-Authenticate", `Bearer realm="fencegate"`)
 	case answer.RecommendedRetryMS != nil:
 		w.Header().Set("Retry-After", strconv.FormatInt((*answer.RecommendedRetryMS+999)/1000, 10))
 	case answer.Code == api.CodeUnavailable && !answer.Retryable: // for a client that retries every 503

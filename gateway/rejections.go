@@ -11,6 +11,7 @@ import (
 	"github.com/gorilla/mux"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/access"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -34,6 +35,7 @@ func (g *Gateway) listRejections(w *answerWriter, r *http.Request) error {
 	query := store.RejectionQuery{
 		RejectionFilter: page.rejectionFilter(), Order: store.RejectionOrder(page.Get("sort")), Limit: page.limit,
 	}
+	query.Within = w.principal.Within(access.Observe)
 	csv := page.wantsCSV(r)
 	if page.err != nil {
 		return page.err
@@ -68,6 +70,7 @@ func rejectionAnswer(rejection store.Rejection) api.Rejection {
 func (g *Gateway) summarizeRejections(ctx context.Context, r *http.Request) (any, error) {
 	p := readParameters(r, rejectionFilters...)
 	filter := p.rejectionFilter()
+	filter.Within = principalOf(ctx).Within(access.Observe)
 	if p.err != nil {
 		return nil, p.err
 	}

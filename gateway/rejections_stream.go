@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fencegate/fencegate/internal/access"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -17,6 +18,7 @@ var streamFilters = []string{"resource", "prefix", "key", "code", "owner_id"}
 func (g *Gateway) streamRejections(w *answerWriter, r *http.Request) error {
 	after, p := lastEventID(r, streamFilters...)
 	filter := p.rejectionFilter()
+	filter.Within = w.principal.Within(access.Observe)
 	p.fail(filter.Check())
 	if p.err != nil {
 		return p.err

@@ -44,9 +44,10 @@ func (g *Gateway) routes() *mux.Router {
 	g.route(router, "/v1/tables", methods{"GET": g.answering(g.listTables)})
 	g.rejectionRoutes(router)
 	g.overviewRoutes(router)
+	g.keyRoutes(router)
 	g.healthRoutes(router)
 	g.dashboardRoutes(router)
-	router.NotFoundHandler = g.serving(routeNone, func(*answerWriter, *http.Request) error {
+	router.NotFoundHandler = g.serving(routeNone, public, func(*answerWriter, *http.Request) error {
 		return problem(http.StatusNotFound, api.CodeNotFound,
 			"There is nothing at this path; /openapi.yaml describes the API.")
 	})
@@ -58,7 +59,8 @@ func (g *Gateway) routes() *mux.Router {
 // route is the operation.
 func (g *Gateway) fastRoute(router *mux.Router, method, path string, handle handler) {
 	template := routeTemplate(path)
-	router.MatcherFunc(onRecord(method)).Name(method + " " + template).Handler(g.serving(template, handle))
+	router.MatcherFunc(onRecord(method)).Name(method + " " + template).
+		Handler(g.serving(template, ruleOf(method, template), handle))
 }
 
 // onRecord matches the same requests as the path of a record.
@@ -84,12 +86,12 @@ func (g *Gateway) route(router *mux.Router, path string, handlers methods) {
 	template := routeTemplate(path)
 	for _, method := range knownMethods {
 		if handle := handlers[method]; handle != nil {
-			router.Path(path).Methods(method).Handler(g.serving(template, handle))
+			router.Path(path).Methods(method).Handler(g.serving(template, ruleOf(method, template), handle))
 			allowed = append(allowed, method)
 		}
 	}
 	allow := strings.Join(allowed, ", ")
-	router.Path(path).Handler(g.serving(template, func(w *answerWriter, _ *http.Request) error {
+	router.Path(path).Handler(g.serving(template, public, func(w *answerWriter, _ *http.Request) error {
 		w.Header().Set("Allow", allow)
 		return problem(http.StatusMethodNotAllowed, api.CodeInvalidRequest, "This path takes "+allow+".")
 	}))
@@ -106,12 +108,13 @@ func methodOf(r *http.Request) string {
 	return metrics.OtherMethod
 }
 
-// answering returns the handler of a request without a body, whose answer is what read returns.
+// answering returns the handler of a request without a body, whose answer is what read returns. The context has the
+// principal.
 func (g *Gateway) answering(read func(context.Context, *http.Request) (any, error)) handler {
 	return func(w *answerWriter, r *http.Request) error {
 		ctx, cancel := g.work(r)
 		defer cancel()
-		answer, err := read(ctx, r)
+		answer, err := read(withPrincipal(ctx, w.principal), r)
 		return answerJSON(w, answer, err)
 	}
 }

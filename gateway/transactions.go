@@ -16,11 +16,14 @@ func (g *Gateway) transact(ctx context.Context, a action[store.Name, api.Transac
 	if err != nil {
 		return nil, err
 	}
+	if err := mayTransact(a.w.principal, transaction); err != nil {
+		return nil, err
+	}
 	begun := time.Now()
 	result, err := g.backend.Transact(ctx, transaction)
 	g.countWrite(a.r, metrics.SourceTransaction, time.Since(begun), err)
 	if err != nil {
-		return nil, err
+		return nil, redacted(a.w.principal, err)
 	}
 	return transactionAnswer(a.body, result), nil
 }

@@ -43,7 +43,7 @@ func (g *Gateway) grant(
 		lease, err = g.acquireWaiting(w, r, request)
 	}
 	g.metrics.Acquired(request, lease, time.Since(begun), err)
-	return lease, err
+	return lease, redacted(w.principal, err)
 }
 
 // acquireWaiting acquires a lock and waits in its queue, as long as the client is connected.
@@ -61,7 +61,16 @@ func (g *Gateway) acquireWaiting(
 	ctx, cancelBound := context.WithTimeout(ctx, bound)
 	defer cancelBound()
 	lease, err := g.backend.Acquire(ctx, request)
-	return lease, leftQueue(ctx, err)
+	if err != nil {
+		return lease, leftQueue(ctx, err)
+	}
+	if err := g.stillAccepted(r); err != nil { // the credential has ended meanwhile
+		ref := store.LeaseRef{Lock: lease.Lock, OwnerID: lease.OwnerID, ID: lease.ID, Token: lease.Token}
+		work, cancel := g.work(r)
+		defer cancel()
+		return store.Lease{}, errors.Join(err, g.releaseLease(work, ref))
+	}
+	return lease, nil
 }
 
 // leftQueue returns why an acquire left the queue, if it left because ctx ended. Nothing was granted then, or it was

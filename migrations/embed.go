@@ -11,6 +11,7 @@
 //	session  sessions and the end of their leases
 //	client   what applications call by SQL: guards and leases
 //	table    the protection of users' tables
+//	access   keys of callers, and the record of administrators' actions
 //	view     views, which are replaced like functions
 //	observe  events, rejections, samples, the inventory and the turns of the sweep
 //
@@ -21,7 +22,7 @@ import "embed"
 
 // GuardRevision numbers the functions under guard/. A change after a release raises it by one: a gateway replaces older
 // functions by its own, and refuses to start with newer ones. A test fails until it is raised.
-const GuardRevision = 4
+const GuardRevision = 5
 
 //go:embed *.sql
 var numbered embed.FS

@@ -149,6 +149,10 @@ type HeldError struct {
 	// before the caller in the queue.
 	OwnerID   string
 	ExpiresAt time.Time
+	// By is the name of the holder's lock: where one of the two leases is of a subtree, it is not Lock. Empty: it is Lock.
+	By Name
+	// Hidden says that there is a holder, and that the caller may not know who it is.
+	Hidden bool
 	// Remaining is the time to expiry by the database's clock, so that a caller's clock need not agree with it.
 	Remaining time.Duration
 	// QueueLength is how many wait for the lock.
@@ -156,6 +160,9 @@ type HeldError struct {
 }
 
 func (e *HeldError) Error() string {
+	if e.Hidden {
+		return fmt.Sprintf("lock %s overlaps with a lease on another name", e.Lock)
+	}
 	if e.OwnerID == "" {
 		return fmt.Sprintf("lock %s is free, and %d are before you in the queue", e.Lock, e.QueueLength)
 	}

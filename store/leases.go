@@ -124,7 +124,7 @@ func notGranted(
 	switch outcome {
 	case "held":
 		return &HeldError{
-			Lock: lock, OwnerID: blocking.OwnerID, ExpiresAt: blocking.ExpiresAt,
+			Lock: lock, OwnerID: blocking.OwnerID, ExpiresAt: blocking.ExpiresAt, By: blocking.Lock,
 			Remaining: max(0, left), QueueLength: int(queueLength),
 		}
 	case "lost":

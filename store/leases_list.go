@@ -35,6 +35,7 @@ type LeaseQuery struct {
 	Lock    Name       // "": any
 	OwnerID string     // "": any
 	State   LeaseState // "": any
+	Within  []string   // only locks with these names, or below them; nil: all
 
 	// AfterToken and AfterLock are those of the last lease that was seen; zero: none was.
 	AfterToken int64
@@ -75,7 +76,7 @@ const (
 )
 
 func (q LeaseQuery) sql() string {
-	where := ""
+	where := withinSQL("l.lock", "@within") + " and "
 	if q.Lock != "" {
 		where += "l.lock = @lock and "
 	}
@@ -102,6 +103,7 @@ func (s *Store) Leases(ctx context.Context, query LeaseQuery) ([]ShownLease, err
 	}
 	args := pgx.NamedArgs{
 		"lock": query.Lock, "owner": query.OwnerID, "token": query.AfterToken, "after": query.AfterLock, "limit": query.Limit,
+		"within": query.Within,
 	}
 	return collect(ctx, s.query, query.sql(), []any{pgx.QueryExecModeCacheDescribe, args}, readShownLease)
 }

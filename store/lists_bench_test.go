@@ -113,7 +113,7 @@ func BenchmarkLists(b *testing.B) {
 			err := s.Elections(ctx, store.ElectionQuery{Prefix: "x", Limit: 100})
 		return err
 	})
-	measure(b, "waits", func() error { _, err := s.Waits(ctx, "", store.WaitsMax); return err })
+	measure(b, "waits", func() error { _, err := s.Waits(ctx, "", store.WaitsMax, nil); return err })
 }
 
 func measure(b *testing.B, name string, list func() error) {
@@ -204,7 +204,7 @@ func BenchmarkWaitGraph(b *testing.B) {
 			if err := conn.QueryRow(ctx, sql).Scan(&tickets); err != nil {
 				b.Fatal(err)
 			}
-			measure(b, "waits around the lock", func() error { _, err := s.Waits(ctx, "hot", store.WaitsMax); return err })
+			measure(b, "waits around the lock", func() error { _, err := s.Waits(ctx, "hot", store.WaitsMax, nil); return err })
 			measure(b, "deadlocks of the last wait", func() error { _, err := s.FindDeadlocks(ctx, tickets[:1]); return err })
 			measure(b, "deadlocks of 500 waits", func() error { _, err := s.FindDeadlocks(ctx, tickets); return err })
 		})

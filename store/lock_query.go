@@ -31,6 +31,8 @@ type LockQuery struct {
 	OwnerID  string    // of a holder
 	State    LockState // "": any
 
+	Within []string // only these names and those below them; nil: all
+
 	Sort       LockSort // "": by name
 	Descending bool
 
@@ -142,7 +144,7 @@ func (q LockQuery) fromSQL(sorted bool) string {
 		text += joinQueueSQL
 	}
 	text += " where " + isLockSQL + " and f.resource >= @prefix and f.resource <= @prefix || repeat(chr(1114111), 128)" +
-		stateSQL[q.State]
+		" and " + withinSQL("f.resource", "@within") + stateSQL[q.State]
 	if q.OwnerID != "" {
 		text += " and (r.owned or late.owner_id = @owner)"
 	}
@@ -173,7 +175,7 @@ func (q LockQuery) countSQL() string {
 
 func (q LockQuery) args() pgx.NamedArgs {
 	args := pgx.NamedArgs{
-		"prefix": q.Prefix, "contains": q.Contains, "owner": q.OwnerID, "after": q.After, "value": q.AfterValue,
+		"prefix": narrowed(q.Prefix, q.Within), "within": q.Within, "contains": q.Contains, "owner": q.OwnerID, "after": q.After, "value": q.AfterValue,
 		"limit": q.Limit, "queue_max": q.QueueMax,
 	}
 	if lockOrders[q.Sort].time {

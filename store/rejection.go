@@ -53,6 +53,8 @@ type RejectionFilter struct {
 	OwnerID  string
 	// Since leaves out those that were last seen before it, Until those that were not seen before it.
 	Since, Until time.Time
+	// Within are the names of resources that it is limited to, and the names below them; nil: all.
+	Within []string
 }
 
 // filterBytesMax bounds the texts of a filter that have no limit of their own.
@@ -83,20 +85,20 @@ func (f *RejectionFilter) Matches(r *Rejection) bool {
 		(f.Key == "" || string(r.Key) == f.Key) && (f.Verdict == "" || r.Verdict == f.Verdict) &&
 		(f.Reason == "" || r.Reason == f.Reason) && (f.Source == "" || r.Source == f.Source) &&
 		(f.OwnerID == "" || r.OwnerID == f.OwnerID) &&
-		!r.LastAt.Before(f.Since) && (f.Until.IsZero() || r.FirstAt.Before(f.Until))
+		isWithin(r.Resource, f.Within) && !r.LastAt.Before(f.Since) && (f.Until.IsZero() || r.FirstAt.Before(f.Until))
 }
 
 // rejectionFilterSQL is what args are the arguments of.
-const rejectionFilterSQL = `($1 = '' or r.resource = $1) and starts_with(r.resource, $2) and ($3 = '' or r.code = $3) and ($4 = '' or r.reason = $4)
+var rejectionFilterSQL = `($1 = '' or r.resource = $1) and starts_with(r.resource, $2) and ($3 = '' or r.code = $3) and ($4 = '' or r.reason = $4)
 	and ($5 = '' or r.source = $5) and ($6 = '' or r.owner_id = $6) and r.last_at >= $7
-	and ($8::timestamptz is null or r.first_at < $8) and ($9 = '' or r.key = $9)`
+	and ($8::timestamptz is null or r.first_at < $8) and ($9 = '' or r.key = $9) and ` + withinSQL("r.resource", "$10")
 
 func (f *RejectionFilter) args(more ...any) []any {
 	var until *time.Time
 	if !f.Until.IsZero() {
 		until = &f.Until
 	}
-	return append([]any{f.Resource, f.Prefix, f.Verdict, f.Reason, f.Source, f.OwnerID, f.Since, until, f.Key}, more...)
+	return append([]any{f.Resource, f.Prefix, f.Verdict, f.Reason, f.Source, f.OwnerID, f.Since, until, f.Key, f.Within}, more...)
 }
 
 // RejectionOrder is how rejections are listed.
@@ -138,13 +140,13 @@ const rejectionColumns = `r.id, r.resource, r.key, r.code, r.reason, r.source, r
 	r.granted_token, r.last_token, r.last_sequence, coalesce(r.owner_id, ''), r.late_ms * interval '1 millisecond',
 	r.count, r.first_at, r.last_at, r.changed_at`
 
-const (
+var (
 	rejectionsByFirstSeenSQL = "select " + rejectionColumns + " from fence.rejections r where " + rejectionFilterSQL + `
-		and ($10::bigint is null or r.id < $10)
-		order by r.id desc limit $11`
+		and ($11::bigint is null or r.id < $11)
+		order by r.id desc limit $12`
 	rejectionsByLastSeenSQL = "select " + rejectionColumns + " from fence.rejections r where " + rejectionFilterSQL + `
-		and ($10::bigint is null or (r.changed_at, r.id) < ($11::timestamptz, $10::bigint))
-		order by r.changed_at desc, r.id desc limit $12`
+		and ($11::bigint is null or (r.changed_at, r.id) < ($12::timestamptz, $11::bigint))
+		order by r.changed_at desc, r.id desc limit $13`
 )
 
 // Rejections returns rejected writes. It returns ErrInvalid or ErrUnavailable. A reader that continues after the last

@@ -114,16 +114,16 @@ func (s *Store) databaseTime(ctx context.Context) (time.Time, error) {
 
 // changedSinceSQL looks at no more rows than have been returned, and RejectionsMissedMax besides, whatever a storm of
 // zombies changes. It is one statement: all that it shows is of one moment.
-const changedSinceSQL = `
+var changedSinceSQL = `
 	with recent as materialized (
-		select r.id, r.count from fence.rejections r where ` + rejectionFilterSQL + ` and r.changed_at >= $10
-		order by r.changed_at, r.id limit $11
+		select r.id, r.count from fence.rejections r where ` + rejectionFilterSQL + ` and r.changed_at >= $11
+		order by r.changed_at, r.id limit $12
 	)
 	select ` + rejectionColumns + `
 	from recent c join fence.rejections r on r.id = c.id
-	where not exists (select from unnest($12::bigint[], $13::bigint[]) as seen (id, count) where seen.id = c.id and seen.count = c.count)
+	where not exists (select from unnest($13::bigint[], $14::bigint[]) as seen (id, count) where seen.id = c.id and seen.count = c.count)
 	order by r.changed_at, r.id
-	limit $14`
+	limit $15`
 
 // changedSince reads changes that have not been returned; more says that there are more than RejectionsMissedMax, and
 // then none is returned.

@@ -28,7 +28,7 @@ type RejectionTop struct {
 	LastAt         time.Time
 }
 
-const rejectionSummarySQL = `
+var rejectionSummarySQL = `
 	with found as materialized (
 		select r.code, r.owner_id, r.resource, r.count, r.late_ms * interval '1 millisecond' as late, r.last_at
 		from fence.rejections r where ` + rejectionFilterSQL + `
@@ -40,10 +40,10 @@ const rejectionSummarySQL = `
 	select 'code', f.code, sum(f.count)::bigint, count(*), max(f.late), max(f.last_at) from found f group by f.code
 	union all (
 		select 'owner', f.owner_id, sum(f.count)::bigint as writes, count(*), max(f.late), max(f.last_at)
-		from found f where f.owner_id is not null group by f.owner_id order by writes desc, f.owner_id collate "C" limit $10)
+		from found f where f.owner_id is not null group by f.owner_id order by writes desc, f.owner_id collate "C" limit $11)
 	union all (
 		select 'resource', f.resource, sum(f.count)::bigint as writes, count(*), max(f.late), max(f.last_at)
-		from found f group by f.resource order by writes desc, f.resource limit $10)
+		from found f group by f.resource order by writes desc, f.resource limit $11)
 	order by kind, writes desc, name`
 
 // RejectionSummary counts the rejections that match. It returns ErrInvalid or ErrUnavailable.

@@ -60,12 +60,14 @@ const (
 )
 
 var (
-	allWaitsSQL = withNowSQL + "select " + waitColumns + " from " + waitingSQL + " order by w.ticket limit @limit"
+	waitWithinSQL = " and " + withinSQL("w.lock", "@within")
+
+	allWaitsSQL = withNowSQL + "select " + waitColumns + " from " + waitingSQL + waitWithinSQL + " order by w.ticket limit @limit"
 	queueSQL    = withNowSQL + "select " + waitColumns + " from " + waitingSQL +
 		" and w.lock = @lock order by w.ticket limit @limit"
 	holdersSQL      = withNowSQL + "select distinct l.owner_id from " + runningSQL + " and l.lock = @lock limit @limit"
 	ownersQueuesSQL = withNowSQL + "select " + waitColumns + " from " + waitingSQL +
-		" and w.owner_id = any (@owners) order by w.ticket limit @limit"
+		waitWithinSQL + " and w.owner_id = any (@owners) order by w.ticket limit @limit"
 
 	// The waiters for these owners: for a lease of theirs, or behind them in a queue.
 	behindSQL = `
@@ -74,6 +76,7 @@ var (
 			select s.lock, s.mode, s.scope, min(s.ticket) as ticket from fence.leases_and_waits(@owners) s group by s.lock, s.mode, s.scope
 		) h
 		cross join lateral fence.waiters_behind(h.lock, h.mode, h.scope, h.ticket, @limit) w
+		where true` + waitWithinSQL + `
 		order by w.ticket limit @limit`
 
 	// What blocks these waits: of each relation one more than is shown, the nearest first. Waits of one kind for one lock
@@ -86,7 +89,7 @@ var (
 			from (select distinct w.lock, w.mode, w.scope from waits w) k
 			cross join lateral (
 				select x.* from fence.blockers(k.lock, k.mode, k.scope, 0::bigint, 0) x
-				where x.relation = 'holds' order by x.sort_key limit @limit::integer
+				where x.relation = 'holds' and ` + withinSQL("x.lock", "@within") + ` order by x.sort_key limit @limit::integer
 			) x
 		)
 		select x.ticket, x.relation, x.owner_id, x.blocked_on
@@ -98,7 +101,7 @@ var (
 			from waits w
 			cross join lateral (
 				select x.* from fence.blockers(w.lock, w.mode, w.scope, w.ticket, @limit::integer) x
-				where x.relation = 'before' order by x.sort_key desc limit @limit::integer
+				where x.relation = 'before' and ` + withinSQL("x.lock", "@within") + ` order by x.sort_key desc limit @limit::integer
 			) x
 		) x (ticket, relation, owner_id, blocked_on, sort_key)
 		order by x.ticket, x.relation desc, x.sort_key`
@@ -106,15 +109,16 @@ var (
 
 // Waits returns the wait graph around a lock: its waiters, and then, both ways, those that they wait for and those that
 // wait for them, at most limit. Without a lock it returns all, the first in the queue first. All are of one
-// moment. It returns ErrInvalid or ErrUnavailable.
-func (s *Store) Waits(ctx context.Context, lock Name, limit int) (WaitGraph, error) {
+// moment. Waits for locks, and locks in their way, that are not within these names or below them are left out; nil:
+// none is. It returns ErrInvalid or ErrUnavailable.
+func (s *Store) Waits(ctx context.Context, lock Name, limit int, within []string) (WaitGraph, error) {
 	if limit < 1 || limit > WaitsMax {
 		return WaitGraph{}, fmt.Errorf("%w: limit is %d, it must be 1 to %d", ErrInvalid, limit, WaitsMax)
 	}
 	var search waitSearch
 	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	err := s.inTx(ctx, options, func(tx pgx.Tx) error {
-		search = waitSearch{query: queryIn(tx), max: limit, waits: map[int64]*WaitOf{}, owners: map[string]bool{}}
+		search = waitSearch{query: queryIn(tx), max: limit, within: within, waits: map[int64]*WaitOf{}, owners: map[string]bool{}}
 		return search.run(ctx, lock)
 	})
 	if err != nil {
@@ -127,6 +131,7 @@ func (s *Store) Waits(ctx context.Context, lock Name, limit int) (WaitGraph, err
 type waitSearch struct {
 	query     queryFunc
 	max       int
+	within    []string
 	waits     map[int64]*WaitOf
 	owners    map[string]bool // that were met
 	frontier  []string        // those of them whose waits, and whose waiters, are still to be read
@@ -165,6 +170,7 @@ func (s *waitSearch) meet(owner string) {
 
 // read adds the waits that sql finds, and the owners in their way.
 func (s *waitSearch) read(ctx context.Context, sql string, args pgx.NamedArgs) error {
+	args["within"] = s.within
 	args["limit"] = s.max + 1 // so many, that there are more than can be shown, whatever is known of them
 	var found []int64
 	err := s.query(ctx, sql, []any{pgx.QueryExecModeCacheDescribe, args}, func(rows pgx.Rows) error {
@@ -185,7 +191,7 @@ func (s *waitSearch) read(ctx context.Context, sql string, args pgx.NamedArgs) e
 	if err != nil || len(found) == 0 {
 		return err
 	}
-	ahead := pgx.NamedArgs{"tickets": found, "limit": WaitForMax + 1}
+	ahead := pgx.NamedArgs{"tickets": found, "limit": WaitForMax + 1, "within": s.within}
 	return s.query(ctx, aheadSQL, []any{pgx.QueryExecModeCacheDescribe, ahead}, func(rows pgx.Rows) error {
 		var ticket int64
 		var other Blocker

@@ -120,7 +120,7 @@ func (m waitModel) lines(waits []string) (lines []string) {
 // checkWaits holds the graph around a lock, "" for all, against the model's. No two waits of a test may look the same.
 func (b *testbed) checkWaits(t *testing.T, m waitModel, lock string) store.WaitGraph {
 	t.Helper()
-	graph, err := b.Waits(t.Context(), store.Name(lock), store.WaitsMax)
+	graph, err := b.Waits(t.Context(), store.Name(lock), store.WaitsMax, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func TestWaitsOfRings(t *testing.T) {
 			})
 		}
 	}
-	if graph, err := s.Waits(t.Context(), "", 10); err != nil || len(graph.Waits) != 0 || graph.Truncated {
+	if graph, err := s.Waits(t.Context(), "", 10, nil); err != nil || len(graph.Waits) != 0 || graph.Truncated {
 		t.Errorf("at last the graph is %+v (%v)", graph, err)
 	}
 }
@@ -234,7 +234,7 @@ func TestWaitsAreCutShort(t *testing.T) {
 	s.waiters(t, "job", 3000)
 	for _, lock := range []store.Name{"job", ""} {
 		for _, limit := range []int{1, 7, store.WaitsMax} {
-			graph, err := s.Waits(t.Context(), lock, limit)
+			graph, err := s.Waits(t.Context(), lock, limit, nil)
 			if err != nil || len(graph.Waits) != limit || !graph.Truncated {
 				t.Fatalf("around %q are %d waits, truncated %v (%v)", lock, len(graph.Waits), graph.Truncated, err)
 			}
@@ -255,12 +255,12 @@ func TestWaitsAreCutShort(t *testing.T) {
 		s.granted(t, store.AcquireRequest{Lock: "read", OwnerID: fmt.Sprint("reader ", i), Mode: store.Shared})
 	}
 	s.Exec(t, "update fence.waiters set lock = 'read'")
-	if graph, err := s.Waits(t.Context(), "read", store.WaitsMax); err != nil || !graph.Truncated ||
+	if graph, err := s.Waits(t.Context(), "read", store.WaitsMax, nil); err != nil || !graph.Truncated ||
 		len(graph.Waits[0].For) != store.WaitForMax {
 		t.Errorf("of 30 readers are shown %+v (%v)", graph, err)
 	}
 	for _, limit := range []int{-1, 0, store.WaitsMax + 1} {
-		if _, err := s.Waits(t.Context(), "job", limit); !errors.Is(err, store.ErrInvalid) {
+		if _, err := s.Waits(t.Context(), "job", limit, nil); !errors.Is(err, store.ErrInvalid) {
 			t.Errorf("limit %d: %v", limit, err)
 		}
 	}

@@ -21,6 +21,7 @@ const (
 	exitVersionMismatch = 6
 	exitUnavailable     = 7
 	exitBadInput        = 8
+	exitNotAllowed      = 9
 )
 
 var exitMeanings = []struct {
@@ -36,6 +37,7 @@ var exitMeanings = []struct {
 	{exitVersionMismatch, "the record has another version than demanded"},
 	{exitUnavailable, "the gateway or its database is unavailable, or did not answer in time"},
 	{exitBadInput, "the input was refused: invalid_request, invalid_name, invalid_token,\n     token_required, too_large, not_external, unsupported_by_provider"},
+	{exitNotAllowed, "you may not do this: unauthenticated, forbidden"},
 }
 
 // codeExits maps codes of problems to exit codes. All others exit with exitFailure.
@@ -56,6 +58,8 @@ var codeExits = map[api.Code]int{
 	api.CodeTooLarge:        exitBadInput,
 	api.CodeNotExternal:     exitBadInput,
 	api.CodeUnsupported:     exitBadInput,
+	api.CodeUnauthenticated: exitNotAllowed,
+	api.CodeForbidden:       exitNotAllowed,
 }
 
 // usageError is a command line that is wrong in a way that the parser can't see.

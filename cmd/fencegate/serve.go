@@ -60,6 +60,8 @@ type serveCmd struct {
 	ShutdownTimeout time.Duration `help:"Time that requests under way have to finish after SIGTERM or SIGINT, --drain-delay included." env:"FENCEGATE_SHUTDOWN_TIMEOUT" default:"20s"`
 	DrainDelay      time.Duration `help:"How long after SIGTERM or SIGINT requests are still taken while /readyz fails, for load balancers to notice." env:"FENCEGATE_DRAIN_DELAY" default:"0"`
 
+	Auth []string `help:"Credentials that requests must have, one of: keys (API keys, see \"fencegate keys\"). Without it, every client may do everything." enum:"keys" env:"FENCEGATE_AUTH" placeholder:"KIND,…"`
+
 	TrustedProxies []proxyFlag `help:"Addresses and networks (10.0.0.0/8) of proxies whose X-Forwarded-For is trusted to name the client, in rejections and in the log." env:"FENCEGATE_TRUSTED_PROXIES" placeholder:"NETWORK,…"`
 
 	GatewayName string `help:"Name of this gateway among others. Default: the address that it serves on." env:"FENCEGATE_GATEWAY_NAME"`
@@ -154,8 +156,9 @@ func (c *serveCmd) serveOn(
 		BodyBytesMax: c.BodyBytesMax, BodiesBytesMax: c.BodiesBytesMax, BodyTimeout: c.BodyTimeout,
 		RequestTimeout: c.RequestTimeout, ShutdownTimeout: c.ShutdownTimeout, DrainDelay: c.DrainDelay,
 		KeepAlive: c.EventKeepAlive, WatchesMax: c.WatchesMax, Logger: logger, Tracing: tracing,
-		Certificates: certificates, AllowedHosts: c.hosts(listener.Addr(), authenticated),
+		Certificates: certificates, AllowedHosts: c.hosts(listener.Addr(), c.authenticated()),
 		TrustedProxies: prefixes(c.TrustedProxies), AccessLogSample: c.AccessLogSample, RefusalDelayMax: c.RefusalDelayMax,
+		Auth: c.authenticator(service),
 	}, service, recorder, metrics)
 	if err != nil {
 		return err
@@ -168,6 +171,7 @@ func (c *serveCmd) serveOn(
 	metrics.WatchSweeper(sweeper.Stats)
 	stopBackground := runBackground(ctx, service, recorder, sweeper, gw, metrics, logger)
 	defer stopBackground()
+	defer c.runKeyring(ctx, service, logger)()
 	context.AfterFunc(ctx, func() { time.AfterFunc(c.ShutdownTimeout, service.CutOff) })
 	err = c.serve(ctx, gw, listener, db, logger, out)
 	if err != nil {
@@ -240,7 +244,7 @@ func (c *serveCmd) serve(
 	}()
 
 	baseURL := c.scheme() + "://" + listener.Addr().String()
-	c.warnIfOpen(listener.Addr(), authenticated, logger)
+	c.warnIfOpen(listener.Addr(), c.authenticated(), logger)
 	removeReadyFile, err := c.writeReadyFile(baseURL)
 	if err != nil {
 		return err

@@ -24,7 +24,7 @@ func (c *serveCmd) tryListen(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(c.checkOpen(listener.Addr(), authenticated), listener.Close())
+	return errors.Join(c.checkOpen(listener.Addr(), c.authenticated()), listener.Close())
 }
 
 // gatewayName is the address that a gateway serves on; where that is every address, the host's name and the port.

@@ -7,9 +7,6 @@ import (
 	"github.com/fencegate/fencegate/gateway"
 )
 
-// authenticated says whether callers are authenticated.
-const authenticated = false
-
 // networkFlags say who can reach the gateway, and how.
 type networkFlags struct {
 	TLSCert  string `help:"PEM file of the gateway's certificate, and of what lies between it and its authority. With it the gateway speaks TLS only. Renewed files are used within seconds, without a restart." name:"tls-cert" env:"FENCEGATE_TLS_CERT" type:"path" placeholder:"PATH"`

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fencegate/fencegate/gateway/auth"
 )
 
 // OtherMethod stands for a method that the gateway does not have.
@@ -29,6 +31,33 @@ var (
 		"HTTP requests being answered, including acquires that wait and event streams.",
 		"Minus `fencegate_waiting_acquires` and `fencegate_open_watches`: what the gateway works on.")
 )
+
+var unauthenticatedFamily = httpSubject.counter("fencegate_unauthenticated_total",
+	"Requests that were refused since they showed no principal.",
+	"`unknown`: the key was never issued, or was revoked: somebody guesses, or a client was not told of the new key. "+
+		"`expired`: rotate keys before. `not_ready` ends soon after the start.",
+	Label{Name: "reason", Values: reasonTexts()})
+
+func reasonTexts() (texts []string) {
+	for _, reason := range auth.Reasons {
+		texts = append(texts, string(reason))
+	}
+	return texts
+}
+
+// newUnauthenticated makes the counters, so that each reason is shown from the start.
+func newUnauthenticated(r registry) *prometheus.CounterVec {
+	counters := r.counters(unauthenticatedFamily)
+	for _, reason := range reasonTexts() {
+		counters.WithLabelValues(reason)
+	}
+	return counters
+}
+
+// Unauthenticated counts a request without a principal, for one of auth.Reasons.
+func (m *Metrics) Unauthenticated(reason auth.Reason) {
+	m.unauthenticated.WithLabelValues(string(reason)).Inc()
+}
 
 // Route counts the requests to one route. It caches the histogram of each method and status, of which there are few:
 // finding one by its labels costs more than counting.

@@ -32,7 +32,7 @@ var (
 	modeLabel    = Label{Name: "mode", Values: texts(store.Exclusive, store.Shared)}
 	leaseResults = append([]string{resultOK}, texts(
 		api.CodeLockHeld, api.CodeDeadlock, api.CodeLeaseLost, api.CodeNotFound, api.CodeInvalidRequest,
-		api.CodeInvalidName, api.CodeUnavailable, api.CodeInternal, ClientGone,
+		api.CodeInvalidName, api.CodeUnauthenticated, api.CodeUnavailable, api.CodeInternal, ClientGone,
 	)...)
 )
 

@@ -38,6 +38,8 @@ type Metrics struct {
 	writes   writeMetrics
 	requests *prometheus.HistogramVec
 	swept    *prometheus.CounterVec
+
+	unauthenticated *prometheus.CounterVec
 }
 
 // New returns Metrics for a program of this version. codeOf returns the code of the answer to an error, "" for nil and
@@ -58,6 +60,8 @@ func New(version string, codeOf func(error) api.Code) *Metrics {
 		writes:        newWriteMetrics(r),
 		requests:      r.histograms(requestsFamily),
 		swept:         newSwept(r),
+
+		unauthenticated: newUnauthenticated(r),
 	}
 	m.registerProcess()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/groupcommit"
+	"github.com/fencegate/fencegate/store/keyring"
 	"github.com/fencegate/fencegate/store/readiness"
 	"github.com/fencegate/fencegate/store/waitqueue"
 	"github.com/fencegate/fencegate/store/watch"
@@ -30,6 +31,7 @@ type Engine struct {
 	listener  *listener
 	providers *providers
 	prober    *readiness.Prober
+	keyring   *keyring.Keyring
 }
 
 // New returns an Engine over a store. It waits to be Run; before that it works, only slower. It returns ErrInvalid if
@@ -60,9 +62,11 @@ func New(on *store.Store, config Config) (*Engine, error) {
 		}),
 		watches: watch.New(on, config.PollInterval),
 		prober:  readiness.New(on, config.ProbeInterval),
+		keyring: keyring.New(on),
 	}
 	ownChannel := "fence_" + strings.ReplaceAll(id.String(), "-", "") // as fence.gateway_channel makes it
-	e.listener = newListener(on, ownChannel, store.EventsChannel, store.PoliciesChannel)
+	e.listener = newListener(on, ownChannel, store.EventsChannel, store.PoliciesChannel,
+		store.KeysChannel)
 	e.listener.onConnect = e.connected
 	e.listener.onLost = e.refusals.invalidate
 	e.listener.onNotify = e.notified
@@ -135,10 +139,11 @@ func (e *Engine) connected() {
 	e.refusals.validate()
 	e.queue.RequeueAll()
 	e.watches.FetchAll()
+	e.keyring.Wake()
 }
 
 // notified handles a notification. Its payload is "ms lock" on the channel of this gateway, and the lock of an event. A
-// change of policies has none.
+// change of policies or keys has none.
 func (e *Engine) notified(channel, payload string) {
 	switch channel {
 	case store.EventsChannel:
@@ -146,6 +151,9 @@ func (e *Engine) notified(channel, payload string) {
 		return
 	case store.PoliciesChannel:
 		e.policiesChanged()
+		return
+	case store.KeysChannel:
+		e.keyring.Wake()
 		return
 	}
 	text, lock, _ := strings.Cut(payload, " ")

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/pgtest"
+)
+
+func TestKeysCommands(t *testing.T) {
+	t.Parallel()
+	s := newShell(t)
+	made := fields(s.must("keys", "create", "billing", "--grant", "lock,write:billing", "--lifetime", "720h"))
+	rotated := fields(s.must("keys", "rotate", made["id"], "--overlap", "1h"))
+	if !strings.HasPrefix(made["key"], "fgk_"+made["id"]+"_") || made["grants"] != "lock:billing write:billing" ||
+		rotated["id"] == made["id"] || rotated["grants"] != made["grants"] || rotated["principal"] != "billing" {
+		t.Errorf("create printed %v, and rotate %v", made, rotated)
+	}
+	if revoked := fields(s.must("keys", "revoke", made["id"])); revoked["revoked_at"] == "-" {
+		t.Errorf("revoke printed %v", revoked)
+	}
+	listed := s.must("keys", "list")
+	if strings.Count(listed, "\n") != 3 || !strings.Contains(listed, rotated["id"]+"  billing") ||
+		strings.Contains(listed, "fgk_") {
+		t.Errorf("list printed %s", listed)
+	}
+	s.fails(exitNotFound, "not_found", "keys", "revoke", "0123456789")
+	s.fails(exitUsage, "--grant", "keys", "create", "p", "--grant", "wirte:a")
+	s.fails(exitBadInput, "invalid_name", "keys", "create", "p", "--grant", "write:a//b")
+}
+
+// The first key of an administrator is made in the database. A gateway with --auth=keys accepts it, and no request
+// without one.
+func TestServeWithKeys(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Migrated(t)
+	s := newShellOn(t, url, "--auth", "keys")
+	s.fails(exitNotAllowed, "unauthenticated", "lock", "ls")
+	key := fields(s.must("keys", "create", "admin", "--grant", "all:", "--in-database", url))["key"]
+	for credential, status := range map[string]int{"Bearer " + key: http.StatusOK, "": http.StatusUnauthorized} {
+		request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, s.url+"/v1/keys", http.NoBody)
+		check(t, err)
+		request.Header.Set("Authorization", credential)
+		await.True(t, "the gateway answers "+http.StatusText(status), func() bool {
+			response, err := http.DefaultClient.Do(request)
+			check(t, err)
+			defer response.Body.Close()
+			return response.StatusCode == status
+		})
+	}
+}

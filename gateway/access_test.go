@@ -1,0 +1,245 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/gateway/auth"
+	"github.com/fencegate/fencegate/internal/access"
+	"github.com/fencegate/fencegate/internal/apikey"
+	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/keyring"
+)
+
+// keysInMemory are live keys without a database.
+type keysInMemory struct {
+	keyring.Keys // nil: uses are not reported
+
+	live  store.LiveKeys
+	reads int
+}
+
+func (k *keysInMemory) LiveKeys(context.Context, int64) (*store.LiveKeys, error) {
+	k.reads++
+	k.live.Changes++
+	return &k.live, nil
+}
+
+// add makes a key and returns the header that shows it.
+func (k *keysInMemory) add(principal string, grants ...access.Grant) string {
+	text, id, digest := apikey.New()
+	k.live.Keys = append(k.live.Keys, store.LiveKey{ID: id, Digest: digest, Principal: principal, Grants: grants})
+	return bearerOf(text)
+}
+
+func bearerOf(key string) string { return "Authorization: Bearer " + key }
+
+// newKeyedGateway returns a gateway that accepts these keys, and that has no database: a request that would need it
+// fails with a panic.
+func newKeyedGateway(t testing.TB, keys *keysInMemory) *Gateway {
+	t.Helper()
+	ring := keyring.New(keys)
+	if err := ring.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	g, err := New(Config{Auth: auth.Keys{Keyring: ring}}, nil, nil, NewMetrics("test"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// ask sends a request without a connection.
+func ask(g http.Handler, method, path string, headers ...string) answer {
+	request := httptest.NewRequest(method, path, nil)
+	addHeaders(request.Header, headers...)
+	recorder := httptest.NewRecorder()
+	g.ServeHTTP(recorder, request)
+	return answer{
+		request: method + " " + path, status: recorder.Code, header: recorder.Header(), body: recorder.Body.Bytes(),
+	}
+}
+
+// routePath is a path of a route with this name.
+func routePath(template, name string) string {
+	return strings.NewReplacer("{lock}", name, "{election}", name, "{resource}", name, "{prefix}", name, "{key}", "k",
+		"{session}", "5f1f3b0e-54c7-4c0f-9f53-2f7d5a0c9b1e", "{id}", "0123456789", "{file}", "dashboard.js").Replace(template)
+}
+
+// TestRefusalsOfEveryRoute checks for each route that it refuses requests without a credential, with all scopes but
+// its own, and with its own on another name or on not enough of them. The answer is the same for every name, and made
+// without a database.
+func TestRefusalsOfEveryRoute(t *testing.T) {
+	t.Parallel()
+	keys := &keysInMemory{}
+	others, below := map[string]string{}, ""
+	elsewhere := keys.add("elsewhere", grantsOn("other", access.Scopes...)...)
+	below = keys.add("below", grantsOn("a/b/c", access.Scopes...)...)
+	for route, rule := range accessRules {
+		lacking := slices.DeleteFunc(slices.Clone(access.Scopes), func(s access.Scope) bool { return slices.Contains(rule.scopes, s) })
+		others[route] = keys.add("other scopes", grantsOn("", lacking...)...)
+	}
+	g := newKeyedGateway(t, keys)
+	refused := func(route, credential string, status int) {
+		method, template, _ := strings.Cut(route, " ")
+		var first []byte
+		for _, name := range []string{"a/b", "a/x", "a//", "\xff"} {
+			path := routePath(template, strings.ReplaceAll(name, "\xff", "%FF"))
+			got := ask(g, method, path, credential)
+			if got.status != status {
+				t.Errorf("%s %s with %.30q: answered %d, want %d: %s", method, path, credential, got.status, status, got.body)
+				return
+			}
+			body := bytes.ReplaceAll(got.body, []byte(strings.ReplaceAll(path, "\xff", "%FF")), nil)
+			if first == nil {
+				first = body
+			}
+			if !bytes.Equal(body, first) {
+				t.Errorf("%s: answered\n%s, and for another name\n%s", route, body, first)
+			}
+		}
+	}
+	for route, rule := range accessRules {
+		if len(rule.scopes) == 0 {
+			continue
+		}
+		refused(route, "X-None: ", http.StatusUnauthorized)
+		refused(route, bearerOf("fgk_wrong"), http.StatusUnauthorized)
+		refused(route, others[route], http.StatusForbidden)
+		if rule.names != eachName {
+			refused(route, elsewhere, http.StatusForbidden)
+		}
+		if rule.names == everyName {
+			refused(route, below, http.StatusForbidden)
+		}
+	}
+}
+
+func grantsOn(prefix string, scopes ...access.Scope) []access.Grant {
+	grants := make([]access.Grant, len(scopes))
+	for i, scope := range scopes {
+		grants[i] = access.Grant{Scope: scope, Prefix: prefix}
+	}
+	return grants
+}
+
+// newGuarded is newHarness with a gateway that wants keys. It also returns the header of an administrator.
+func newGuarded(t testing.TB) (h *harness, admin string) {
+	t.Helper()
+	h = newGateway(t, Config{}, patientDatabase(t))
+	h.guard(t)
+	return h, h.key(t, "admin", "all:")
+}
+
+// guard has the gateway want keys, and serves it.
+func (h *harness) guard(t testing.TB) {
+	t.Helper()
+	h.gateway.config.Auth = auth.Keys{Keyring: h.store.Keyring()}
+	if err := h.store.Keyring().Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		h.store.RunKeyring(ctx, func(error) {})
+	}()
+	t.Cleanup(func() {
+		end()
+		<-ended
+	})
+	h.client = serve(t, conforming(t, h.gateway))
+}
+
+// key makes a key directly in the database, and returns the header that shows it.
+func (h *harness) key(t testing.TB, principal string, grants ...string) string {
+	t.Helper()
+	parsed, err := access.ParseAll(grants)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, id, digest := apikey.New()
+	request := store.KeyRequest{ID: id, Digest: digest, Principal: principal, Grants: parsed, CreatedBy: "test"}
+	if _, err := h.store.CreateKey(t.Context(), request); err != nil {
+		t.Fatal(err)
+	}
+	return bearerOf(text)
+}
+
+// TestEveryRouteIsAllowed checks that each of the scopes of a route is enough for it, on no more names than it says.
+func TestEveryRouteIsAllowed(t *testing.T) {
+	h, _ := newGuarded(t)
+	for route, rule := range accessRules {
+		method, template, _ := strings.Cut(route, " ")
+		prefix := "a"
+		if rule.names == everyName {
+			prefix = ""
+		}
+		for _, scope := range rule.scopes {
+			credential := h.key(t, "p", string(scope)+":"+prefix)
+			request, err := http.NewRequestWithContext(t.Context(), method, h.base+routePath(template, "a/b"), http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			addHeaders(request.Header, credential, "Content-Type: "+api.BulkContentType)
+			response, err := h.http.Do(request) // a stream answers its head
+			if err != nil {
+				t.Fatal(err)
+			}
+			if response.StatusCode == http.StatusUnauthorized || response.StatusCode == http.StatusForbidden {
+				body, _ := io.ReadAll(response.Body)
+				t.Errorf("%s with the scope %s on %q: answered %d: %s", route, scope, prefix, response.StatusCode, body)
+			}
+			_ = response.Body.Close()
+		}
+	}
+}
+
+// TestHostileCredentials checks that no credential but a live key is accepted, whatever it is, and that none causes a
+// query. Each is counted by the reason.
+func TestHostileCredentials(t *testing.T) {
+	t.Parallel()
+	keys := &keysInMemory{}
+	good := keys.add("p", grantsOn("", access.Scopes...)...)
+	g := newKeyedGateway(t, keys)
+	text := strings.TrimPrefix(good, bearerOf(""))
+	for name, headers := range map[string][]string{
+		"none": nil, "empty": {"Authorization: "}, "no token": {"Authorization: Bearer "}, "another scheme": {"Authorization: Basic " + text},
+		"twice": {good, good}, "in the query": {"X-Api-Key: " + text}, "not UTF-8": {bearerOf("\xff\xfe")},
+		"cut off": {bearerOf(text[:63])}, "longer": {bearerOf(text + "x")}, "a space": {bearerOf(" " + text)},
+		"several keys": {bearerOf(text + "," + text)}, "of 1 MB": {bearerOf(strings.Repeat("x", 1<<20))},
+	} {
+		if got := ask(g, "GET", "/v1/keys", headers...); got.status != http.StatusUnauthorized ||
+			got.header.Get("WWW-Authenticate") == "" || bytes.Contains(got.body, []byte("fgk_")) {
+			t.Errorf("%s: answered %d, %s %s", name, got.status, got.header, got.body)
+		}
+	}
+	for range 1000 {
+		unknown, _, _ := apikey.New()
+		if got := ask(g, "GET", "/v1/keys", bearerOf(unknown)); got.status != http.StatusUnauthorized {
+			t.Fatalf("an unknown key was answered %d", got.status)
+		}
+	}
+	if keys.reads != 1 {
+		t.Errorf("the keys were read %d times, want once", keys.reads)
+	}
+	metrics := ask(g, "GET", "/metrics", good)
+	if metrics.status != http.StatusOK {
+		t.Fatalf("the good key was answered %d: %s", metrics.status, metrics.body)
+	}
+	for _, line := range []string{`{reason="missing"} 2`, `{reason="malformed"} 10`, `{reason="unknown"} 1000`} {
+		if !bytes.Contains(metrics.body, []byte("fencegate_unauthenticated_total"+line+"\n")) {
+			t.Errorf("/metrics does not have fencegate_unauthenticated_total%s", line)
+		}
+	}
+	if bytes.Contains(metrics.body, []byte(text)) {
+		t.Error("/metrics has a key")
+	}
+}

@@ -1,0 +1,74 @@
+package gateway
+
+import (
+	"errors"
+	"time"
+
+	"github.com/fencegate/fencegate/internal/access"
+	"github.com/fencegate/fencegate/store"
+)
+
+// hiddenText stands for an owner, and a lock, that the caller may not see.
+const hiddenText = "…"
+
+// hiddenTurn is the assumed time to the end of a lease that the caller may not see.
+const hiddenTurn = time.Second
+
+// redacted removes from an error of the store what tells the principal of names that it may not see: a lease on a name
+// above or below that is in the way, owners who wait elsewhere in a cycle, and the resource of another row.
+func redacted(principal *access.Principal, err error) error {
+	var (
+		held     *store.HeldError
+		deadlock *store.DeadlockError
+		rejected *store.RejectedError
+	)
+	switch {
+	case errors.As(err, &held):
+		if held.OwnerID != "" && held.By != "" && held.By != held.Lock && !mayLook(principal, held.By) {
+			return &store.HeldError{Lock: held.Lock, Hidden: true, Remaining: hiddenTurn, QueueLength: held.QueueLength}
+		}
+	case errors.As(err, &deadlock):
+		return &store.DeadlockError{Cycle: convert(deadlock.Cycle, func(wait store.Wait) store.Wait {
+			if mayLook(principal, wait.Lock) {
+				return wait
+			}
+			return store.Wait{OwnerID: hiddenText, Lock: hiddenText}
+		})}
+	case errors.As(err, &rejected):
+		if rejected.Table != "" && !principal.May(access.Write, string(rejected.Resource)) {
+			return writeRule.forbidden()
+		}
+	}
+	return err
+}
+
+// mayLook reports whether the principal may see who holds a lock and waits for it.
+func mayLook(principal *access.Principal, lock store.Name) bool {
+	return principal.May(access.Observe, string(lock)) || principal.May(access.Lock, string(lock))
+}
+
+// writeRule is the rule of each name in a bulk line or a transaction.
+var writeRule = onEach(access.Write)
+
+// mayWrite returns the answer to a write that the principal may not make, or nil.
+func mayWrite(principal *access.Principal, resource store.Name) error {
+	if principal.May(access.Write, string(resource)) {
+		return nil
+	}
+	return writeRule.forbidden()
+}
+
+// mayTransact is mayWrite for every resource of a transaction.
+func mayTransact(principal *access.Principal, transaction store.Transaction) error {
+	for i := range transaction.Tokens {
+		if err := mayWrite(principal, transaction.Tokens[i].Resource); err != nil {
+			return atIndex("fences", i, err)
+		}
+	}
+	for i := range transaction.Operations {
+		if err := mayWrite(principal, transaction.Operations[i].Resource); err != nil {
+			return atIndex("ops", i, err)
+		}
+	}
+	return nil
+}

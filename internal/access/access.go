@@ -1,0 +1,132 @@
+// Package access says who may do what. A principal is a caller of a gateway. It has grants: each is a scope on a name
+// and all names below it. No scope implies another one. The package does no I/O.
+package access
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// Scope is a kind of work.
+type Scope string
+
+// The scopes.
+const (
+	Lock    Scope = "lock"    // acquire, renew and release leases; sessions; elections
+	Write   Scope = "write"   // write records and rows
+	Read    Scope = "read"    // read records and fences
+	Observe Scope = "observe" // see locks, leases, waiters, events and rejections
+	Admin   Scope = "admin"   // set policies and fences, break leases, manage keys
+)
+
+// Scopes are all scopes, in the order in which they are shown.
+var Scopes = []Scope{Lock, Write, Read, Observe, Admin}
+
+// AllNames is the prefix that covers every name.
+const AllNames = ""
+
+// Grant is a scope on the name Prefix and all names below it.
+type Grant struct {
+	Scope  Scope
+	Prefix string
+}
+
+// String writes a grant as ParseGrants reads it.
+func (g Grant) String() string { return string(g.Scope) + ":" + g.Prefix }
+
+// Covers reports whether name is the prefix or below it.
+func Covers(prefix, name string) bool {
+	if prefix == AllNames {
+		return true
+	}
+	return strings.HasPrefix(name, prefix) && (len(name) == len(prefix) || name[len(prefix)] == '/')
+}
+
+// Minimal returns the grants without those that another one covers, in the order of Scopes and then of the prefixes.
+func Minimal(grants []Grant) []Grant {
+	sorted := slices.Clone(grants)
+	slices.SortFunc(sorted, func(a, b Grant) int {
+		return cmp.Or(slices.Index(Scopes, a.Scope)-slices.Index(Scopes, b.Scope), strings.Compare(a.Prefix, b.Prefix))
+	})
+	minimal := sorted[:0]
+	for _, grant := range sorted { // a prefix sorts before the names that it covers
+		if !slices.ContainsFunc(minimal, func(kept Grant) bool {
+			return kept.Scope == grant.Scope && Covers(kept.Prefix, grant.Prefix)
+		}) {
+			minimal = append(minimal, grant)
+		}
+	}
+	return minimal
+}
+
+// Kind is how a principal shows who it is.
+type Kind string
+
+// The kinds of principals.
+const (
+	Anonymous Kind = "anonymous" // it does not: the gateway asks for no credential
+	Key       Kind = "key"       // by an API key
+	Database  Kind = "database"  // by a connection to the database itself
+)
+
+// Principal is a caller. It does not change.
+type Principal struct {
+	Name string
+	Kind Kind
+
+	prefixes map[Scope][]string // those of the minimal grants
+}
+
+// Anyone is the principal of all requests to a gateway that asks for no credential. It may do everything.
+var Anyone = func() *Principal {
+	grants := make([]Grant, len(Scopes))
+	for i, scope := range Scopes {
+		grants[i] = Grant{scope, AllNames}
+	}
+	return New("anonymous", Anonymous, grants)
+}()
+
+// New returns a principal with these grants.
+func New(name string, kind Kind, grants []Grant) *Principal {
+	p := &Principal{Name: name, Kind: kind, prefixes: map[Scope][]string{}}
+	for _, grant := range Minimal(grants) {
+		p.prefixes[grant.Scope] = append(p.prefixes[grant.Scope], grant.Prefix)
+	}
+	return p
+}
+
+// May reports whether the principal has the scope on a name.
+func (p *Principal) May(scope Scope, name string) bool {
+	for _, prefix := range p.prefixes[scope] {
+		if Covers(prefix, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// MayAll reports whether the principal has the scope on every name.
+func (p *Principal) MayAll(scope Scope) bool { return p.May(scope, AllNames) }
+
+// MayAny reports whether the principal has the scope on some name.
+func (p *Principal) MayAny(scope Scope) bool { return len(p.prefixes[scope]) > 0 }
+
+// Within returns the prefixes of the names on which the principal has the scope: sorted, none covered by another one,
+// and not nil. The caller must not change them.
+func (p *Principal) Within(scope Scope) []string {
+	if prefixes := p.prefixes[scope]; prefixes != nil {
+		return prefixes
+	}
+	return []string{}
+}
+
+// Grants returns the minimal grants.
+func (p *Principal) Grants() (grants []Grant) {
+	for _, scope := range Scopes {
+		for _, prefix := range p.prefixes[scope] {
+			grants = append(grants, Grant{scope, prefix})
+		}
+	}
+	return grants
+}

@@ -1,0 +1,25 @@
+-- fence.create_key(id, digest, principal, description, grants, created_by, lifetime_ms, keys_max) → the key.
+--
+-- lifetime_ms null: it does not expire. It deletes the keys that ended more than 30 days ago. Raises 54000 if there are
+-- keys_max keys.
+create or replace function fence.create_key(
+    p_id text, p_digest bytea, p_principal text, p_description text, p_grants text[], p_created_by text,
+    p_lifetime_ms bigint, p_keys_max bigint)
+returns fence.keys
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_key fence.keys;
+begin
+    perform fence.note_key_change();
+    delete from fence.keys k where least(k.expires_at, k.revoked_at) < clock_timestamp() - interval '30 days';
+    if (select count(*) from fence.keys) >= p_keys_max then
+        raise exception 'there are % keys already', p_keys_max using errcode = 'program_limit_exceeded';
+    end if;
+    insert into fence.keys as k (id, digest, principal, description, grants, created_by, expires_at)
+    values (p_id, p_digest, p_principal, p_description, p_grants, p_created_by,
+        clock_timestamp() + p_lifetime_ms * interval '1 millisecond')
+    returning k.* into v_key;
+    return v_key;
+end
+$$;
