@@ -4,6 +4,7 @@ package faults
 
 import (
 	"fmt"
+	"net/http"
 	"os/exec"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/checks"
 )
 
 // patroniFault breaks the leader of a Patroni cluster under load, and heals it.
@@ -44,6 +46,7 @@ func failoversOfPatroni(t *testing.T, add func(*testing.T, failover)) {
 	} {
 		t.Run(group.setup, func(t *testing.T) {
 			c := startPatroni(t, group.settings)
+			c.wantSound(t)
 			for _, fault := range group.faults {
 				add(t, failover{fault: fault.name, setup: group.setup, lossless: true, run: onPatroni(c, fault)})
 			}
@@ -64,6 +67,18 @@ func etcdOf(t *testing.T) string {
 		return "ETCD"
 	}
 	return "ETCD3"
+}
+
+// wantSound expects that `fencegate check --patroni-url` finds nothing but an old version.
+func (c *patroniCluster) wantSound(t *testing.T) {
+	t.Helper()
+	found, err := checks.Patroni(patient(t), http.DefaultClient, "http://"+c.nodes[0].api)
+	check(t, err)
+	for _, f := range found {
+		if f.Check != "patroni_version" {
+			t.Errorf("the check found of Patroni: %+v", f)
+		}
+	}
 }
 
 func onPatroni(c *patroniCluster, fault patroniFault) func(*testing.T, bool) figures {
