@@ -68,8 +68,8 @@ func (o *outages) meet(t *testing.T, met outage) {
 		t.Errorf("the write that was unavailable, sent again, is answered %d: %s", got.status, got.body)
 	}
 	_, name, _ := strings.Cut(t.Name(), "/")
-	o.rows = append(o.rows, fmt.Sprintf("%s\t%s\t%s\t%s\t%s after %s\t%s\t%s\t%s", name, met.reason, short(seen), short(answered),
-		outcome, short(ended), short(ready), strings.Join(changed(before, after), ", "), o.alerts(t, met)))
+	o.rows = append(o.rows, fmt.Sprintf("%s\t%s\t%s\t%s\t%s after %s\t%s\t%s\t%s", name, met.reason, short(seen),
+		short(answered), outcome, short(ended), short(ready), strings.Join(changed(before, after), ", "), o.alerts(t, met)))
 }
 
 func short(d time.Duration) string { return d.Round(10 * time.Millisecond).String() }
