@@ -143,7 +143,7 @@ func (g *Gateway) stillAccepted(r *http.Request) error {
 	}
 	if _, reason := g.config.Auth.Authenticate(r); reason != auth.Accepted {
 		g.metrics.Unauthenticated(reason)
-		return problem(http.StatusUnauthorized, api.CodeUnauthenticated, badCredential)
+		return problem(http.StatusUnauthorized, api.CodeUnauthenticated, refusedDetail)
 	}
 	return nil
 }
@@ -171,7 +171,7 @@ func (a *accessRule) forbidden() *api.Problem {
 	return problem(http.StatusForbidden, api.CodeForbidden, a.refusal)
 }
 
-const badCredential = "The credential is malformed, unknown, expired or revoked."
+const refusedDetail = "The credential is malformed, unknown, expired or revoked."
 
 // unauthenticated is the answer without a principal. It does not say whether a key was revoked, or never existed.
 func (g *Gateway) unauthenticated(reason auth.Reason) *api.Problem {
@@ -183,7 +183,7 @@ func (g *Gateway) unauthenticated(reason auth.Reason) *api.Problem {
 		return problem(http.StatusUnauthorized, api.CodeUnauthenticated,
 			"Send a credential: Authorization: Bearer and an API key.")
 	}
-	return problem(http.StatusUnauthorized, api.CodeUnauthenticated, badCredential)
+	return problem(http.StatusUnauthorized, api.CodeUnauthenticated, refusedDetail)
 }
 
 type principalKey struct{}

@@ -66,10 +66,10 @@ func TestListsHideOtherNames(t *testing.T) {
 		before[path] = got.body
 	}
 	stream := eu.open(t, "/v1/rejections/stream")
-	for _, other := range []string{"eux", "us"} {
-		_, endOther := h.occupy(t, root, other)
-		defer endOther()
-	}
+	_, endLonger := h.occupy(t, root, "eux")
+	defer endLonger()
+	_, endOther := h.occupy(t, root, "us")
+	defer endOther()
 	for _, path := range paths {
 		if got := eu.get(t, path); !bytes.Equal(got.body, before[path]) {
 			t.Errorf("%s was answered\n%s\nand with more on other names\n%s", path, before[path], got.body)

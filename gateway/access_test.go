@@ -135,7 +135,8 @@ func newGuarded(t testing.TB) (h *harness, admin string) {
 	t.Helper()
 	h = newGateway(t, Config{}, patientDatabase(t))
 	h.guard(t)
-	return h, h.key(t, "admin", "all:")
+	admin = h.key(t, "admin", "all:")
+	return h, admin
 }
 
 // guard has the gateway want keys, and serves it.

@@ -94,7 +94,7 @@ func TestParseGrants(t *testing.T) {
 	for text, want := range map[string]string{
 		"write:accounts/eu": "write:accounts/eu", "lock,write:jobs": "lock:jobs write:jobs", "observe:": "observe:",
 		"all:a:b": "lock:a:b write:a:b read:a:b observe:a:b admin:a:b", "lock,lock:a": "lock:a",
-		"": "", "write": "", ":a": "", "wirte:a": "", "lock,:a": "", "Lock:a": "", " lock:a": "", "lock;write:a": "",
+		"": "", "write": "", ":a": "", "wirte:a": "", "lock,:a": "", "Lock:a": "", "lock :a": "", "lock;write:a": "",
 	} {
 		grants, err := access.ParseAll([]string{text})
 		if got := strings.Join(access.Texts(grants), " "); got != want || (err == nil) != (want != "") {
