@@ -117,7 +117,7 @@ func TestTLSVersions(t *testing.T) {
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 		for _, http2 := range []bool{false, true} {
 			c := e.connect(t, &tls.Config{MinVersion: version, MaxVersion: version}, http2)
-			response, err := c.http.Get(c.base + "/healthz") //nolint:noctx // the test ends soon
+			response, err := c.http.Get(c.base + "/healthz")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -134,7 +134,7 @@ func TestTLSVersions(t *testing.T) {
 			t.Errorf("%s: saw %v, expected a refusal of the version", tls.VersionName(version), err)
 		}
 	}
-	plain, err := http.Get("http://" + e.address + "/healthz") //nolint:noctx // the test ends soon
+	plain, err := http.Get("http://" + e.address + "/healthz")
 	if err != nil {
 		t.Fatal(err)
 	}

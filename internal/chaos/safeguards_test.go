@@ -3,7 +3,6 @@
 package chaos
 
 import (
-	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -134,7 +133,7 @@ func TestSafeguardNames(t *testing.T) {
 		names = append(names, s.name)
 		for _, name := range s.faults {
 			if f := faultNamed(name); f.loses && !s.loses {
-				t.Error(fmt.Sprintf("%s: %s loses commits", s.name, name))
+				t.Errorf("%s: %s loses commits", s.name, name)
 			}
 		}
 	}

@@ -49,7 +49,7 @@ func (e epoch) breaksDatabases() bool {
 type schedule struct{ random *rand.Rand }
 
 func newSchedule(seed uint64) *schedule {
-	return &schedule{rand.New(rand.NewPCG(seed, 0))} //nolint:gosec // it is to be repeatable
+	return &schedule{rand.New(rand.NewPCG(seed, 0))}
 }
 
 const (

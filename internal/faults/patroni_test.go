@@ -63,7 +63,7 @@ func startPatroni(t *testing.T, settings patroniSettings) *patroniCluster {
 	dir, err := os.MkdirTemp(ramdir.Parent(), "fencegate-patroni-") // not in t.TempDir, which other users can't enter
 	check(t, err)
 	t.Cleanup(func() { check(t, os.RemoveAll(dir)) })
-	check(t, os.Chmod(dir, 0o755)) //nolint:gosec // PostgreSQL's user passes through
+	check(t, os.Chmod(dir, 0o755))
 	etcd, address := startEtcd(t, dir)
 	c := &patroniCluster{etcd: etcd}
 	for i := range settings.nodes {
@@ -121,12 +121,12 @@ bootstrap: {dcs: {synchronous_mode_strict: %t}}
 postgresql: {parameters: {unix_socket_directories: ''}}
 watchdog: {mode: 'off'}
 `, settings.strict)
-	check(t, os.MkdirAll(filepath.Join(n.dir, "config"), 0o755)) //nolint:gosec // for PostgreSQL's user
+	check(t, os.MkdirAll(filepath.Join(n.dir, "config"), 0o755))
 	if settings.watchdog {
 		changes = strings.Replace(changes, "mode: 'off'", "driver: testing, device: "+startWatchdog(t, n), 1)
 	}
 	for name, text := range map[string]string{"1-shipped.yml": string(shipped), "2-test.yml": changes} {
-		check(t, os.WriteFile(filepath.Join(n.dir, "config", name), []byte(text), 0o644)) //nolint:gosec // for Patroni
+		check(t, os.WriteFile(filepath.Join(n.dir, "config", name), []byte(text), 0o644))
 	}
 }
 
@@ -138,7 +138,7 @@ func (n *patroniNode) start() {
 	check(t, err)
 	n.command = exec.Command(patroniProgram(t), filepath.Join(n.dir, "config"))
 	n.command.Dir = "/"
-	n.command.Env = append(n.environment,
+	n.command.Env = append(n.environment[:len(n.environment):len(n.environment)], //nolint:gocritic // not to the nodes' own
 		"PATH="+os.Getenv("PATH"), "LC_ALL=C.UTF-8", "HOME="+n.dir,
 		"PATRONI_NAME="+n.name,
 		"PATRONI_RESTAPI_LISTEN="+n.api, "PATRONI_RESTAPI_CONNECT_ADDRESS="+n.api,

@@ -1,6 +1,7 @@
 package pgtest
 
 import (
+	"context"
 	"net"
 	"net/url"
 	"sync"
@@ -92,7 +93,7 @@ func (n *Network) serve(running *sync.WaitGroup) {
 // connect passes on what a client and the cluster send.
 func (n *Network) connect(client net.Conn, running *sync.WaitGroup) {
 	n.await()
-	server, err := net.Dial("unix", n.socket)
+	server, err := new(net.Dialer).DialContext(context.Background(), "unix", n.socket)
 	if err != nil {
 		_ = client.Close()
 		return

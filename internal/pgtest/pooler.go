@@ -69,7 +69,7 @@ server_login_retry = 0.2
 // Start runs the pooler again after Kill, and returns when it listens.
 func (p *Pooler) Start() {
 	p.t.Helper()
-	p.running = exec.Command(p.command[0], p.command[1:]...) //nolint:gosec,noctx // the test ends it by Kill
+	p.running = exec.Command(p.command[0], p.command[1:]...)
 	p.running.Stderr = os.Stderr
 	check(p.t, p.running.Start())
 	await.True(p.t, "PgBouncer listens", func() bool {

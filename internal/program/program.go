@@ -75,7 +75,7 @@ func Changed(t testing.TB, file, old, replacement string) string {
 	changed, overlay := filepath.Join(dir, "changed.go"), filepath.Join(dir, "overlay.json")
 	text, err := json.Marshal(map[string]map[string]string{"Replace": {file: changed}})
 	err = errors.Join(err, os.WriteFile(overlay, text, 0o600),
-		os.WriteFile(changed, []byte(strings.Replace(string(source), old, replacement, 1)), 0o600))
+		os.WriteFile(changed, []byte(strings.Replace(string(source), old, replacement, 1)), 0o600)) //nolint:gosec // a TempDir
 	if err != nil {
 		t.Fatal(err)
 	}
