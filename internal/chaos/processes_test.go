@@ -52,7 +52,7 @@ func withMovingClock(t testing.TB) (path string) {
 	const moved = now + "\tsec += [3]int64{0, 600, -600}[mono/2_000_000_000%3]\n"
 	root, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
 	check(t, err)
-	return program.Changed(t, filepath.Join(strings.TrimSpace(string(root)), "src", "time", "time.go"), now, moved)
+	return program.Changed(t, filepath.Join(strings.TrimSpace(string(root)), "src", "time", "time.go"), map[string]string{now: moved})
 }
 
 func primaryKilled(w *world, _ step) func() {

@@ -3,6 +3,7 @@
 package chaos
 
 import (
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,6 +19,8 @@ type safeguard struct {
 	name string
 	// file is a Go file of the module, or a function of the database without its path (rule.sql).
 	file, old, broken string
+	// more are further changes of a Go file, where a second check does the same.
+	more map[string]string
 	// loses and faults are of the epochs in which its lack is found.
 	loses  bool
 	faults []string
@@ -58,6 +61,7 @@ var safeguards = []safeguard{
 	{name: "lineage-compared", file: "store/lineage.go",
 		old:    "if err := l.refuse(now, newestToken); err != nil {",
 		broken: "if err := l.refuse(now, newestToken); err != nil && false {", loses: true,
+		more:   map[string]string{"if at+tokensSlack < newestToken {": "if false {"},
 		faults: []string{"old-primary-returned"}},
 	{name: "newest-token-compared", file: "store/engine/providers.go",
 		old: "return store.Lease{}, e.RefuseGrant(ctx, lease, request.NewestToken)", broken: "return lease, nil",
@@ -85,12 +89,21 @@ func TestSafeguards(t *testing.T) {
 	}
 }
 
+func (s safeguard) changes() map[string]string {
+	changes := maps.Clone(s.more)
+	if changes == nil {
+		changes = map[string]string{}
+	}
+	changes[s.old] = s.broken
+	return changes
+}
+
 func (s safeguard) test(t *testing.T) {
 	t.Helper()
 	sql := filepath.Ext(s.file) == ".sql"
 	path := program.Path(t)
 	if !sql {
-		path = program.Changed(t, s.file, s.old, s.broken)
+		path = program.Changed(t, s.file, s.changes())
 	}
 	w := newWorld(t, path, 3)
 	if sql {

@@ -53,9 +53,10 @@ func PathChecked(t testing.TB) string {
 	return must(t, checked)
 }
 
-// Changed builds fencegate, without the race detector, from this tree but for one place: in the file, a path in the
-// module, the text old is replaced. It returns the path of the program, which is removed when the test ends.
-func Changed(t testing.TB, file, old, replacement string) string {
+// Changed builds fencegate, without the race detector, from this tree but for one file, a path in the module: each text
+// of changes, which it must have once, is replaced. It returns the path of the program, which is removed when the test
+// ends.
+func Changed(t testing.TB, file string, changes map[string]string) string {
 	t.Helper()
 	root, err := moduleDir(t.Context())
 	if err != nil {
@@ -64,18 +65,22 @@ func Changed(t testing.TB, file, old, replacement string) string {
 	if !filepath.IsAbs(file) {
 		file = filepath.Join(root, file)
 	}
-	source, err := os.ReadFile(file)
+	read, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if count := strings.Count(string(source), old); count != 1 {
-		t.Fatalf("%s has the text %q %d times, want once", file, old, count)
+	source := string(read)
+	for old, replacement := range changes {
+		if count := strings.Count(source, old); count != 1 {
+			t.Fatalf("%s has the text %q %d times, want once", file, old, count)
+		}
+		source = strings.Replace(source, old, replacement, 1)
 	}
 	dir := t.TempDir()
 	changed, overlay := filepath.Join(dir, "changed.go"), filepath.Join(dir, "overlay.json")
 	text, err := json.Marshal(map[string]map[string]string{"Replace": {file: changed}})
 	err = errors.Join(err, os.WriteFile(overlay, text, 0o600),
-		os.WriteFile(changed, []byte(strings.Replace(string(source), old, replacement, 1)), 0o600)) //nolint:gosec // a TempDir
+		os.WriteFile(changed, []byte(source), 0o600)) //nolint:gosec // a TempDir
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,7 +47,7 @@ func StartPgBouncer(ctx context.Context, databaseURL string) (*PgBouncer, error)
 			if err != nil {
 				return "", err
 			}
-			version, err := exec.CommandContext(ctx, program, "--version").Output() //nolint:gosec // PgBouncer
+			version, err := exec.CommandContext(ctx, program, "--version").Output()
 			name, _, _ := strings.Cut(string(version), "\n")
 			return name, errors.Join(err, connection.Close())
 		},
