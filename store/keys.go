@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -191,6 +192,8 @@ type LiveKeys struct {
 	Changes int64 // how often the keys were changed until then
 	At      time.Time
 	Keys    []LiveKey
+	// Unreadable says which keys are left out, since this version can't read their grants; nil: none.
+	Unreadable error
 }
 
 // LiveKeys returns the live keys, or nil if nothing has changed since the count of changes that is known; -1: none is.
@@ -209,8 +212,12 @@ func (s *Store) LiveKeys(ctx context.Context, known int64) (*LiveKeys, error) {
 			return err
 		}
 		grants, err := access.ParseAll(texts)
+		if err != nil { // a newer version's
+			live.Unreadable = errors.Join(live.Unreadable, fmt.Errorf("the grants of key %s: %w", id.String, err))
+			return nil
+		}
 		live.Keys = append(live.Keys, LiveKey{id.String, apikey.Digest(digest), principal.String, grants, expires.Time})
-		return err
+		return nil
 	})
 	return live, err
 }

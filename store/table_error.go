@@ -59,6 +59,9 @@ func (c *transactCall) tableError() error {
 		if rejected := rejectedRow(failed, resource); rejected != nil {
 			return rejected
 		}
+	// Details of these show the row, which may be another resource's: the fence is checked after the row is changed.
+	case state == "23502", state == "23514", state == "44000":
+		failed.Detail = ""
 	case state == "42501":
 		failed.Kind = ErrForbidden
 	case state == "21000" && upserted:

@@ -25,11 +25,11 @@ func (f gatewayFlags) client(options ...lockclient.Option) (*lockclient.Client, 
 	if len(f.URL) == 0 {
 		return nil, usagef("--url names no gateway")
 	}
-	return f.connect(f.URL[0], append(options, lockclient.WithFailover(f.URL[1:]...))...)
+	return f.connect("--url", f.URL[0], append(options, lockclient.WithFailover(f.URL[1:]...))...)
 }
 
-// connect makes a client of one gateway, unless an option names more.
-func (f connectionFlags) connect(url string, options ...lockclient.Option) (*lockclient.Client, error) {
+// connect makes a client of one gateway, which a flag names, unless an option names more.
+func (f connectionFlags) connect(flag, url string, options ...lockclient.Option) (*lockclient.Client, error) {
 	config, err := f.tls()
 	if err != nil {
 		return nil, err
@@ -37,7 +37,7 @@ func (f connectionFlags) connect(url string, options ...lockclient.Option) (*loc
 	options = append(append(options, f.token()...), lockclient.WithTLS(config), lockclient.WithUserAgent(userAgent()), withoutLog)
 	client, err := lockclient.New(url, options...)
 	if err != nil {
-		return nil, usagef("--url: %v", err)
+		return nil, usagef("%s: %v", flag, err)
 	}
 	return client, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/fencegate/fencegate/demo"
+	"github.com/fencegate/fencegate/lockclient"
 )
 
 type demoCmds struct {
@@ -76,7 +77,7 @@ func (f demoLoopFlags) run(
 		return f.demoFlags.run(ctx, streams, demonstrate)
 	}
 	for _, url := range f.Gateway {
-		client, err := f.connect(url)
+		client, err := f.connect("--gateway", url)
 		if err != nil {
 			return err
 		}
@@ -93,7 +94,10 @@ func (f demoLoopFlags) run(
 		return err
 	}
 	config.Gateways, config.Every, config.Rounds = f.Gateway, f.Every, f.Rounds
-	config.Connect, config.Environment = f.connect, f.connectionFlags.environment()
+	config.Connect = func(url string, options ...lockclient.Option) (*lockclient.Client, error) {
+		return f.connect("--gateway", url, options...)
+	}
+	config.Environment = f.connectionFlags.environment()
 	return demonstrate(ctx, config)
 }
 

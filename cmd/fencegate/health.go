@@ -29,7 +29,7 @@ func (c *healthCmd) Run(ctx context.Context, con *console) error {
 	if c.Timeout <= 0 {
 		return usagef("--timeout is %s, it must be positive", c.Timeout)
 	}
-	client, err := c.connect(c.URL)
+	client, err := c.connect("--url", c.URL)
 	if err != nil {
 		return err
 	}

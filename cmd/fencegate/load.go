@@ -50,7 +50,7 @@ func (c *loadCmd) Run(ctx context.Context, con *console) error {
 	}()
 	for _, url := range c.URL {
 		// A client for each, without failover: a call that was sent again unseen could not be judged.
-		client, err := c.connect(url)
+		client, err := c.connect("--url", url)
 		if err != nil {
 			return err
 		}

@@ -172,12 +172,15 @@ func (c *serveCmd) serveOn(
 	stopBackground := runBackground(ctx, service, recorder, sweeper, gw, metrics, logger)
 	defer stopBackground()
 	defer c.runKeyring(ctx, service, logger)()
-	context.AfterFunc(ctx, func() { time.AfterFunc(c.ShutdownTimeout, service.CutOff) })
-	err = c.serve(ctx, gw, listener, db, logger, out)
-	if err != nil {
+	shutdown := make(chan time.Time, 1)
+	context.AfterFunc(ctx, func() { shutdown <- time.Now() })
+	if err := c.serve(ctx, gw, listener, db, logger, out); err != nil {
 		service.CutOff() // the time to finish requests is over
+		return err
 	}
-	return err
+	// What no client waits for any more has the rest of the time.
+	time.AfterFunc(time.Until((<-shutdown).Add(c.ShutdownTimeout)), service.CutOff)
+	return nil
 }
 
 // runBackground runs what a gateway does beside answering requests, until the returned function is called.

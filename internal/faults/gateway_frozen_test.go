@@ -86,7 +86,7 @@ func beginPut(t *testing.T, g *gateway, w write) (finish func(), status func() (
 	t.Cleanup(func() { conn.Close() })
 	check(t, conn.SetDeadline(time.Now().Add(await.Limit)))
 	body := w.value
-	_, err = fmt.Fprintf(conn, "PUT /v1/resources/%s/records/%s HTTP/1.1\r\nHost: fencegate\r\nContent-Type: "+
+	_, err = fmt.Fprintf(conn, "PUT /v1/resources/%s/records/%s HTTP/1.1\r\nHost: localhost\r\nContent-Type: "+
 		"application/json\r\n"+
 		"Fencing-Token: %d.%d\r\nContent-Length: %d\r\n\r\n%s", w.resource, w.key, w.token, w.sequence, len(body),
 		body[:len(body)-1])

@@ -134,7 +134,8 @@ func (k *Keyring) Run(ctx context.Context, onError func(error)) {
 	}
 }
 
-// Reload reads the keys if they have changed. It returns ErrUnavailable.
+// Reload reads the keys if they have changed. It returns ErrUnavailable, or an error that says which keys this version
+// can't read and refuses; all others are in use then.
 func (k *Keyring) Reload(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -149,8 +150,12 @@ func (k *Keyring) Reload(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the keys: %w", err)
 	}
-	if live != nil {
-		k.current.Store(newSnapshot(before, live, sent))
+	if live == nil {
+		return nil
+	}
+	k.current.Store(newSnapshot(before, live, sent))
+	if live.Unreadable != nil {
+		return fmt.Errorf("keys are refused: %w", live.Unreadable)
 	}
 	return nil
 }
