@@ -108,12 +108,21 @@ func (s *Store) sendAcquire(ctx context.Context, request AcquireRequest, gateway
 		}
 		return Acquired{Lease: lease}, nil
 	case "queued":
-		return Acquired{Ticket: ticket.Int64, Left: milliseconds(leftMS)}, nil
+		return Acquired{Ticket: ticket.Int64, Left: leftOf(leftMS)}, nil
 	case "session_lost":
 		return Acquired{}, sessionLost(endReason.String)
 	}
 	return Acquired{}, notGranted(
 		outcome, request.Lock, row.lease(), endReason.String, milliseconds(leftMS), queueLength.Int64)
+}
+
+// leftOf reads how long the lease in the way of a waiter runs; null, and so 0: none is known. It is 1 ms at least: the
+// lease may have expired after it was found in the way, and then the waiter must ask again.
+func leftOf(ms pgtype.Int8) time.Duration {
+	if !ms.Valid {
+		return 0
+	}
+	return max(milliseconds(ms), time.Millisecond)
 }
 
 // notGranted is the error of an outcome of fence.acquire_lease and fence.grant_provided. Held: blocking is the lease in

@@ -71,7 +71,7 @@ func (s *Store) GrantNext(
 		case "more":
 			result.More = true
 		case "held":
-			result.Left = max(milliseconds(leftMS), time.Millisecond)
+			result.Left = leftOf(leftMS)
 		}
 		results = append(results, result)
 		return nil
