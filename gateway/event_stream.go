@@ -58,7 +58,7 @@ func (g *Gateway) streamEvents(w *answerWriter, r *http.Request, open func() (ev
 		err = source.begin(stream)
 	}
 	for err == nil {
-		if err = g.awaitEvent(ctx, source, stream); err == nil {
+		if err = g.awaitEvent(ctx, r, source, stream); err == nil {
 			err = g.stillAccepted(r)
 		}
 		if err == nil {
@@ -73,15 +73,17 @@ func (g *Gateway) streamEvents(w *answerWriter, r *http.Request, open func() (ev
 }
 
 // awaitEvent waits until the source has something to send, and keeps the stream alive meanwhile. So the gateway also
-// notices a client that has left.
-func (g *Gateway) awaitEvent(ctx context.Context, source eventSource, stream *eventStream) error {
+// notices a client that has left, or whose credential has ended.
+func (g *Gateway) awaitEvent(ctx context.Context, r *http.Request, source eventSource, stream *eventStream) error {
 	for {
 		silent, cancel := context.WithTimeout(ctx, g.config.KeepAlive)
 		err := source.wait(silent)
 		idle := errors.Is(err, context.DeadlineExceeded) && silent.Err() != nil && ctx.Err() == nil
 		cancel()
 		if idle {
-			err = source.idle(stream)
+			if err = g.stillAccepted(r); err == nil {
+				err = source.idle(stream)
+			}
 		}
 		if err != nil || !idle {
 			return err

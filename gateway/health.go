@@ -41,14 +41,18 @@ func (g *Gateway) ready(ctx context.Context, _ *http.Request) (any, error) {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	if notReady, is := errors.AsType[*readiness.NotReadyError](g.backend.Ready(ctx)); is {
-		return nil, notReadyProblem(notReady)
+		return nil, g.notReadyProblem(notReady)
 	}
 	return api.Health{Status: "ready"}, nil
 }
 
-func notReadyProblem(notReady *readiness.NotReadyError) *api.Problem {
-	answer := busy(fmt.Sprintf("The gateway can't serve since %s: %s.",
-		notReady.Since.UTC().Format(time.RFC3339), failureDetail(notReady)))
+// notReadyProblem says why. Without a credential it does not show what the database said: that may name hosts and users.
+func (g *Gateway) notReadyProblem(notReady *readiness.NotReadyError) *api.Problem {
+	detail := string(notReady.Reason)
+	if g.config.Auth == nil {
+		detail = failureDetail(notReady)
+	}
+	answer := busy(fmt.Sprintf("The gateway can't serve since %s: %s.", notReady.Since.UTC().Format(time.RFC3339), detail))
 	answer.Title, answer.Reason = store.ErrUnavailable.Error(), string(notReady.Reason)
 	return answer
 }

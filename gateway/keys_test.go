@@ -29,7 +29,8 @@ func (c client) awaitStatus(t *testing.T, status int) {
 // and in streams that are open and acquires that wait.
 func TestRevokedKey(t *testing.T) {
 	h, admin := newGuarded(t)
-	other := newGateway(t, Config{}, store.Config{DatabaseURL: h.databaseURL, StatementTimeout: time.Hour})
+	other := newGateway(t, Config{KeepAlive: 100 * time.Millisecond},
+		store.Config{DatabaseURL: h.databaseURL, StatementTimeout: time.Hour})
 	other.guard(t)
 	root := h.by(admin)
 	made := root.makeKey(t, api.KeyRequest{Principal: "p", Description: "d", Grants: []string{"lock,write,observe:job"}})
@@ -43,6 +44,13 @@ func TestRevokedKey(t *testing.T) {
 	bulk.write(t, putLine(lease, 1, "k", "1"))
 	bulk.verdict(t, 1, http.StatusCreated)
 	watch.next(t, api.EventState)
+	idle := there.open(t, lockPath("job/idle", "/watch"))
+	if lock := there.lock(t, "job"); lock.Fence != nil {
+		t.Errorf("without the scope read, the fence is shown: %+v", lock.Fence)
+	}
+	if got := root.send(t, "DELETE", "/v1/keys/"+made.Secret, ""); bytes.Contains(got.body, []byte(made.Secret)) {
+		t.Errorf("the answer shows a key that was given in place of its id: %s", got.body)
+	}
 	waiting := there.waitInQueue(t, "job", api.AcquireRequest{OwnerID: "waiter"})
 	watch.next(t, "queued")
 
@@ -58,6 +66,7 @@ func TestRevokedKey(t *testing.T) {
 	root.release(t, lease)
 	expectProblem(t, <-waiting, api.CodeUnauthenticated)
 	watch.endedFor(t, "unauthenticated")
+	idle.endedFor(t, "unauthenticated")
 	root.awaitQueue(t, "job")
 	if lock := root.lock(t, "job"); lock.State != "free" {
 		t.Errorf("the lock is %s, want free: the acquire of the revoked key was not granted", lock.State)

@@ -9,6 +9,7 @@ import (
 	"github.com/gorilla/mux"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/access"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -169,7 +170,7 @@ func holdLeft(lease store.Lease) *int64 {
 func (g *Gateway) getLock(ctx context.Context, name store.Name) (any, error) {
 	lock, fence, err := g.backend.LockAndFence(ctx, name)
 	answer := lockAnswer(lock)
-	if fence != nil {
+	if fence != nil && principalOf(ctx).May(access.Read, string(name)) {
 		answer.Fence = new(fenceAnswer(*fence))
 	}
 	return answer, err

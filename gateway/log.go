@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/apikey"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -51,14 +52,21 @@ func failure(err error, code api.Code) (level slog.Level, message string) {
 	return 0, ""
 }
 
-// redactPath removes a session's ID from a path. It is a secret: it is enough to end the session.
+// redactPath removes secrets from a path: a session's ID, which is enough to end the session, and a whole API key where
+// its ID was meant.
 func redactPath(path string) string {
+	if strings.Contains(path, apikey.Prefix) {
+		path = wholeKey.ReplaceAllString(path, "…")
+	}
 	before, _, secret := strings.Cut(path, sessionsPath+"/")
 	if !secret {
 		return path
 	}
 	return before + sessionsPath + "/…"
 }
+
+// wholeKey matches an API key, or most of one.
+var wholeKey = regexp.MustCompile(apikey.Prefix + `[0-9A-Za-z]{10}_[0-9A-Za-z]{20,}`)
 
 // identifier matches a lease_id or a session_id.
 var identifier = regexp.MustCompile(`[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}`)
@@ -67,7 +75,7 @@ var identifier = regexp.MustCompile(`[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa
 // anywhere in it.
 func loggedPath(route, path string) string {
 	if route == routeNone {
-		return identifier.ReplaceAllString(path, "…")
+		path = identifier.ReplaceAllString(path, "…")
 	}
 	return redactPath(path)
 }

@@ -86,6 +86,9 @@ func (g *Gateway) writeRejections(w *answerWriter, r *http.Request, ids []int64)
 		if len(ids) == 0 {
 			return nil
 		}
+		if err := g.stillAccepted(r); err != nil {
+			return err
+		}
 		part := ids[:min(csvRowsAtOnce, len(ids))]
 		ids = ids[len(part):]
 		ctx, cancel := g.work(r)

@@ -103,9 +103,16 @@ func readKey(row pgx.CollectableRow) (key Key, err error) {
 	return key, err
 }
 
+// keyJob has connections of its own, so that no lists that are slow, or too many, delay the end of a key.
+var keyJob = job{use: useRenewals}
+
+func (s *Store) changeKeys(ctx context.Context, sql string, args []any, scan func(pgx.Rows) error) error {
+	return s.queryAs(ctx, keyJob, sql, args, scan)
+}
+
 // changeKey calls a function that returns a key. It returns ErrNotFound with the message if that is null.
 func (s *Store) changeKey(ctx context.Context, missing, id, sql string, args ...any) (Key, error) {
-	keys, err := collect(ctx, s.query, "select "+keyColumns+" from "+sql+" k", args, readKey)
+	keys, err := collect(ctx, s.changeKeys, "select "+keyColumns+" from "+sql+" k", args, readKey)
 	switch {
 	case isState(err, "54000"):
 		return Key{}, fmt.Errorf("%w: there are %d keys already, the limit: revoke the unused ones", ErrInvalid, KeysMax)
@@ -200,7 +207,7 @@ type LiveKeys struct {
 // It returns ErrUnavailable.
 func (s *Store) LiveKeys(ctx context.Context, known int64) (*LiveKeys, error) {
 	var live *LiveKeys
-	err := s.query(ctx, "select * from fence.live_keys($1)", []any{known}, func(rows pgx.Rows) error {
+	err := s.queryAs(ctx, keyJob, "select * from fence.live_keys($1)", []any{known}, func(rows pgx.Rows) error {
 		if live == nil {
 			live = &LiveKeys{}
 		}

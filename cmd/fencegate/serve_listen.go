@@ -9,11 +9,14 @@ import (
 	"strconv"
 )
 
-// listen opens the listener.
+// listen opens the listener, unless every machine could use the gateway. A host name may have another address each time.
 func (c *serveCmd) listen(ctx context.Context) (net.Listener, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("--listen %s: %w", c.Listen, err)
+	}
+	if err := c.checkOpen(listener.Addr(), c.authenticated()); err != nil {
+		return nil, errors.Join(err, listener.Close())
 	}
 	return listener, nil
 }
@@ -24,7 +27,7 @@ func (c *serveCmd) tryListen(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(c.checkOpen(listener.Addr(), c.authenticated()), listener.Close())
+	return listener.Close()
 }
 
 // gatewayName is the address that a gateway serves on; where that is every address, the host's name and the port.
