@@ -45,6 +45,7 @@ func TestRevokedKey(t *testing.T) {
 	bulk.verdict(t, 1, http.StatusCreated)
 	watch.next(t, api.EventState)
 	idle := there.open(t, lockPath("job/idle", "/watch"))
+	idle.next(t, api.EventState)
 	if lock := there.lock(t, "job"); lock.Fence != nil {
 		t.Errorf("without the scope read, the fence is shown: %+v", lock.Fence)
 	}
