@@ -142,8 +142,7 @@ func (g *Gateway) stillAccepted(r *http.Request) error {
 		return nil
 	}
 	if _, reason := g.config.Auth.Authenticate(r); reason != auth.Accepted {
-		g.metrics.Unauthenticated(reason)
-		return problem(http.StatusUnauthorized, api.CodeUnauthenticated, refusedDetail)
+		return g.unauthenticated(reason)
 	}
 	return nil
 }
@@ -171,8 +170,6 @@ func (a *accessRule) forbidden() *api.Problem {
 	return problem(http.StatusForbidden, api.CodeForbidden, a.refusal)
 }
 
-const refusedDetail = "The credential is malformed, unknown, expired or revoked."
-
 // unauthenticated is the answer without a principal. It does not say whether a key was revoked, or never existed.
 func (g *Gateway) unauthenticated(reason auth.Reason) *api.Problem {
 	g.metrics.Unauthenticated(reason)
@@ -183,7 +180,8 @@ func (g *Gateway) unauthenticated(reason auth.Reason) *api.Problem {
 		return problem(http.StatusUnauthorized, api.CodeUnauthenticated,
 			"Send a credential: Authorization: Bearer and an API key.")
 	}
-	return problem(http.StatusUnauthorized, api.CodeUnauthenticated, refusedDetail)
+	return problem(http.StatusUnauthorized, api.CodeUnauthenticated,
+		"The credential is malformed, unknown, expired or revoked.")
 }
 
 type principalKey struct{}

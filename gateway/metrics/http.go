@@ -34,7 +34,7 @@ var (
 
 var unauthenticatedFamily = httpSubject.counter("fencegate_unauthenticated_total",
 	"Requests that were refused since they showed no principal.",
-	"`unknown`: the key was never issued, or was revoked: somebody guesses, or a client was not told of the new key. "+
+	"`unknown`: the key was never issued, or was revoked: somebody guesses, or a client does not have the new key. "+
 		"`expired`: rotate keys before. `not_ready` ends soon after the start.",
 	Label{Name: "reason", Values: reasonTexts()})
 

@@ -13,8 +13,8 @@ import (
 )
 
 // TestFailoverToNextHost checks that a gateway leaves the first host of its URL, whether that is frozen, dead or behind
-// a network that swallows packets, once the second is promoted: writes, waits, sweeps and notifications continue. Requests have all the time of the test, so
-// that none is freed by its own timeout.
+// a network that swallows packets, once the second is promoted: writes, waits, sweeps and notifications continue.
+// Requests have all the time of the test, so that none is freed by its own timeout.
 func TestFailoverToNextHost(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(*pgtest.Cluster, *pgtest.Network){
