@@ -19,7 +19,8 @@ type Config struct {
 	// them, again and again, to show it on their dashboard. A uses the first, B the last. It leaves the locks and records
 	// demo/job-1 to demo/job-5 behind. The database is not used then.
 	Gateways []string
-	// Connect makes a client of one of the Gateways. Default: lockclient.New. Environment has the same settings for workers.
+	// Connect makes a client of one of the Gateways. Default: lockclient.New. Environment has the same settings for
+	// workers.
 	Connect     func(url string, options ...lockclient.Option) (*lockclient.Client, error)
 	Environment []string
 	// Every is the time from the start of one of these rounds to the start of the next. A round takes about four seconds,

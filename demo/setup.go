@@ -104,8 +104,9 @@ func (s *setup) unfencedValue(ctx context.Context, resource string) (value strin
 	return value, err
 }
 
-// endedWithReader returns a context that also ends when nobody reads the output any more (| head), so that no process is
-// left behind. When it has ended, the func replaces an error by the cause: what the processes report then says nothing.
+// endedWithReader returns a context that also ends when nobody reads the output any more (| head), so that no process
+// is left behind. When it has ended, the func replaces an error by the cause: what the processes report then says
+// nothing.
 func endedWithReader(ctx context.Context, out *io.Writer, err *error) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	*out = readOutput{*out, cancel}

@@ -35,8 +35,8 @@ type Worker struct {
 	Heartbeat bool
 	// Told makes it work until it can read a line from standard input, instead of for Work.
 	Told bool
-	// Busy, if set, is a file that replaces Work: it computes in a loop that nothing can interrupt, until the first byte of
-	// the file is not zero.
+	// Busy, if set, is a file that replaces Work: it computes in a loop that nothing can interrupt, until the first byte
+	// of the file is not zero.
 	Busy string
 	// Service, if set, grants the lock in place of the gateway, and issues the token. ServiceName names it.
 	Service     Service

@@ -18,8 +18,8 @@ import (
 	"github.com/fencegate/fencegate/internal/program"
 )
 
-// composed returns docker-compose.yml as `docker compose` reads it: with anchors, defaults and profiles, checked against
-// the schema.
+// composed returns docker-compose.yml as `docker compose` reads it: with anchors, defaults and profiles, checked
+// against the schema.
 func composed(t *testing.T) *types.Project {
 	t.Helper()
 	options, err := cli.NewProjectOptions([]string{"../docker-compose.yml"}, cli.WithProfiles([]string{"demo"}),
@@ -61,8 +61,8 @@ func TestComposeServices(t *testing.T) {
 	}
 }
 
-// TestComposeNetwork checks that the gateways trust the proxy alone, whose address no other container gets, and that they
-// answer for the hosts that the other services use, and for no others.
+// TestComposeNetwork checks that the gateways trust the proxy alone, whose address no other container gets, and that
+// they answer for the hosts that the other services use, and for no others.
 func TestComposeNetwork(t *testing.T) {
 	t.Parallel()
 	project := composed(t)

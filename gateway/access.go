@@ -136,7 +136,8 @@ func (g *Gateway) authorize(w *answerWriter, r *http.Request, rule *accessRule) 
 	return nil
 }
 
-// stillAccepted returns the answer to a request that has lasted for a while, if its credential has ended; otherwise nil.
+// stillAccepted returns the answer to a request that has lasted for a while, if its credential has ended; otherwise
+// nil.
 func (g *Gateway) stillAccepted(r *http.Request) error {
 	if g.config.Auth == nil {
 		return nil

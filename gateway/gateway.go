@@ -3,7 +3,8 @@
 // any number of gateways may serve one database.
 //
 // The routes and handlers of each entity are in files of its name: locks (their lists show leases and waiters, too),
-// sessions, elections, records, transactions, bulk (POST /v1/writes), policies, tables, rejections, overview. All of them use:
+// sessions, elections, records, transactions, bulk (POST /v1/writes), policies, tables, rejections, overview. All of
+// them use:
 //
 //   - routes.go: the kinds of handlers; query.go: parameters of the URL; list.go: a paged list;
 //   - event_stream.go: server-sent events; broadcast.go: one producer of events, many streams;

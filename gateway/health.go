@@ -46,7 +46,8 @@ func (g *Gateway) ready(ctx context.Context, _ *http.Request) (any, error) {
 	return api.Health{Status: "ready"}, nil
 }
 
-// notReadyProblem says why. Without a credential it does not show what the database said: that may name hosts and users.
+// notReadyProblem says why. Without a credential it does not show what the database said: that may name hosts and
+// users.
 func (g *Gateway) notReadyProblem(notReady *readiness.NotReadyError) *api.Problem {
 	detail := string(notReady.Reason)
 	if g.config.Auth == nil {

@@ -17,10 +17,10 @@ import (
 // anyHost in AllowedHosts admits every request.
 const anyHost = "*"
 
-// DefaultHosts returns the AllowedHosts of a gateway that listens on an address. A browser sends the name in the address
-// bar as Host, and the owner of a name may point it at any gateway: a page from there would then be of the same origin
-// as the gateway. So without authentication only addresses are admitted, and localhost; on the loopback interface only
-// loopback addresses. With authentication such a page has no credential, and every host is admitted.
+// DefaultHosts returns the AllowedHosts of a gateway that listens on an address. A browser sends the name in the
+// address bar as Host, and the owner of a name may point it at any gateway: a page from there would then be of the same
+// origin as the gateway. So without authentication only addresses are admitted, and localhost; on the loopback
+// interface only loopback addresses. With authentication such a page has no credential, and every host is admitted.
 func DefaultHosts(listen net.Addr, authenticated bool) []string {
 	switch {
 	case IsLoopback(listen):

@@ -25,8 +25,8 @@ func (c client) awaitStatus(t *testing.T, status int) {
 	})
 }
 
-// TestRevokedKey checks that a key works at every gateway, and stops at each after it was revoked at one: at once there,
-// and in streams that are open and acquires that wait.
+// TestRevokedKey checks that a key works at every gateway, and stops at each after it was revoked at one: at once
+// there, and in streams that are open and acquires that wait.
 func TestRevokedKey(t *testing.T) {
 	h, admin := newGuarded(t)
 	other := newGateway(t, Config{KeepAlive: 100 * time.Millisecond},

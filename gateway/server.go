@@ -19,9 +19,9 @@ const (
 )
 
 // Serve answers HTTP/1.1 and HTTP/2 on the listener, by TLS if the gateway has Certificates, until ctx ends. Then, for
-// the DrainDelay, it answers all requests, but is not ready any more, and each answer ends its connection. After that it
-// refuses acquires that wait, ends event streams, takes no new requests, finishes those under way, and returns nil. If
-// all of this takes longer than the ShutdownTimeout, it cuts them off and returns an error.
+// the DrainDelay, it answers all requests, but is not ready any more, and each answer ends its connection. After that
+// it refuses acquires that wait, ends event streams, takes no new requests, finishes those under way, and returns nil.
+// If all of this takes longer than the ShutdownTimeout, it cuts them off and returns an error.
 func (g *Gateway) Serve(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
 		Handler:           g.handler, // without setBodyDeadline: ReadTimeout does the same

@@ -16,8 +16,8 @@ import (
 // certificateInterval is how often the files of certificates are read again.
 const certificateInterval = 2 * time.Second
 
-// Certificates has the certificate of the server, and the authority of its clients, as they are in files. A renewed file
-// holds for connections that are opened after it was read; open connections stay.
+// Certificates has the certificate of the server, and the authority of its clients, as they are in files. A renewed
+// file holds for connections that are opened after it was read; open connections stay.
 type Certificates struct {
 	paths    [3]string // certificate, key, authority of clients or ""
 	interval time.Duration

@@ -231,8 +231,8 @@ func TestTLSClientCertificates(t *testing.T) {
 	}
 }
 
-// try sends a request over a connection of its own. Over TLS 1.3, a refusal of the client's certificate arrives after the
-// handshake.
+// try sends a request over a connection of its own. Over TLS 1.3, a refusal of the client's certificate arrives after
+// the handshake.
 func (e *encrypted) try(config *tls.Config) error {
 	config.RootCAs = e.authority.Pool()
 	connection, err := tls.DialWithDialer(&net.Dialer{Timeout: await.Limit}, "tcp", e.address, config)

@@ -67,8 +67,8 @@ type gateway struct {
 // Option configures a Client.
 type Option func(*Client)
 
-// WithHTTPClient sets the client that sends the requests. A copy of it is used, which follows no redirects: a redirected
-// PUT would arrive as a GET, and the credential at another server.
+// WithHTTPClient sets the client that sends the requests. A copy of it is used, which follows no redirects: a
+// redirected PUT would arrive as a GET, and the credential at another server.
 func WithHTTPClient(httpClient *http.Client) Option {
 	return func(c *Client) { c.http = httpClient }
 }

@@ -17,9 +17,9 @@ func WithTLS(config *tls.Config) Option {
 	return func(c *Client) { c.tls = config }
 }
 
-// WithToken sets the credential: an API key, or a token of your identity provider. Each request carries it in the header
-// Authorization. It is sent to the configured gateways only, since the client follows no redirects, and no error or log
-// has it in it. New refuses an empty one, or one with spaces or control characters.
+// WithToken sets the credential: an API key, or a token of your identity provider. Each request carries it in the
+// header Authorization. It is sent to the configured gateways only, since the client follows no redirects, and no error
+// or log has it in it. New refuses an empty one, or one with spaces or control characters.
 func WithToken(token string) Option {
 	return func(c *Client) { c.credential = &credential{token: token} }
 }

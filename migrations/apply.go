@@ -43,8 +43,8 @@ const (
 	lockNotAvailable = "55P03"
 )
 
-// lockBounds bound the wait for the locks of other transactions. Writes queue behind a migration that waits, so it gives
-// up soon, and tries again after a pause in which they continue.
+// lockBounds bound the wait for the locks of other transactions. Writes queue behind a migration that waits, so it
+// gives up soon, and tries again after a pause in which they continue.
 type lockBounds struct {
 	timeout, pause time.Duration
 	tries          int
@@ -54,8 +54,8 @@ var defaultBounds = lockBounds{timeout: 2 * time.Second, pause: time.Second, tri
 
 // Apply brings the schema of the database that conn is connected to up to this program's: first the numbered
 // migrations, then the functions. Safe to call from any number of processes at once, and quick when there is nothing to
-// do. It returns ErrNewer, ErrPrerelease or ErrUnsuitable, in which case nothing was changed; ErrLocked, in which case it
-// can be called again; or the database's error. Writes wait behind it for 2 s at most at a time.
+// do. It returns ErrNewer, ErrPrerelease or ErrUnsuitable, in which case nothing was changed; ErrLocked, in which case
+// it can be called again; or the database's error. Writes wait behind it for 2 s at most at a time.
 //
 // conn should be used for nothing else: Apply holds a session lock on it while it works.
 func Apply(ctx context.Context, conn *pgx.Conn) error { return apply(ctx, conn, defaultBounds) }
@@ -239,9 +239,9 @@ func setParsing(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// applyGuard replaces the functions, also those of protected tables, while no table becomes protected. Bodies are checked
-// when they first run, so the files need no order. It drops those of older revisions that had other arguments or results,
-// and revokes all rights of public.
+// applyGuard replaces the functions, also those of protected tables, while no table becomes protected. Bodies are
+// checked when they first run, so the files need no order. It drops those of older revisions that had other arguments
+// or results, and revokes all rights of public.
 func applyGuard(ctx context.Context, tx pgx.Tx, lockTimeout time.Duration) error {
 	const begin = `
 		set local check_function_bodies = off;

@@ -35,8 +35,8 @@ func isNotReplicated(notice *pgconn.Notice) bool {
 		(notice.Code == "01000" || notice.Code == "57P01")
 }
 
-// takeNotReplicated returns ErrNotReplicated, as an UnavailableError, if a connection remembers such a commit, and has it
-// forget that.
+// takeNotReplicated returns ErrNotReplicated, as an UnavailableError, if a connection remembers such a commit, and has
+// it forget that.
 func takeNotReplicated(conn *pgconn.PgConn) error {
 	notice, found := conn.CustomData()[notReplicated].(*pgconn.Notice)
 	if !found {

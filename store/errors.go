@@ -69,8 +69,8 @@ var (
 	// ErrNoConnection says that a statement was not sent, since no connection became free for it in time. It is always an
 	// ErrUnavailable, too, and nothing was applied.
 	ErrNoConnection = errors.New("no connection became free for it")
-	// ErrDatabaseWentBack says that the database is in an older state than one that was seen, or granted tokens, before: an
-	// old primary is back, or an older copy of its files. See WentBackError. It is always an ErrUnavailable, too.
+	// ErrDatabaseWentBack says that the database is in an older state than one that was seen, or granted tokens, before:
+	// an old primary is back, or an older copy of its files. See WentBackError. It is always an ErrUnavailable, too.
 	ErrDatabaseWentBack = errors.New("the database went back to an older state")
 	// ErrNotMigrated says that the schema is not this program's. It is always an ErrUnavailable, too.
 	ErrNotMigrated = migrations.ErrNotMigrated

@@ -105,8 +105,8 @@ func probeFailed(err error) error {
 	return NotApplied(err)
 }
 
-// RequireConnection returns ErrUnavailable if the pool has no connection and can't make one. An idle connection that was
-// cut does not count, and leaves the pool.
+// RequireConnection returns ErrUnavailable if the pool has no connection and can't make one. An idle connection that
+// was cut does not count, and leaves the pool.
 func (s *Store) RequireConnection(ctx context.Context) error {
 	for s.pool.Stat().AcquiredConns() == 0 {
 		conn, err := s.pool.Acquire(ctx)

@@ -9,7 +9,8 @@ import (
 	"strconv"
 )
 
-// listen opens the listener, unless every machine could use the gateway. A host name may have another address each time.
+// listen opens the listener, unless every machine could use the gateway. A host name may have another address each
+// time.
 func (c *serveCmd) listen(ctx context.Context) (net.Listener, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Listen)
 	if err != nil {

@@ -9,7 +9,8 @@
 // An epoch has a load of its own, on names of its own. When its faults are healed, the whole history is compared with
 // the database (internal/journal). While replication is synchronous, nothing that was acknowledged may be lost. In some
 // epochs a fault loses commits by design: a standby is promoted that replicated asynchronously, or a backup is
-// restored. Then tokens must rise all the same, for every client and through the loss, and nothing may be lost afterwards.
+// restored. Then tokens must rise all the same, for every client and through the loss, and nothing may be lost
+// afterwards.
 //
 // The checks find violations: TestSafeguards switches off one safeguard of the product after the other, by replacing a
 // piece of its source, and expects a violation.

@@ -151,8 +151,8 @@ func execute(t *testing.T, conn *pgx.Conn, sql string, args ...any) {
 	check(t, err)
 }
 
-// progress returns when so many more writes were acknowledged, or a client got an answer that no fault explains. Nothing
-// may stay broken after a fault is healed.
+// progress returns when so many more writes were acknowledged, or a client got an answer that no fault explains.
+// Nothing may stay broken after a fault is healed.
 func (w *world) progress(acks int) {
 	w.t.Helper()
 	before, _ := w.journal.Progress()

@@ -114,7 +114,8 @@ func killNode(t *testing.T, _ *measured, c *patroniCluster, leader *patroniNode)
 // frozenFor is how long a frozen node stays so after another has become leader.
 const frozenFor = 5 * time.Second
 
-// freezeLeader freezes Patroni of the leader, or all of the node, and thaws it when another has been leader for a while.
+// freezeLeader freezes Patroni of the leader, or all of the node, and thaws it when another has been leader for a
+// while.
 func freezeLeader(whole bool) func(*testing.T, *measured, *patroniCluster, *patroniNode) {
 	return func(t *testing.T, _ *measured, c *patroniCluster, leader *patroniNode) {
 		t.Helper()
@@ -125,8 +126,8 @@ func freezeLeader(whole bool) func(*testing.T, *measured, *patroniCluster, *patr
 	}
 }
 
-// freezePostgres freezes PostgreSQL alone, as a disk does that hangs. Patroni of the leader waits for it, in the middle of
-// its loop: it has read by then that it is leader. When PostgreSQL is thawed, its successor has acknowledged writes.
+// freezePostgres freezes PostgreSQL alone, as a disk does that hangs. Patroni of the leader waits for it, in the middle
+// of its loop: it has read by then that it is leader. When PostgreSQL is thawed, its successor has acknowledged writes.
 func freezePostgres(t *testing.T, m *measured, c *patroniCluster, leader *patroniNode) {
 	t.Helper()
 	processes := leader.postgresProcesses(t)

@@ -86,7 +86,8 @@ func waitsCancelled(t *testing.T, lossless bool) figures {
 	return m.finish(t, lossless, standby.URL())
 }
 
-// splitFor is how long two primaries are up. Where the former one waits for its standby, nothing need succeed meanwhile.
+// splitFor is how long two primaries are up. Where the former one waits for its standby, nothing need succeed
+// meanwhile.
 const splitFor = 5 * time.Second
 
 // bothPrimaries promotes the standby while the primary goes on. In the end the former primary is stopped.

@@ -182,8 +182,8 @@ func (m Model) isDurable(w world, r request) bool {
 	return !m.on(WaitForStandby)
 }
 
-// dropUnknown forgets the commits that nobody acknowledges: the gateway was killed, or D1 committed them and the gateway
-// has seen D2, so that it answers with outcome unknown.
+// dropUnknown forgets the commits that nobody acknowledges: the gateway was killed, or D1 committed them and the
+// gateway has seen D2, so that it answers with outcome unknown.
 func (s *step) dropUnknown() {
 	compares := s.model.on(LineageMemory) && s.model.on(LateAnswerUnknown)
 	for c := range s.clients {

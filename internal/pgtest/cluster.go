@@ -16,9 +16,9 @@ import (
 	"github.com/fencegate/fencegate/internal/ps"
 )
 
-// Cluster is a PostgreSQL of one test's own, durable like the one that `fencegate serve` runs. It starts up and running,
-// with an empty database, and is removed when the test ends. It is a copy of a cluster that was made once, and has its
-// system identifier, unless the option Stranger is given.
+// Cluster is a PostgreSQL of one test's own, durable like the one that `fencegate serve` runs. It starts up and
+// running, with an empty database, and is removed when the test ends. It is a copy of a cluster that was made once, and
+// has its system identifier, unless the option Stranger is given.
 //
 // Its methods end the test if they fail, and so are for the test's goroutine; URL, DatabaseURL, PID and Kill can't fail
 // and are for any, though not for two that change the cluster at the same time.

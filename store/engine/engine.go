@@ -18,8 +18,9 @@ import (
 	"github.com/fencegate/fencegate/store/watch"
 )
 
-// Engine is a Store whose acquires may wait, whose leases may be kept in Redis, whose writes are committed together, and
-// whose locks can be watched. It keeps one connection on which the database notifies it. Any number of Engines may work on one database.
+// Engine is a Store whose acquires may wait, whose leases may be kept in Redis, whose writes are committed together,
+// and whose locks can be watched. It keeps one connection on which the database notifies it. Any number of Engines may
+// work on one database.
 type Engine struct {
 	*store.Store
 	tracer    trace.Tracer // nil: nothing is traced
@@ -92,8 +93,8 @@ func (e *Engine) RunProber(ctx context.Context, onChange func(*readiness.NotRead
 	e.prober.Run(ctx, onChange)
 }
 
-// Ready returns a readiness.NotReadyError if the database takes no commits, as of the last probe. It waits for the first
-// one until ctx ends.
+// Ready returns a readiness.NotReadyError if the database takes no commits, as of the last probe. It waits for the
+// first one until ctx ends.
 func (e *Engine) Ready(ctx context.Context) error { return e.prober.Ready(ctx) }
 
 // NotReady returns why the database takes no commits, as of the last probe, or nil.

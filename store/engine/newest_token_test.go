@@ -9,8 +9,9 @@ import (
 	"github.com/fencegate/fencegate/store/engine"
 )
 
-// TestNewestToken checks that a lease is given back whose token is not greater than the client's newest_token, that this
-// affects nobody else, and that a lease that the request was granted before is returned if the client may know its token.
+// TestNewestToken checks that a lease is given back whose token is not greater than the client's newest_token, that
+// this affects nobody else, and that a lease that the request was granted before is returned if the client may know its
+// token.
 func TestNewestToken(t *testing.T) {
 	t.Parallel()
 	b := enginetest.New(t)

@@ -136,8 +136,8 @@ type leaser interface {
 // Acquire takes a lock, and waits for it as long as the request says; see waitqueue.Queue.Acquire. The policy of the
 // name says what keeps the lease. Where that is not PostgreSQL, it also returns ErrUnsupported.
 //
-// A lease whose token is not greater than request.NewestToken is given back: ErrDatabaseWentBack. The client may know of
-// the token because the same request was granted it before; then the lease is returned all the same.
+// A lease whose token is not greater than request.NewestToken is given back: ErrDatabaseWentBack. The client may know
+// of the token because the same request was granted it before; then the lease is returned all the same.
 func (e *Engine) Acquire(ctx context.Context, request store.AcquireRequest) (store.Lease, error) {
 	keeper, err := e.providers.of(ctx, request.Lock)
 	if err != nil {

@@ -28,12 +28,12 @@ const (
 )
 
 // Acquire takes a lock. It waits for it as long as the request says: first come, first served among the callers of this
-// process. Between processes there is no order. When it has returned a lease, no write with an older token can commit on
-// that name any more (P3).
+// process. Between processes there is no order. When it has returned a lease, no write with an older token can commit
+// on that name any more (P3).
 //
-// It returns ErrLeaseHeld (a HeldError), also for a key that another program has written; ErrLeaseLost if the lease that
-// this RequestID was granted has ended; ErrUnsupported; ErrInvalid; ErrExternalAuthority; ErrUnavailable. When ctx ends,
-// it returns an error that wraps the cause of ctx, and a lease granted by then is given back.
+// It returns ErrLeaseHeld (a HeldError), also for a key that another program has written; ErrLeaseLost if the lease
+// that this RequestID was granted has ended; ErrUnsupported; ErrInvalid; ErrExternalAuthority; ErrUnavailable. When ctx
+// ends, it returns an error that wraps the cause of ctx, and a lease granted by then is given back.
 //
 // A caller that finds the servers or the database unavailable fails at once. One that has waited before keeps trying.
 func (l *Leases) Acquire(ctx context.Context, request store.AcquireRequest) (store.Lease, error) {
@@ -49,8 +49,8 @@ func (l *Leases) Acquire(ctx context.Context, request store.AcquireRequest) (sto
 	return l.acquire(ctx, request, 0)
 }
 
-// acquire takes a lock if it is free: it reserves the key, lets the database mint the token, which raises the fence, and
-// confirms that the key is still reserved. The end of ctx does not interrupt it, but then the lease is given back.
+// acquire takes a lock if it is free: it reserves the key, lets the database mint the token, which raises the fence,
+// and confirms that the key is still reserved. The end of ctx does not interrupt it, but then the lease is given back.
 func (l *Leases) acquire(ctx context.Context, request store.AcquireRequest, waited time.Duration) (store.Lease, error) {
 	calls := context.WithoutCancel(ctx)
 	reserved, err := l.reserve(calls, request)
@@ -272,8 +272,8 @@ var errPending = errors.New("the same request is being granted")
 
 var errLost = errors.New("the lock was lost while its token was minted")
 
-// unreserve deletes a reservation that did not get a quorum: at once where it was made, and in the background where that
-// is not known.
+// unreserve deletes a reservation that did not get a quorum: at once where it was made, and in the background where
+// that is not known.
 func (l *Leases) unreserve(ctx context.Context, ref store.LeaseRef, answers []answer[reply]) {
 	var made []*server
 	unknown := slices.Clone(l.servers)

@@ -6,9 +6,9 @@
 //
 // # What is authoritative
 //
-// The key of a lock decides whether a lease runs. It is the key prefix and the name. Its value is JSON (see value). It is
-// set by SET NX PX, so it excludes the locks of redsync and redislock under the same name, and is excluded by them. The
-// clock of each server decides when its key expires.
+// The key of a lock decides whether a lease runs. It is the key prefix and the name. Its value is JSON (see value). It
+// is set by SET NX PX, so it excludes the locks of redsync and redislock under the same name, and is excluded by them.
+// The clock of each server decides when its key expires.
 //
 // PostgreSQL decides which writes pass. Its row of a lease is a record: an exclusion against leases of other providers,
 // and what lists and events show. [Leases.Run] asks Redis for leases whose row may be out of date.
@@ -24,8 +24,8 @@
 //	 ▲                 the lease is given back                             │
 //	 └─────────────────────────────────────────────────────────────────────┘ or the key expires
 //
-// [Leases.Acquire] returns a lease after all three steps. A reservation lasts 5 s, whatever the TTL: a short one need not
-// cover the mint, and a long one blocks nobody if this process dies. The TTL begins with the confirmation.
+// [Leases.Acquire] returns a lease after all three steps. A reservation lasts 5 s, whatever the TTL: a short one need
+// not cover the mint, and a long one blocks nobody if this process dies. The TTL begins with the confirmation.
 //
 // # Invariants
 //
@@ -43,9 +43,9 @@
 //
 // This is the algorithm of https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/: the servers are
 // asked at the same time; a majority must agree; a lease is valid for its TTL, less the time that it took to get, less
-// the drift of the clocks; a failed attempt is undone everywhere and repeated after a random pause. M. Kleppmann ("How to
-// do distributed locking", 2016) describes why that is not enough without fencing: pauses of the client, and clocks that
-// jump.
+// the drift of the clocks; a failed attempt is undone everywhere and repeated after a random pause. M. Kleppmann ("How
+// to do distributed locking", 2016) describes why that is not enough without fencing: pauses of the client, and clocks
+// that jump.
 //
 // The restart rule of that description is checked, not assumed. A marker in each server (fencegate//server, which is no
 // name of a lock) has the server's run_id and the time since which it is known. A server that was restarted or flushed

@@ -143,8 +143,8 @@ func (l *Leases) ReleaseLease(ctx context.Context, ref store.LeaseRef) (store.Re
 }
 
 // Forget deletes the key of a lock, of any program, after the database has broken the lease with that token (0:
-// there was none). It does not delete a lease that was granted since, nor what can't be a lock: another type than string,
-// or a string that never expires, unless fencegate has written it. It returns ErrUnavailable.
+// there was none). It does not delete a lease that was granted since, nor what can't be a lock: another type than
+// string, or a string that never expires, unless fencegate has written it. It returns ErrUnavailable.
 func (l *Leases) Forget(ctx context.Context, lock store.Name, broken int64) error {
 	deleted := said("deleted", "newer")
 	answers := l.send(ctx, 0, decided(len(l.servers), deleted), forgetScript, l.keys(lock), l.channel(), string(lock), broken)

@@ -196,8 +196,8 @@ func (l *Leases) copies(ctx context.Context, refs []store.LeaseRef) ([]copies, e
 }
 
 // restore gives a running lease back to servers that have lost it, so that a lease outlives the restart of one server
-// after the other. A quorum has it, so nobody else has the lock. If it is released at this moment, a minority may keep a
-// copy until the TTL is over.
+// after the other. A quorum has it, so nobody else has the lock. If it is released at this moment, a minority may keep
+// a copy until the TTL is over.
 func (l *Leases) restore(ctx context.Context, lock store.Name, c copies) {
 	t, _ := left(c.times)
 	if v := parse(c.text); t == 0 || v == nil || v.Token == 0 {

@@ -19,8 +19,8 @@ type announcedError struct{ *store.HeldError }
 // Unwrap returns the HeldError.
 func (e *announcedError) Unwrap() error { return e.HeldError }
 
-// acquireInTurn takes a lock after the callers of this process that came before. It tries at once, and then whenever the
-// lock may be free: its release is published, its key expires, or the time between two polls is over.
+// acquireInTurn takes a lock after the callers of this process that came before. It tries at once, and then whenever
+// the lock may be free: its release is published, its key expires, or the time between two polls is over.
 func (l *Leases) acquireInTurn(ctx context.Context, request store.AcquireRequest) (store.Lease, error) {
 	began := time.Now()
 	over := time.NewTimer(request.Wait)
@@ -73,9 +73,9 @@ func (l *Leases) awaitFirst(
 	}
 }
 
-// worthWaiting reports whether an acquire that failed may succeed later. patient says that its caller has waited before:
-// it does not lose its turn for a failover. Where the database may have granted a lease after all, only the client can
-// decide what to do.
+// worthWaiting reports whether an acquire that failed may succeed later. patient says that its caller has waited
+// before: it does not lose its turn for a failover. Where the database may have granted a lease after all, only the
+// client can decide what to do.
 func worthWaiting(err error, patient bool) bool {
 	return errors.Is(err, store.ErrLeaseHeld) || errors.Is(err, errLost) ||
 		patient && store.OutcomeOf(err) == store.OutcomeNotApplied

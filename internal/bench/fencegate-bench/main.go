@@ -1,6 +1,7 @@
 //go:build unix
 
-// Command fencegate-bench measures fenced writes, protected tables and locks beside unfenced writes and other lock services.
+// Command fencegate-bench measures fenced writes, protected tables and locks beside unfenced writes and other lock
+// services.
 package main
 
 import (

@@ -41,7 +41,8 @@ var (
 	names         = kind{"names", math.Inf(1)}
 )
 
-// keptForEver are the relations with a row for each name that is never deleted: the fence, the newest lease, the record.
+// keptForEver are the relations with a row for each name that is never deleted: the fence, the newest lease, the
+// record.
 var keptForEver = map[string]bool{
 	"fences": true, "fences_pkey": true, "leases": true, "leases_pkey": true, "records": true, "records_pkey": true,
 }
