@@ -1,12 +1,14 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -60,7 +62,7 @@ func TestOutages(t *testing.T) {
 			end:    func(t *testing.T) { o.exec(t, "alter schema away rename to fence") },
 		})
 	})
-	t.Run("connection of the prober lost", func(t *testing.T) { connectionLost(t, h, cluster) })
+	t.Run("connection of the prober lost", o.connectionLost)
 	t.Run("disk full", o.diskFull)
 }
 
@@ -213,38 +215,63 @@ func (o *outages) wentBack(t *testing.T) {
 	})
 }
 
-// connectionLost freezes the database's end of the prober's connection: no answer ever comes by it, while new
-// connections work.
-func connectionLost(t *testing.T, h *harness, cluster *pgtest.Cluster) {
-	admin := connectTo(t, cluster)
-	const sql = "select pid, state from pg_stat_activity where application_name = 'fencegate prober' and pid <> $1"
-	const alone = "select count(*) = 1 from pg_stat_activity where application_name = 'fencegate prober'"
-	var lost, next int
-	var state string
-	// In the middle of a statement, it would be one that is slow.
-	await.True(t, "the prober's connection is frozen while it is idle", func() (frozen bool) {
-		if err := admin.QueryRow(t.Context(), alone).Scan(&frozen); err != nil || !frozen {
+// connectionLost freezes the database's end of a prober's connection: no answer ever comes by it, while new connections
+// work.
+func (o *outages) connectionLost(t *testing.T) {
+	admin := connectTo(t, o.cluster)
+	if _, err := admin.Exec(t.Context(), "create database lost"); err != nil {
+		t.Fatal(err)
+	}
+	opened, err := store.Open(t.Context(), store.Config{DatabaseURL: o.cluster.DatabaseURL("lost")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(opened.Close)
+	if err := opened.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	changes := make(chan *readiness.NotReadyError, 64)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	var running sync.WaitGroup
+	running.Go(func() {
+		prober := readiness.New(opened, 100*time.Millisecond)
+		prober.Run(ctx, func(change *readiness.NotReadyError) { changes <- change })
+	})
+	defer running.Wait()
+	defer cancel()
+
+	lost := freezeIdleProber(t, admin, "lost")
+	defer func() { _ = syscall.Kill(lost, syscall.SIGCONT) }()
+	const what = "the prober notices that its connection is lost"
+	for change := await.Receive(t, what, changes); change == nil || !strings.Contains(change.Error(), "is lost"); {
+		change = await.Receive(t, what, changes)
+	}
+	if again := await.Receive(t, "the prober connects anew", changes); again != nil {
+		t.Errorf("the next probe failed: %v", again)
+	}
+}
+
+// freezeIdleProber freezes the backend of a prober while no statement is under way: one that is frozen in the middle of
+// a statement is slow.
+func freezeIdleProber(t *testing.T, admin *pgx.Conn, database string) (pid int) {
+	t.Helper()
+	const prober = "from pg_stat_activity where application_name = 'fencegate prober' and datname = $1"
+	await.True(t, "the prober's connection is frozen while it is idle", func() bool {
+		if admin.QueryRow(t.Context(), "select pid "+prober, database).Scan(&pid) != nil || pid == 0 {
 			return false
 		}
-		if err := admin.QueryRow(t.Context(), sql, 0).Scan(&lost, &state); err != nil {
+		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 			return false
 		}
-		if err := syscall.Kill(lost, syscall.SIGSTOP); err != nil {
-			return false
-		}
-		err := admin.QueryRow(t.Context(), sql, 0).Scan(&next, &state)
-		if err == nil && next == lost && state == "idle" {
+		var idle bool
+		err := admin.QueryRow(t.Context(), "select state = 'idle' "+prober+" and pid = $2", database, pid).Scan(&idle)
+		if err == nil && idle {
 			return true
 		}
-		_ = syscall.Kill(lost, syscall.SIGCONT)
+		_ = syscall.Kill(pid, syscall.SIGCONT)
 		return false
 	})
-	defer func() { _ = syscall.Kill(lost, syscall.SIGCONT) }()
-	h.awaitNotReady(t, readiness.Unreachable, "is lost")
-	h.awaitReady(t)
-	if err := admin.QueryRow(t.Context(), sql, lost).Scan(&next, &state); err != nil {
-		t.Errorf("the prober has no other connection: %v", err)
-	}
+	return pid
 }
 
 // diskFull fills the disk that has the tables.

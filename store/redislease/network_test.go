@@ -62,12 +62,14 @@ func TestNetwork(t *testing.T) {
 			t.Parallel()
 			servers := startVoting(t, 3)
 			var links []*link
-			config := redislease.Config{Timeout: hasty}
+			var config redislease.Config
 			for _, s := range servers {
 				links = append(links, newLink(t, s))
 				config.URLs = append(config.URLs, "redis://"+links[len(links)-1].proxy.Listen)
 			}
 			leases, other := open(t, db, config), open(t, db, redislease.Config{}, servers...)
+			config.Timeout = hasty
+			impatient := open(t, db, config)
 			kept := acquire(t, leases, request(name+"/kept", "A"))
 			links[0].disturb(fault.kind, fault.stream)
 			lease := acquire(t, leases, request(name+"/lock", "A"))
@@ -77,11 +79,11 @@ func TestNetwork(t *testing.T) {
 			release(t, leases, lease)
 
 			links[1].disturb(fault.kind, fault.stream)
-			_, err := leases.Acquire(await.Context(t), request(name+"/lock", "A"))
+			_, err := impatient.Acquire(await.Context(t), request(name+"/lock", "A"))
 			if !errors.Is(err, store.ErrProviderUnavailable) || store.OutcomeOf(err) != store.OutcomeNotApplied {
 				t.Errorf("an acquire at one of three: %v, want ErrUnavailable, not applied", err)
 			}
-			fails(t, "a renewal at one of three", renew(t, leases, kept), store.ErrProviderUnavailable)
+			fails(t, "a renewal at one of three", renew(t, impatient, kept), store.ErrProviderUnavailable)
 			next := acquire(t, other, waiting(name+"/lock", "B")) // after what the first has reserved by lost requests
 			for _, l := range links {
 				l.heal()
