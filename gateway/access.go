@@ -59,6 +59,7 @@ var accessRules = map[string]accessRule{
 	"POST /v1/keys":                                 onAll(access.Admin),
 	"DELETE /v1/keys/{id}":                          onAll(access.Admin),
 	"POST /v1/keys/{id}/rotate":                     onAll(access.Admin),
+	"GET /v1/audit":                                 onEach(access.Admin),
 	"GET /metrics":                                  onAll(access.Observe),
 	"GET /healthz":                                  public,
 	"GET /readyz":                                   public,

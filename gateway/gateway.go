@@ -114,6 +114,7 @@ type Keys interface {
 	RotateKey(ctx context.Context, id string, request store.KeyRequest, overlap time.Duration) (store.Key, error)
 	RevokeKey(ctx context.Context, id string) (store.Key, error)
 	Keys(context.Context, store.KeyQuery) ([]store.Key, error)
+	Audit(context.Context, store.AuditQuery) ([]store.AuditEntry, error)
 }
 
 // Status is what the gateway shows of the machines in its own process.

@@ -45,7 +45,7 @@ func (g *Gateway) createKey(ctx context.Context, a action[store.Name, api.KeyReq
 	}
 	request, text := newKey(lifetime, a.w.principal)
 	request.Principal, request.Description, request.Grants = a.body.Principal, a.body.Description, grants
-	key, err := g.backend.CreateKey(ctx, request)
+	key, err := g.backend.CreateKey(g.asActor(ctx, a.w, a.r), request)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func (g *Gateway) rotateKey(ctx context.Context, a action[string, api.RotateRequ
 		return nil, err
 	}
 	request, text := newKey(lifetime, a.w.principal)
-	key, err := g.backend.RotateKey(ctx, a.key, request, overlap)
+	key, err := g.backend.RotateKey(g.asActor(ctx, a.w, a.r), a.key, request, overlap)
 	if err != nil {
 		return nil, err
 	}
@@ -84,14 +84,14 @@ func newKey(lifetime time.Duration, by *access.Principal) (request store.KeyRequ
 
 // keyMade logs a new key and returns the answer.
 func (g *Gateway) keyMade(w *answerWriter, r *http.Request, action string, key store.Key, text string) created {
-	g.logKey(r, action, key, key.CreatedBy)
+	g.logKey(w, r, action, key)
 	w.Header().Set("Cache-Control", "no-store")
 	return created{api.NewKey{Key: keyAnswer(key), Secret: text}}
 }
 
-func (g *Gateway) logKey(r *http.Request, action string, key store.Key, by string) {
-	g.config.Logger.InfoContext(r.Context(), "key changed", "action", action, "key_id", key.ID,
-		"principal", key.Principal, "grants", access.Texts(key.Grants), "by", by, "address", g.address(r))
+func (g *Gateway) logKey(w *answerWriter, r *http.Request, action string, key store.Key) {
+	g.logAction(w, r, "key_"+action, "key changed", "action", action, "key_id", key.ID,
+		"principal", key.Principal, "grants", access.Texts(key.Grants))
 }
 
 func (g *Gateway) revokeKey(w *answerWriter, r *http.Request) error {
@@ -101,9 +101,9 @@ func (g *Gateway) revokeKey(w *answerWriter, r *http.Request) error {
 	}
 	ctx, cancel := g.work(r)
 	defer cancel()
-	key, err := g.backend.RevokeKey(ctx, id)
+	key, err := g.backend.RevokeKey(g.asActor(ctx, w, r), id)
 	if err == nil {
-		g.logKey(r, "revoked", key, w.principal.Name)
+		g.logKey(w, r, "revoked", key)
 	}
 	return answerJSON(w, keyAnswer(key), err)
 }

@@ -138,13 +138,13 @@ func parseLeaseID(field, text string) (uuid.UUID, error) {
 
 func (g *Gateway) breakLease(ctx context.Context, a action[store.Name, api.BreakRequest]) (any, error) {
 	begun := time.Now()
-	lease, err := g.backend.Break(ctx, a.key, a.body.Reason)
+	lease, err := g.backend.Break(g.asActor(ctx, a.w, a.r), a.key, a.body.Reason)
 	g.metrics.Broken(lease, time.Since(begun), err)
 	if err != nil {
 		return nil, err
 	}
-	g.config.Logger.InfoContext(ctx, "lease broken", "lock", a.key, "owner_id", lease.OwnerID,
-		"fencing_token", lease.Token, "reason", a.body.Reason, "address", g.address(a.r))
+	g.logAction(a.w, a.r, "lease_broken", "lease broken", "lock", a.key, "owner_id", lease.OwnerID,
+		"fencing_token", lease.Token, "reason", a.body.Reason)
 	return api.Broken{Broken: true, Lock: string(a.key), OwnerID: lease.OwnerID, FencingToken: lease.Token}, nil
 }
 

@@ -49,13 +49,13 @@ func (g *Gateway) putPolicy(ctx context.Context, a action[store.Name, api.Policy
 		RequireLeaseID: a.body.RequireLeaseID, RequireLiveLease: a.body.RequireLiveLease, MaxHold: maxHold,
 		Leases: store.Provider(a.body.Leases),
 	}
-	if err := g.backend.PutPolicy(ctx, policy); err != nil {
+	if err := g.backend.PutPolicy(g.asActor(ctx, a.w, a.r), policy); err != nil {
 		return nil, err
 	}
-	g.config.Logger.InfoContext(ctx, "policy set", "prefix", policy.Prefix, "rule", policy.Rule,
+	g.logAction(a.w, a.r, "policy_set", "policy set", "prefix", policy.Prefix, "rule", policy.Rule,
 		"authority", policy.Authority, "require_lease_id", policy.RequireLeaseID,
 		"require_live_lease", policy.RequireLiveLease, "max_hold_ms", policy.MaxHold.Milliseconds(),
-		"leases", policy.Leases, "address", g.address(a.r))
+		"leases", policy.Leases)
 	return policyAnswer(policy), nil
 }
 
@@ -66,10 +66,10 @@ func (g *Gateway) deletePolicy(w *answerWriter, r *http.Request) error {
 	}
 	ctx, cancel := g.work(r)
 	defer cancel()
-	if err := g.backend.DeletePolicy(ctx, string(prefix)); err != nil {
+	if err := g.backend.DeletePolicy(g.asActor(ctx, w, r), string(prefix)); err != nil {
 		return err
 	}
-	g.config.Logger.InfoContext(r.Context(), "policy deleted", "prefix", prefix, "address", g.address(r))
+	g.logAction(w, r, "policy_deleted", "policy deleted", "prefix", prefix)
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }

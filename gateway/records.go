@@ -221,13 +221,13 @@ func (g *Gateway) setFence(ctx context.Context, a action[store.Name, api.FenceRe
 		return nil, invalid("last_token is missing or null.")
 	}
 	last := store.Accepted{Token: *a.body.LastToken, Sequence: a.body.LastSequence}
-	was, err := g.backend.SetFence(ctx, a.key, last, a.body.Reason)
+	was, err := g.backend.SetFence(g.asActor(ctx, a.w, a.r), a.key, last, a.body.Reason)
 	if err != nil {
 		return nil, err
 	}
-	g.config.Logger.InfoContext(ctx, "fence set", "resource", a.key, "last_token", last.Token,
+	g.logAction(a.w, a.r, "fence_set", "fence set", "resource", a.key, "last_token", last.Token,
 		"last_sequence", last.Sequence, "previous_token", was.Token, "previous_sequence", was.Sequence,
-		"reason", a.body.Reason, "address", g.address(a.r))
+		"reason", a.body.Reason)
 	return api.FenceSet{
 		Resource: string(a.key), LastToken: last.Token, LastSequence: last.Sequence,
 		PreviousToken: was.Token, PreviousSequence: was.Sequence,

@@ -141,6 +141,14 @@ func TestAPIRequests(t *testing.T) {
 				Since: instant, Until: instant.Truncate(time.Second), LastSeen: true, Limit: 1, Cursor: "c",
 			}))
 		},
+		"GET /v1/audit": func() error { return second(a.Audit(ctx, lockclient.AuditQuery{})) },
+		"GET /v1/audit?action=fence_set&cursor=c&limit=1&name=n&prefix=p&principal=w&since=2026-01-02T02%3A04%3A05.000006Z&" +
+			"until=2026-01-02T02%3A04%3A05Z": func() error {
+			return second(a.Audit(ctx, lockclient.AuditQuery{
+				Action: "fence_set", Principal: "w", Name: "n", Prefix: "p", Since: instant, Until: instant.Truncate(time.Second),
+				Limit: 1, Cursor: "c",
+			}))
+		},
 		"GET /v1/overview":                func() error { return second(a.Overview(ctx, 0)) },
 		"GET /v1/overview?range_ms=60000": func() error { return second(a.Overview(ctx, time.Minute)) },
 		"GET /v1/policies":                func() error { return second(a.Policies(ctx)) },

@@ -28,3 +28,25 @@ create table fence.key_changes (
 );
 
 insert into fence.key_changes default values;
+
+-- What administrators did, each entry written in the transaction of the action. Entries are only added, until the sweep
+-- deletes the old ones.
+create table fence.audit (
+    id        bigint generated always as identity primary key,
+    at        timestamptz not null default clock_timestamp(),
+    principal text collate "C" not null,
+    address   text not null,
+    action    text not null,
+    name      text collate "C" not null,
+    details   jsonb not null
+);
+
+comment on column fence.audit.principal is 'who did it; by SQL: sql: and the role of the connection';
+comment on column fence.audit.address is 'of the client; of a connection to the database by a local socket: local';
+comment on column fence.audit.name is
+    'the lock, the resource, or the prefix of the policy; empty where the action was not on a name, or was on all';
+
+insert into fence.sweeps (part) values ('audit');
+
+drop function if exists fence.break(text, text);
+drop function if exists fence.set_fence(text, bigint, bigint);

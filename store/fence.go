@@ -45,7 +45,7 @@ type Accepted struct{ Token, Sequence int64 }
 
 // SetFence makes a fence read as if the write with this number was the last one that it accepted, and returns the
 // former number. It makes the fence if there is none. It is for names whose tokens another lock service issues, after a
-// token that was too great, or when that service's numbers have started anew. The reason is for the caller's log.
+// token that was too great, or when that service's numbers have started anew. The audit log has the reason.
 //
 // It returns ErrBuiltinAuthority, ErrInvalid, or ErrUnavailable.
 func (s *Store) SetFence(ctx context.Context, resource Name, last Accepted, reason string) (was Accepted, err error) {
@@ -58,8 +58,8 @@ func (s *Store) SetFence(ctx context.Context, resource Name, last Accepted, reas
 	if err := checkText("reason", reason, 1, ReasonBytesMax); err != nil {
 		return was, err
 	}
-	err = s.queryRow(ctx, onLock(useReleases, resource), "select * from fence.set_fence($1, $2, $3)",
-		[]any{resource, last.Token, last.Sequence}, &was.Token, &was.Sequence)
+	err = s.queryRow(ctx, onLock(useReleases, resource), "select * from fence.set_fence($1, $2, $3, $4, $5, $6)",
+		actorOf(ctx).args(resource, last.Token, last.Sequence, reason), &was.Token, &was.Sequence)
 	return was, err
 }
 

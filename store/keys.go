@@ -129,9 +129,10 @@ func (s *Store) CreateKey(ctx context.Context, request KeyRequest) (Key, error) 
 	if err := cmp.Or(request.check(), request.checkHolder()); err != nil {
 		return Key{}, err
 	}
-	return s.changeKey(ctx, noSuchKey, request.ID, "fence.create_key($1, $2, $3, $4, $5, $6, $7, $8)",
+	return s.changeKey(ctx, noSuchKey, request.ID, "fence.create_key($1, $2, $3, $4, $5, $6, $7, $8, $9)",
 		request.ID, request.Digest[:], request.Principal, request.Description,
-		access.Texts(access.Minimal(request.Grants)), request.CreatedBy, orNull(request.Lifetime.Milliseconds()), KeysMax)
+		access.Texts(access.Minimal(request.Grants)), request.CreatedBy, orNull(request.Lifetime.Milliseconds()), KeysMax,
+		orNull(actorOf(ctx).Address))
 }
 
 // RotateKey makes a key with the principal, description and grants of another one, which expires after the overlap. It
@@ -143,9 +144,9 @@ func (s *Store) RotateKey(ctx context.Context, id string, request KeyRequest, ov
 	if err := cmp.Or(checkKeyID(id), request.check()); err != nil {
 		return Key{}, err
 	}
-	return s.changeKey(ctx, keyNotThere, id, "fence.rotate_key($1, $2, $3, $4, $5, $6, $7)",
+	return s.changeKey(ctx, keyNotThere, id, "fence.rotate_key($1, $2, $3, $4, $5, $6, $7, $8)",
 		id, request.ID, request.Digest[:], request.CreatedBy, orNull(request.Lifetime.Milliseconds()),
-		overlap.Milliseconds(), KeysMax)
+		overlap.Milliseconds(), KeysMax, orNull(actorOf(ctx).Address))
 }
 
 // RevokeKey ends a key at once. It succeeds again for a key that was revoked. It returns ErrNotFound, ErrInvalid or
@@ -154,7 +155,7 @@ func (s *Store) RevokeKey(ctx context.Context, id string) (Key, error) {
 	if err := checkKeyID(id); err != nil {
 		return Key{}, err
 	}
-	return s.changeKey(ctx, noSuchKey, id, "fence.revoke_key($1)", id)
+	return s.changeKey(ctx, noSuchKey, id, "fence.revoke_key($1, $2, $3)", actorOf(ctx).args(id)...)
 }
 
 func checkKeyID(id string) error {

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -91,24 +90,11 @@ func (s *Store) PutPolicy(ctx context.Context, policy Policy) error {
 	if err := policy.check(); err != nil {
 		return err
 	}
-	err := s.queryRow(ctx, job{}, `
-		with put as (
-			insert into fence.policies as p (
-				prefix, rule, authority, require_lease_id, require_live_lease, max_hold_ms, leases)
-			select $1, $2, $3, $4, $5, nullif($6::bigint, 0), nullif($7, '')
-			where (select count(*) from fence.policies) < $8 or exists (select from fence.policies where prefix = $1)
-			on conflict (prefix) do update
-			set rule = excluded.rule, authority = excluded.authority, require_lease_id = excluded.require_lease_id,
-				require_live_lease = excluded.require_live_lease, max_hold_ms = excluded.max_hold_ms, leases = excluded.leases,
-				updated_at = clock_timestamp()
-			returning p.prefix
-		)
-		select fence.commit_durably(), pg_notify($9, '')::text from put`,
-		[]any{
-			policy.Prefix, policy.Rule, policy.Authority, policy.RequireLeaseID, policy.RequireLiveLease,
-			policy.MaxHold.Milliseconds(), policy.Leases, PoliciesMax, PoliciesChannel,
-		}, nil, nil)
-	if errors.Is(err, pgx.ErrNoRows) {
+	set := false
+	err := s.queryRow(ctx, job{}, "select fence.put_policy($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+		actorOf(ctx).args(policy.Prefix, policy.Rule, policy.Authority, policy.RequireLeaseID, policy.RequireLiveLease,
+			orNull(policy.MaxHold.Milliseconds()), orNull(policy.Leases), PoliciesMax), &set)
+	if err == nil && !set {
 		err = fmt.Errorf("%w: there are %d policies already, the limit", ErrInvalid, PoliciesMax)
 	}
 	return err
@@ -134,11 +120,8 @@ func (s *Store) Policies(ctx context.Context) ([]Policy, error) {
 // DeletePolicy removes the policy of a prefix. It returns ErrNotFound, also if it was removed before and that is durable
 // now; or ErrUnavailable.
 func (s *Store) DeletePolicy(ctx context.Context, prefix string) error {
-	const sql = `
-		with deleted as (delete from fence.policies p where p.prefix = $1 returning p.prefix)
-		select exists (select from deleted), fence.confirm_read(), pg_notify($2, '')::text`
 	found := false
-	err := s.queryRow(ctx, job{}, sql, []any{prefix, PoliciesChannel}, &found, nil, nil)
+	err := s.queryRow(ctx, job{}, "select fence.delete_policy($1, $2, $3)", actorOf(ctx).args(prefix), &found)
 	if err == nil && !found {
 		err = fmt.Errorf("%w: there is no policy on %q itself", ErrNotFound, prefix)
 	}

@@ -23,6 +23,8 @@ type SweeperConfig struct {
 	RejectionAge time.Duration
 	// RejectionsMax is how many rejections are kept. Default 100,000.
 	RejectionsMax int64
+	// AuditRetention is how long entries of the audit log are kept. Default 400 days; at least 1 h.
+	AuditRetention time.Duration
 	// HistoryRetention is how long samples of gateways are kept, and gateways that are silent. Default 24 h; 1 min to 30
 	// days.
 	HistoryRetention time.Duration
@@ -34,6 +36,7 @@ func (c SweeperConfig) withDefaults() (SweeperConfig, error) {
 	c.LeaseRetention = cmp.Or(c.LeaseRetention, 10*time.Minute)
 	c.RejectionAge = cmp.Or(c.RejectionAge, 7*24*time.Hour)
 	c.RejectionsMax = cmp.Or(c.RejectionsMax, 100_000)
+	c.AuditRetention = cmp.Or(c.AuditRetention, 400*24*time.Hour)
 	c.HistoryRetention = cmp.Or(c.HistoryRetention, 24*time.Hour)
 	switch {
 	case c.HistoryRetention < time.Minute || c.HistoryRetention > 30*24*time.Hour:
@@ -44,6 +47,8 @@ func (c SweeperConfig) withDefaults() (SweeperConfig, error) {
 		return c, fmt.Errorf("%w: --lease-retention is %s, it must be at least 1s", ErrInvalid, c.LeaseRetention)
 	case c.RejectionAge < time.Second:
 		return c, fmt.Errorf("%w: --rejection-age is %s, it must be at least 1s", ErrInvalid, c.RejectionAge)
+	case c.AuditRetention < time.Hour:
+		return c, fmt.Errorf("%w: --audit-retention is %s, it must be at least 1h", ErrInvalid, c.AuditRetention)
 	case c.RejectionsMax < 1:
 		return c, fmt.Errorf("%w: --rejections-max is %d, it must be at least 1", ErrInvalid, c.RejectionsMax)
 	}
@@ -52,7 +57,7 @@ func (c SweeperConfig) withDefaults() (SweeperConfig, error) {
 
 // Swept counts what a sweep tidied.
 type Swept struct {
-	Expired, LeasesForgotten, RejectionsForgotten int64
+	Expired, LeasesForgotten, RejectionsForgotten, AuditForgotten int64
 	// SessionsExpired had not been kept alive.
 	SessionsExpired int64
 	// SamplesForgotten are of gateways.

@@ -74,6 +74,7 @@ type serveCmd struct {
 	RejectionAge   time.Duration `help:"How long rejections are kept." env:"FENCEGATE_REJECTION_AGE" default:"168h"`
 	RejectionsMax  int64         `help:"How many rejections are kept." env:"FENCEGATE_REJECTIONS_MAX" default:"100000"`
 
+	AuditRetention   time.Duration `help:"How long the audit log is kept." env:"FENCEGATE_AUDIT_RETENTION" default:"9600h"`
 	HistoryRetention time.Duration `help:"How long the history of the gateways is kept, for the dashboard." env:"FENCEGATE_HISTORY_RETENTION" default:"24h"`
 }
 
@@ -217,7 +218,7 @@ func logReadiness(logger *slog.Logger, notReady *readiness.NotReadyError) {
 func (c *serveCmd) sweeper(st *store.Store) (*store.Sweeper, error) {
 	return store.NewSweeper(st, store.SweeperConfig{
 		Interval: c.SweepInterval, LeaseRetention: c.LeaseRetention, RejectionAge: c.RejectionAge,
-		RejectionsMax: c.RejectionsMax, HistoryRetention: c.HistoryRetention,
+		RejectionsMax: c.RejectionsMax, AuditRetention: c.AuditRetention, HistoryRetention: c.HistoryRetention,
 	})
 }
 

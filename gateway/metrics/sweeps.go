@@ -13,6 +13,7 @@ const (
 	forgotLeases     = "lease_forgotten"
 	forgotRejections = "rejection_forgotten"
 	forgotSamples    = "sample_forgotten"
+	forgotAudit      = "audit_forgotten"
 )
 
 var sweepSubject = &subject{title: "Sweeps"}
@@ -20,10 +21,10 @@ var sweepSubject = &subject{title: "Sweeps"}
 var (
 	sweptFamily = sweepSubject.counter("fencegate_swept_total",
 		"Rows that this gateway's sweeps tidied: expired leases and sessions that they ended; old leases, "+
-			"rejections and samples of gateways that they deleted.",
+			"rejections, samples of gateways and entries of the audit log that they deleted.",
 		"`lease_expired` and `session_expired` are holders that did not release: they crashed, or were cut off. "+
 			"One gateway counts each expired lease. A lock that was granted again before a sweep is not counted.",
-		Label{Name: "kind", Values: []string{sweptLeases, sweptSessions, forgotLeases, forgotRejections, forgotSamples}})
+		Label{Name: "kind", Values: []string{sweptLeases, sweptSessions, forgotLeases, forgotRejections, forgotSamples, forgotAudit}})
 	sweepTimeFamily = sweepSubject.histogram("fencegate_sweep_duration_seconds",
 		"Time that successful sweeps took.",
 		"Nothing waits for a sweep, but tables grow without it. Seconds are a lot.",
@@ -49,6 +50,7 @@ func (m *Metrics) Swept(swept store.Swept) {
 	m.swept.WithLabelValues(sweptSessions).Add(float64(swept.SessionsExpired))
 	m.swept.WithLabelValues(forgotLeases).Add(float64(swept.LeasesForgotten))
 	m.swept.WithLabelValues(forgotRejections).Add(float64(swept.RejectionsForgotten))
+	m.swept.WithLabelValues(forgotAudit).Add(float64(swept.AuditForgotten))
 	m.swept.WithLabelValues(forgotSamples).Add(float64(swept.SamplesForgotten))
 }
 

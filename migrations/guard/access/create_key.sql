@@ -1,10 +1,11 @@
--- fence.create_key(id, digest, principal, description, grants, created_by, lifetime_ms, keys_max) → the key.
+-- fence.create_key(id, digest, principal, description, grants, created_by, lifetime_ms, keys_max,
+-- address) → the key.
 --
--- lifetime_ms null: it does not expire. It deletes the keys that ended more than 30 days ago. Raises 54000 if there are
+-- lifetime_ms null: it does not expire. address is that of the client, for fence.audit. It deletes the keys that ended more than 30 days ago. Raises 54000 if there are
 -- keys_max keys.
 create or replace function fence.create_key(
     p_id text, p_digest bytea, p_principal text, p_description text, p_grants text[], p_created_by text,
-    p_lifetime_ms bigint, p_keys_max bigint)
+    p_lifetime_ms bigint, p_keys_max bigint, p_address text default null)
 returns fence.keys
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -20,6 +21,9 @@ begin
     values (p_id, p_digest, p_principal, p_description, p_grants, p_created_by,
         clock_timestamp() + p_lifetime_ms * interval '1 millisecond')
     returning k.* into v_key;
+    perform fence.note_action('key_created', '', jsonb_build_object(
+        'key_id', p_id, 'principal', p_principal, 'description', p_description, 'grants', p_grants,
+        'expires_at', v_key.expires_at), p_created_by, p_address);
     return v_key;
 end
 $$;

@@ -1,8 +1,8 @@
--- fence.break(lock, note) → one row: outcome broken and the lease that was ended, of several the newest (also an
+-- fence.break(lock, note, principal, address) → one row: outcome broken and the lease that was ended, of several the newest (also an
 -- expired one that may still write); or outcome free if there is none and nobody may write; or not_found. The fence is
--- closed.
+-- closed. See fence.note_action for principal and address.
 create or replace function fence.break(
-    p_lock text, p_note text,
+    p_lock text, p_note text, p_principal text default null, p_address text default null,
     out outcome text, out lease fence.leases)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -47,5 +47,7 @@ begin
     update fence.subtrees s set open = false where s.name = p_lock;
     perform fence.wake(p_lock, v_scope, 0);
     lease.expires_at := fence.runs_until(lease);
+    perform fence.note_action('lease_broken', p_lock, jsonb_build_object(
+        'owner_id', lease.owner_id, 'fencing_token', lease.fencing_token, 'reason', p_note), p_principal, p_address);
 end
 $$;

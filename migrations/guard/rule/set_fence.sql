@@ -1,5 +1,6 @@
--- fence.set_fence(resource, token, sequence) → the last accepted token and sequence before. From now on the fence reads
--- as if a write with this token and sequence was its last one: greater ones are admitted, all others are rejected.
+-- fence.set_fence(resource, token, sequence, reason, principal, address) → the last accepted token and sequence before.
+-- From now on the fence reads as if a write with this token and sequence was its last one: greater ones are admitted, all
+-- others are rejected. The reason is kept in fence.audit; see fence.note_action for principal and address.
 --
 -- Only for tokens that another lock service issues: after one that was too great, or after its numbers started anew.
 -- fencegate's own fences never go back. So no token that fencegate granted before may write again, should the policy
@@ -10,7 +11,8 @@
 --
 -- Raises LF004 if the policy says that fencegate issues the tokens of the name.
 create or replace function fence.set_fence(
-    p_resource text, p_token bigint, p_sequence bigint,
+    p_resource text, p_token bigint, p_sequence bigint, p_reason text default null,
+    p_principal text default null, p_address text default null,
     out last_token bigint, out last_sequence bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -31,5 +33,8 @@ begin
     perform pg_notify('fence_policies', '');
     last_token := v_fence.last_token;
     last_sequence := v_fence.last_sequence;
+    perform fence.note_action('fence_set', p_resource, jsonb_build_object(
+        'last_token', p_token, 'last_sequence', p_sequence, 'previous_token', last_token,
+        'previous_sequence', last_sequence, 'reason', p_reason), p_principal, p_address);
 end
 $$;

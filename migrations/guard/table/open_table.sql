@@ -17,5 +17,6 @@ begin
         raise exception '% is not protected', p_table
             using errcode = 'invalid_parameter_value', hint = 'Call fence.protect first.';
     end if;
+    perform fence.note_action('table_opened', '', jsonb_build_object('table', p_table::text, 'role', p_role::text));
 end
 $$;

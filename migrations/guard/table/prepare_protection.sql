@@ -54,6 +54,8 @@ begin
     on conflict (table_id) do update
     set table_name = excluded.table_name, template = excluded.template, mode = excluded.mode
     returning p.id into v_id;
+    perform fence.note_action('table_protected', '', jsonb_build_object(
+        'table', v_name, 'template', p_template, 'mode', p_mode));
     perform fence.make_trigger_functions(v_id, p_table, p_template, p_mode);
 
     return array(

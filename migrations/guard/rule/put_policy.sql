@@ -1,0 +1,34 @@
+-- fence.put_policy(prefix, rule, authority, require_lease_id, require_live_lease, max_hold_ms, leases, policies_max,
+-- principal, address) → whether it set the policy of the prefix: not if there are policies_max others. See
+-- fence.note_action for the last two.
+create or replace function fence.put_policy(
+    p_prefix text, p_rule text, p_authority text, p_require_lease_id boolean, p_require_live_lease boolean,
+    p_max_hold_ms bigint, p_leases text, p_policies_max bigint, p_principal text default null,
+    p_address text default null)
+returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_before fence.policies;
+    v_after  fence.policies;
+begin
+    perform fence.commit_durably();
+    select * into v_before from fence.policies p where p.prefix = p_prefix for update;
+    if not found and (select count(*) from fence.policies) >= p_policies_max then
+        return false;
+    end if;
+    insert into fence.policies as p (
+        prefix, rule, authority, require_lease_id, require_live_lease, max_hold_ms, leases)
+    values (p_prefix, p_rule, p_authority, p_require_lease_id, p_require_live_lease, p_max_hold_ms, p_leases)
+    on conflict (prefix) do update
+    set rule = excluded.rule, authority = excluded.authority, require_lease_id = excluded.require_lease_id,
+        require_live_lease = excluded.require_live_lease, max_hold_ms = excluded.max_hold_ms,
+        leases = excluded.leases, updated_at = clock_timestamp()
+    returning p.* into v_after;
+    perform fence.note_action('policy_set', p_prefix,
+        fence.policy_details(v_after) || jsonb_build_object('before', fence.policy_details(v_before)),
+        p_principal, p_address);
+    perform pg_notify('fence_policies', '');
+    return true;
+end
+$$;

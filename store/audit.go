@@ -1,0 +1,78 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Actions are what the audit log has entries of.
+var Actions = []string{
+	"policy_set", "policy_deleted", "lease_broken", "fence_set", "key_created", "key_rotated", "key_revoked",
+	"database_accepted", "table_protected", "table_unprotected", "table_opened", "table_closed",
+}
+
+// AuditEntry is an action of an administrator. It was recorded in the transaction of the action.
+type AuditEntry struct {
+	ID        int64
+	At        time.Time
+	Principal string // by SQL: "sql:" and the role
+	Address   string // of the client; "local": a local socket of the database
+	Action    string // one of Actions
+	Name      string // the lock, the resource, or the prefix of the policy; "": none, or all names
+	Details   json.RawMessage
+}
+
+// AuditFilter selects entries of the audit log; what is zero selects all.
+type AuditFilter struct {
+	Action    string
+	Principal string
+	Name      Name
+	Prefix    string // of the name: any text, not only whole segments
+	// Since leaves out those before it, Until those at it or after it.
+	Since, Until time.Time
+	// Within are the names that it is limited to, and the names below them; nil: all. An action without a name is on all.
+	Within []string
+}
+
+func (f *AuditFilter) check() error {
+	if f.Action != "" && !slices.Contains(Actions, f.Action) {
+		return fmt.Errorf("%w: action must be one like %s or %s", ErrInvalid, Actions[0], Actions[2])
+	}
+	return cmp.Or(checkText("principal", f.Principal, 0, PrincipalMax+len(sqlPrincipal)),
+		checkText("prefix", f.Prefix, 0, NameBytesMax))
+}
+
+// sqlPrincipal begins the principal of an action by SQL; fence.note_action adds it.
+const sqlPrincipal = "sql:"
+
+// AuditQuery asks for a part of the audit log, the newest entry first.
+type AuditQuery struct {
+	AuditFilter
+
+	Before int64 // the ID of the last entry that was read; 0: none was
+	Limit  int   // 1 to PageMax
+}
+
+var auditSQL = `
+	select a.id, a.at, a.principal, a.address, a.action, a.name, a.details from fence.audit a
+	where ($1 = '' or a.action = $1) and ($2 = '' or a.principal = $2) and ($3 = '' or a.name = $3)
+		and starts_with(a.name, $4) and a.at >= $5 and ($6::timestamptz is null or a.at < $6)
+		and ($7 = 0 or a.id < $7) and ` + withinSQL("a.name", "$8") + `
+	order by a.id desc limit $9`
+
+// Audit returns entries of the audit log. It returns ErrInvalid or ErrUnavailable.
+func (s *Store) Audit(ctx context.Context, query AuditQuery) ([]AuditEntry, error) {
+	if err := cmp.Or(checkLimit(query.Limit), query.check()); err != nil {
+		return nil, err
+	}
+	return collect(ctx, s.query, auditSQL, []any{
+		query.Action, query.Principal, query.Name, query.Prefix, query.Since, orNull(query.Until), query.Before,
+		query.Within, query.Limit,
+	}, pgx.RowToStructByPos[AuditEntry])
+}
