@@ -40,6 +40,7 @@ type Metrics struct {
 	swept    *prometheus.CounterVec
 
 	unauthenticated *prometheus.CounterVec
+	access          accessMetrics
 }
 
 // New returns Metrics for a program of this version. codeOf returns the code of the answer to an error, "" for nil and
@@ -62,6 +63,7 @@ func New(version string, codeOf func(error) api.Code) *Metrics {
 		swept:         newSwept(r),
 
 		unauthenticated: newUnauthenticated(r),
+		access:          newAccessMetrics(r),
 	}
 	m.registerProcess()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

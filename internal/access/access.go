@@ -65,9 +65,11 @@ type Kind string
 
 // The kinds of principals.
 const (
-	Anonymous Kind = "anonymous" // it does not: the gateway asks for no credential
-	Key       Kind = "key"       // by an API key
-	Database  Kind = "database"  // by a connection to the database itself
+	Anonymous   Kind = "anonymous"   // it does not: the gateway asks for no credential
+	Key         Kind = "key"         // by an API key
+	Token       Kind = "token"       // by a token that an issuer has signed
+	Certificate Kind = "certificate" // by a client certificate
+	Database    Kind = "database"    // by a connection to the database itself
 )
 
 // Principal is a caller. It does not change.
