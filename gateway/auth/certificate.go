@@ -86,4 +86,3 @@ func list(texts []string) []any {
 	}
 	return values
 }
-

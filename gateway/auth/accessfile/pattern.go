@@ -92,4 +92,6 @@ func (g *Glob) UnmarshalYAML(node *yaml.Node) error {
 // globMax bounds the length of a pattern, and so the size of its regular expression.
 const globMax = 1000
 
-func (g Glob) matchesAny(texts []string) bool { return slices.ContainsFunc(texts, g.pattern.MatchString) }
+func (g Glob) matchesAny(texts []string) bool {
+	return slices.ContainsFunc(texts, g.pattern.MatchString)
+}

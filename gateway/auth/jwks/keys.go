@@ -65,7 +65,9 @@ func New(issuer string, from accessfile.Source) *Keys {
 }
 
 // Are reports whether these are the keys of this issuer, read from there.
-func (k *Keys) Are(issuer string, from accessfile.Source) bool { return k.issuer == issuer && k.from == from }
+func (k *Keys) Are(issuer string, from accessfile.Source) bool {
+	return k.issuer == issuer && k.from == from
+}
 
 // Set returns the current keys; nil: none were read yet. It is the same until they change.
 func (k *Keys) Set() *Set {
