@@ -62,18 +62,10 @@ func TestUnknownKeys(t *testing.T) {
 
 	k.interval, k.retryInterval = time.Hour, 50*time.Millisecond
 	before, began := issuer.Reads(), time.Now()
-	events := make(chan error, 1000)
+	events := make(chan error, 100)
 	go k.Run(t.Context(), func(err error) { events <- err })
-	for n := range 20_000 {
+	for n := 0; len(events) < 3; n++ {
 		_, _, _ = k.Find(fmt.Sprint("unknown-", n))
-		if n%1000 == 0 {
-			time.Sleep(time.Millisecond)
-		}
-	}
-	for range 2 { // the first one is not for a key
-		if err := <-events; err != nil {
-			t.Error(err)
-		}
 	}
 	if reads, most := issuer.Reads()-before, int(time.Since(began)/k.retryInterval)+1; reads > most {
 		t.Errorf("the keys were read %d times, want at most %d", reads, most)
