@@ -63,6 +63,7 @@ func (d *Directory) certificate(leaf *x509.Certificate) (*access.Principal, Reas
 		d.logger.Debug("certificate refused", "error", err)
 		return nil, Unknown
 	}
+	principal.ExpiresAt = leaf.NotAfter
 	version.certificates.Add(key, &verified{principal: principal})
 	return principal, Accepted
 }

@@ -69,7 +69,6 @@ type verified struct {
 	principal *access.Principal
 	issuer    *issuer   // of a token
 	set       *jwks.Set // of the issuer, when the token was verified
-	ends      time.Time // of a token
 }
 
 // LoadDirectory reads an access file.

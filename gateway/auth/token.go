@@ -52,7 +52,7 @@ func (d *Directory) token(text string) (*access.Principal, Reason) {
 		}
 		version.tokens.Add(key, known)
 	}
-	if now.After(known.ends) {
+	if now.After(known.principal.ExpiresAt) {
 		return nil, Expired
 	}
 	return known.principal, Accepted
@@ -78,7 +78,7 @@ func (d *Directory) verify(version *directoryVersion, text string, now time.Time
 	}
 	accepted := &verified{issuer: issuer, set: set}
 	if err == nil {
-		accepted.principal, accepted.ends, err = issuer.accept(token, keys, now)
+		accepted.principal, err = issuer.accept(token, keys, now)
 	}
 	if err != nil {
 		// A client learns no more than that the credential is refused; its issuer's operator may need the reason.
@@ -93,13 +93,10 @@ func (d *Directory) verify(version *directoryVersion, text string, now time.Time
 	return accepted, Accepted
 }
 
-// accept returns the principal of a token that one of the keys verifies, and its end.
-func (i *issuer) accept(token *jwt.JSONWebToken, keys []jose.JSONWebKey, now time.Time) (
-	principal *access.Principal, ends time.Time, err error,
-) {
+// accept returns the principal of a token that one of the keys verifies.
+func (i *issuer) accept(token *jwt.JSONWebToken, keys []jose.JSONWebKey, now time.Time) (*access.Principal, error) {
 	var standard jwt.Claims
-	claims := accessfile.Claims{}
-	err = jwks.ErrUnknown
+	claims, err := accessfile.Claims{}, jwks.ErrUnknown
 	for _, key := range keys {
 		if key.Algorithm != "" && key.Algorithm != token.Headers[0].Algorithm {
 			continue
@@ -109,17 +106,18 @@ func (i *issuer) accept(token *jwt.JSONWebToken, keys []jose.JSONWebKey, now tim
 		}
 	}
 	if err != nil {
-		return nil, time.Time{}, err
+		return nil, err
 	}
 	if standard.Expiry == nil {
-		return nil, time.Time{}, errNoEnd
+		return nil, errNoEnd
 	}
-	err = standard.ValidateWithLeeway(jwt.Expected{
-		Issuer: i.Issuer.Issuer, AnyAudience: i.Audiences, Time: now,
-	}, *i.Leeway)
-	if err != nil {
-		return nil, time.Time{}, err
+	expected := jwt.Expected{Issuer: i.Issuer.Issuer, AnyAudience: i.Audiences, Time: now}
+	if err := standard.ValidateWithLeeway(expected, *i.Leeway); err != nil {
+		return nil, err
 	}
-	principal, err = i.Map(claims, access.Token)
-	return principal, standard.Expiry.Time().Add(*i.Leeway), err
+	principal, err := i.Map(claims, access.Token)
+	if err == nil {
+		principal.ExpiresAt = standard.Expiry.Time().Add(*i.Leeway)
+	}
+	return principal, err
 }
