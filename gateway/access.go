@@ -176,11 +176,11 @@ func (a *accessRule) forbidden() *api.Problem {
 func (g *Gateway) unauthenticated(reason auth.Reason) *api.Problem {
 	g.metrics.Unauthenticated(reason)
 	if reason == auth.NotReady {
-		return busy("The gateway has not read its keys from the database yet. Try again, or another gateway.")
+		return busy("The gateway has not read its keys yet, or those of the token's issuer. Try again, or another gateway.")
 	}
 	if reason == auth.Missing {
 		return problem(http.StatusUnauthorized, api.CodeUnauthenticated,
-			"Send a credential: Authorization: Bearer and an API key.")
+			"Send a credential: Authorization: Bearer and an API key or a token, or a client certificate.")
 	}
 	return problem(http.StatusUnauthorized, api.CodeUnauthenticated,
 		"The credential is malformed, unknown, expired or revoked.")

@@ -5,10 +5,12 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -23,6 +25,7 @@ type Certificates struct {
 	interval time.Duration
 	read     [3][]byte // what was read last, in use or not
 	current  atomic.Pointer[tls.Config]
+	clients  atomic.Pointer[[]*x509.Certificate] // the authorities of clients
 }
 
 // LoadCertificates reads the files, which are PEM. clientCA may be "": then clients are asked for no certificate.
@@ -69,13 +72,37 @@ func (c *Certificates) load() (changed bool, err error) {
 		SessionTicketsDisabled: true,
 	}
 	if c.paths[2] != "" {
-		config.ClientAuth, config.ClientCAs = tls.VerifyClientCertIfGiven, x509.NewCertPool()
-		if !config.ClientCAs.AppendCertsFromPEM(read[2]) {
+		authorities := parseAuthorities(read[2])
+		if len(authorities) == 0 {
 			return false, errors.New(c.paths[2] + " has no certificate in PEM")
 		}
+		config.ClientAuth, config.ClientCAs = tls.VerifyClientCertIfGiven, x509.NewCertPool()
+		for _, authority := range authorities {
+			config.ClientCAs.AddCert(authority)
+		}
+		c.clients.Store(&authorities)
 	}
 	c.current.Store(config)
 	return true, nil
+}
+
+// Trusts reports whether an authority is one of clients, as the file is now. Connections may have been opened before.
+func (c *Certificates) Trusts(authority *x509.Certificate) bool {
+	trusted := c.clients.Load()
+	return trusted != nil && slices.ContainsFunc(*trusted, authority.Equal)
+}
+
+// parseAuthorities returns the certificates in a PEM file, and leaves out what is none, as x509.CertPool does.
+func parseAuthorities(text []byte) (authorities []*x509.Certificate) {
+	for {
+		var block *pem.Block
+		if block, text = pem.Decode(text); block == nil {
+			return authorities
+		}
+		if certificate, err := x509.ParseCertificate(block.Bytes); err == nil && block.Type == "CERTIFICATE" {
+			authorities = append(authorities, certificate)
+		}
+	}
 }
 
 // follow uses renewed files until ctx ends. Files that can't be used leave the former ones in use.

@@ -13,13 +13,13 @@ import (
 	"github.com/fencegate/fencegate/internal/program"
 )
 
-// newTLSShell starts a gateway with the files of "fencegate dev-cert", and returns the flags of its clients.
-func newTLSShell(t *testing.T) (s shell, dir string, flags []string) {
+// newTLSShell starts a gateway with the files of "fencegate dev-cert" and more flags, and returns the flags of its clients.
+func newTLSShell(t *testing.T, more ...string) (s shell, dir string, flags []string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "certificates")
 	out := shell{t: t}.must("dev-cert", dir)
 	serve, check, _ := strings.Cut(out, "\n")
-	s = newShell(t, strings.Fields(serve)[2:]...)
+	s = newShell(t, append(strings.Fields(serve)[2:], more...)...)
 	return s, dir, strings.Fields(check)[4:]
 }
 

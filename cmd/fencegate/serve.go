@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway"
+	"github.com/fencegate/fencegate/gateway/auth"
 	"github.com/fencegate/fencegate/gateway/metrics"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
@@ -60,7 +61,8 @@ type serveCmd struct {
 	ShutdownTimeout time.Duration `help:"Time that requests under way have to finish after SIGTERM or SIGINT, --drain-delay included." env:"FENCEGATE_SHUTDOWN_TIMEOUT" default:"20s"`
 	DrainDelay      time.Duration `help:"How long after SIGTERM or SIGINT requests are still taken while /readyz fails, for load balancers to notice." env:"FENCEGATE_DRAIN_DELAY" default:"0"`
 
-	Auth []string `help:"Credentials that requests must have, one of: keys (API keys, see \"fencegate keys\"). Without it, every client may do everything." enum:"keys" env:"FENCEGATE_AUTH" placeholder:"KIND,…"`
+	Auth       []string `help:"Credentials that requests must have, one of: keys (API keys, see \"fencegate keys\"), tokens (JWT of issuers that --access-file names), certificates (of clients, by --client-ca and --access-file). Without it, every client may do everything." enum:"keys,tokens,certificates" env:"FENCEGATE_AUTH" placeholder:"KIND,…"`
+	AccessFile string   `help:"YAML file that maps tokens and certificates to principals and grants; see docs/security.md. It is read again when it changes." env:"FENCEGATE_ACCESS_FILE" type:"path" placeholder:"PATH"`
 
 	TrustedProxies []proxyFlag `help:"Addresses and networks (10.0.0.0/8) of proxies whose X-Forwarded-For is trusted to name the client, in rejections and in the log." env:"FENCEGATE_TRUSTED_PROXIES" placeholder:"NETWORK,…"`
 
@@ -98,6 +100,10 @@ func (c *serveCmd) Run(ctx context.Context, streams streams) (err error) {
 	if err != nil {
 		return err
 	}
+	directory, err := c.directory(logger)
+	if err != nil {
+		return err
+	}
 	if err := c.tryListen(ctx); err != nil {
 		return err
 	}
@@ -107,15 +113,15 @@ func (c *serveCmd) Run(ctx context.Context, streams streams) (err error) {
 	}
 	defer func() { err = errors.Join(err, db.close()) }()
 	return c.endInTime(ctx, func() error {
-		return c.serveOn(ctx, db, certificates, c.of(traces), gateway.NewMetrics(version()).WatchTracing(traces.Dropped), logger,
+		return c.serveOn(ctx, db, certificates, directory, c.of(traces), gateway.NewMetrics(version()).WatchTracing(traces.Dropped), logger,
 			streams.out)
 	})
 }
 
 // serveOn puts a gateway before the database and serves until ctx ends.
 func (c *serveCmd) serveOn(
-	ctx context.Context, db *database, certificates *gateway.Certificates, tracing store.Tracing, metrics *metrics.Metrics,
-	logger *slog.Logger, out io.Writer,
+	ctx context.Context, db *database, certificates *gateway.Certificates, directory *auth.Directory, tracing store.Tracing,
+	metrics *metrics.Metrics, logger *slog.Logger, out io.Writer,
 ) error {
 	st, err := store.Open(ctx, store.Config{
 		DatabaseURL: db.url, ListenURL: c.ListenURL, ConnectionsMax: c.DatabaseConnectionsMax, StatementTimeout: c.StatementTimeout,
@@ -159,7 +165,7 @@ func (c *serveCmd) serveOn(
 		KeepAlive: c.EventKeepAlive, WatchesMax: c.WatchesMax, Logger: logger, Tracing: tracing,
 		Certificates: certificates, AllowedHosts: c.hosts(listener.Addr(), c.authenticated()),
 		TrustedProxies: prefixes(c.TrustedProxies), AccessLogSample: c.AccessLogSample, RefusalDelayMax: c.RefusalDelayMax,
-		Auth: c.authenticator(service),
+		Auth: c.authenticator(service, directory, certificates),
 	}, service, recorder, metrics)
 	if err != nil {
 		return err
@@ -172,7 +178,7 @@ func (c *serveCmd) serveOn(
 	metrics.WatchSweeper(sweeper.Stats)
 	stopBackground := runBackground(ctx, service, recorder, sweeper, gw, metrics, logger)
 	defer stopBackground()
-	defer c.runKeyring(ctx, service, logger)()
+	defer c.runAuth(ctx, service, directory, metrics, logger)()
 	shutdown := make(chan time.Time, 1)
 	context.AfterFunc(ctx, func() { shutdown <- time.Now() })
 	if err := c.serve(ctx, gw, listener, db, logger, out); err != nil {

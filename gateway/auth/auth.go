@@ -20,9 +20,9 @@ const (
 	Accepted  Reason = ""          // it has one
 	Missing   Reason = "missing"   // there is no credential of a kind that the gateway accepts
 	Malformed Reason = "malformed" // it can't be read
-	Unknown   Reason = "unknown"   // it was never issued, or it was revoked
+	Unknown   Reason = "unknown"   // it was never issued, it is not for this gateway, or it was revoked
 	Expired   Reason = "expired"
-	NotReady  Reason = "not_ready" // the gateway has not read the keys yet
+	NotReady  Reason = "not_ready" // the gateway has not read the keys yet: its own, or those of the token's issuer
 )
 
 // Reasons are all reasons but Accepted.
@@ -32,6 +32,24 @@ var Reasons = []Reason{Missing, Malformed, Unknown, Expired, NotReady}
 type Authenticator interface {
 	// Authenticate returns the principal, or why there is none: Missing if the request has no credential of this kind.
 	Authenticate(*http.Request) (*access.Principal, Reason)
+}
+
+// Several accepts several kinds of credentials. A request has one: what is in the header Authorization, or else the
+// certificate of its connection.
+type Several struct{ Keys, Tokens, Certificates Authenticator } // nil: not accepted
+
+// Authenticate is part of Authenticator.
+func (s Several) Authenticate(r *http.Request) (*access.Principal, Reason) {
+	given, reason := bearer(r.Header)
+	switch {
+	case s.Certificates != nil && (reason == Missing || s.Keys == nil && s.Tokens == nil):
+		return s.Certificates.Authenticate(r)
+	case reason != Accepted:
+		return nil, reason
+	case s.Tokens != nil && (s.Keys == nil || !strings.HasPrefix(given, apikey.Prefix)):
+		return s.Tokens.Authenticate(r)
+	}
+	return s.Keys.Authenticate(r)
 }
 
 // Keys accepts the live API keys of a Keyring, in the header Authorization: Bearer.

@@ -43,7 +43,7 @@ type subject struct {
 var subjects = []*subject{
 	leaseSubject, waitSubject, sessionSubject, writeSubject, groupSubject, rejectionSubject, tableSubject,
 	inventorySubject,
-	databaseSubject, redisSubject, sweepSubject, httpSubject, processSubject,
+	databaseSubject, redisSubject, sweepSubject, httpSubject, accessSubject, processSubject,
 }
 
 // declare adds a family. Every family is declared here, so docs/metrics.md misses none.

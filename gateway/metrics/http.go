@@ -34,8 +34,10 @@ var (
 
 var unauthenticatedFamily = httpSubject.counter("fencegate_unauthenticated_total",
 	"Requests that were refused since they showed no principal.",
-	"`unknown`: the key was never issued, or was revoked: somebody guesses, or a client does not have the new key. "+
-		"`expired`: rotate keys before. `not_ready` ends soon after the start.",
+	"`unknown`: the key was never issued, or was revoked; the token is of another issuer, for another audience, or "+
+		"signed by a key that its issuer does not have: somebody guesses, or a client does not have the new credential. "+
+		"`expired`: rotate keys before. `not_ready` ends soon after the start; for tokens, once the keys of their issuer "+
+		"are read.",
 	Label{Name: "reason", Values: reasonTexts()})
 
 func reasonTexts() (texts []string) {

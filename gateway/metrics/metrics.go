@@ -41,6 +41,7 @@ type Metrics struct {
 
 	unauthenticated *prometheus.CounterVec
 	actions         *prometheus.CounterVec
+	access          accessMetrics
 }
 
 // New returns Metrics for a program of this version. codeOf returns the code of the answer to an error, "" for nil and
@@ -64,6 +65,7 @@ func New(version string, codeOf func(error) api.Code) *Metrics {
 
 		unauthenticated: newUnauthenticated(r),
 		actions:         newActions(r),
+		access:          newAccessMetrics(r),
 	}
 	m.registerProcess()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Scope is a kind of work.
@@ -65,15 +66,19 @@ type Kind string
 
 // The kinds of principals.
 const (
-	Anonymous Kind = "anonymous" // it does not: the gateway asks for no credential
-	Key       Kind = "key"       // by an API key
-	Database  Kind = "database"  // by a connection to the database itself
+	Anonymous   Kind = "anonymous"   // it does not: the gateway asks for no credential
+	Key         Kind = "key"         // by an API key
+	Token       Kind = "token"       // by a token that an issuer has signed
+	Certificate Kind = "certificate" // by a client certificate
+	Database    Kind = "database"    // by a connection to the database itself
 )
 
 // Principal is a caller. It does not change.
 type Principal struct {
 	Name string
 	Kind Kind
+	// ExpiresAt is the end of the credential, by the clock of this process; zero: it has none.
+	ExpiresAt time.Time
 
 	prefixes map[Scope][]string // those of the minimal grants
 }

@@ -10,6 +10,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"net"
+	"net/url"
 	"time"
 )
 
@@ -37,6 +38,9 @@ type Request struct {
 	Name string
 	// Hosts are the names and addresses of a server. Without them the certificate is a client's.
 	Hosts []string
+	// Names are DNS names of a client, and URIs are its URIs.
+	Names []string
+	URIs  []*url.URL
 	// Until is the end of its validity. Default: Lifetime from now.
 	Until time.Time
 }
@@ -67,6 +71,7 @@ func (a *Authority) Issue(request Request) (Pair, error) {
 		NotBefore: time.Now().Add(-backdated), NotAfter: request.Until,
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
+	template.DNSNames, template.URIs = request.Names, request.URIs
 	if request.Until.IsZero() {
 		template.NotAfter = a.certificate.NotAfter
 	}

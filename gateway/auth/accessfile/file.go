@@ -1,0 +1,136 @@
+// Package accessfile reads the file that says which principals tokens and client certificates have, and what these may
+// do. It does no I/O.
+package accessfile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"regexp"
+	"slices"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+const (
+	// BytesMax is the size of a file, at most.
+	BytesMax = 1 << 20
+	// LeewayMax is the difference of clocks that an issuer may be allowed, at most.
+	LeewayMax = 5 * time.Minute
+
+	leewayDefault = 30 * time.Second
+	// certificateName begins the principals of certificates, as the name of an issuer begins those of its tokens.
+	certificateName = "certificate"
+)
+
+// File is what an access file says.
+type File struct {
+	Issuers      []*Issuer `yaml:"issuers"`
+	Certificates *Mapping  `yaml:"certificates"`
+}
+
+// Issuer is a service that issues tokens.
+type Issuer struct {
+	Name      string         `yaml:"name"`      // begins the names of its principals
+	Issuer    string         `yaml:"issuer"`    // the claim iss
+	Audiences []string       `yaml:"audiences"` // the claim aud has one of them
+	Leeway    *time.Duration `yaml:"leeway"`    // of clocks; never nil after Parse
+	Source    `yaml:",inline"`
+	Mapping   `yaml:",inline"`
+}
+
+// Source says where the keys of an issuer are. Without a URL or a file, OpenID Connect Discovery finds them.
+type Source struct {
+	JWKSURL         string `yaml:"jwks_url"`
+	JWKSFile        string `yaml:"jwks_file"`
+	CAFile          string `yaml:"ca_file"`           // the authority of the servers' certificates; "": the system's
+	BearerTokenFile string `yaml:"bearer_token_file"` // the credential that the servers want; "": none
+}
+
+// Parse reads a file. Its errors say what is wrong and where.
+func Parse(text []byte) (*File, error) {
+	if len(text) > BytesMax {
+		return nil, fmt.Errorf("it has %d bytes, the limit is %d", len(text), BytesMax)
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	decoder.KnownFields(true)
+	file := &File{}
+	if err := decoder.Decode(file); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if err := decoder.Decode(&yaml.Node{}); !errors.Is(err, io.EOF) {
+		return nil, errors.New("it has more than one YAML document")
+	}
+	return file, file.check()
+}
+
+func (f *File) check() error {
+	if len(f.Issuers) == 0 && f.Certificates == nil {
+		return errors.New("it has neither issuers nor certificates")
+	}
+	for i, issuer := range f.Issuers {
+		if issuer == nil {
+			return fmt.Errorf("issuer %d is empty", i+1)
+		}
+		if err := issuer.check(); err != nil {
+			return fmt.Errorf("issuer %q: %w", issuer.Name, err)
+		}
+		if slices.ContainsFunc(f.Issuers[:i], func(other *Issuer) bool {
+			return other.Name == issuer.Name || other.Issuer == issuer.Issuer
+		}) {
+			return fmt.Errorf("issuer %q: another issuer has the same name, or the same URL", issuer.Name)
+		}
+	}
+	if f.Certificates == nil {
+		return nil
+	}
+	if err := f.Certificates.check(certificateName, "{common_name}"); err != nil {
+		return fmt.Errorf("certificates: %w", err)
+	}
+	return nil
+}
+
+var issuerName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,39}$`)
+
+func (i *Issuer) check() error {
+	if i.Leeway == nil {
+		leeway := leewayDefault
+		i.Leeway = &leeway
+	}
+	switch {
+	case !issuerName.MatchString(i.Name) || i.Name == certificateName:
+		return fmt.Errorf("name must have 1 to 40 lower-case letters, digits and hyphens, and not be %q", certificateName)
+	case i.Issuer == "":
+		return errors.New("issuer must be the claim iss of its tokens")
+	case len(i.Audiences) == 0 || slices.Contains(i.Audiences, ""):
+		return errors.New("audiences must name what tokens for this gateway have as aud")
+	case *i.Leeway < 0 || *i.Leeway > LeewayMax:
+		return fmt.Errorf("leeway is %s, it must be 0 to %s", *i.Leeway, LeewayMax)
+	case i.JWKSFile != "" && (i.JWKSURL != "" || i.CAFile != "" || i.BearerTokenFile != ""):
+		return errors.New("jwks_file needs no jwks_url, ca_file or bearer_token_file")
+	}
+	address := i.JWKSURL
+	if address == "" {
+		address = i.Issuer
+	}
+	if i.JWKSFile == "" {
+		if err := CheckURL(address); err != nil {
+			return err
+		}
+	}
+	return i.Mapping.check(i.Name, "{sub}")
+}
+
+// CheckURL refuses a URL from which keys may not be read: who can change what is on the way could replace them.
+func CheckURL(text string) error {
+	address, err := url.Parse(text)
+	if err == nil && address.Host != "" && address.User == nil &&
+		(address.Scheme == "https" || address.Scheme == "http" && isLoopback(address.Hostname())) {
+		return nil
+	}
+	return errors.New("the keys must be at a https URL without a user, or a http URL of the loopback interface, " +
+		"or in a jwks_file")
+}

@@ -1,0 +1,121 @@
+package accessfile
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/fencegate/fencegate/internal/access"
+	"github.com/fencegate/fencegate/store"
+)
+
+// Mapping says which principals claims have, and what these may do. Of a certificate, its names are the claims.
+type Mapping struct {
+	Principal   *Template `yaml:"principal"`
+	Rules       []Rule    `yaml:"rules"`
+	GrantsClaim string    `yaml:"grants_claim"` // has grants besides those of the rules
+
+	prefix string // of all principals
+}
+
+// Rule gives grants to all whose claims match.
+type Rule struct {
+	When   map[string]Glob `yaml:"when"` // all of them must match
+	Grants []string        `yaml:"grants"`
+
+	grants []access.Grant
+}
+
+// Why claims have no principal.
+var (
+	ErrNoName = errors.New("the claims have no usable name of a principal")
+	ErrGrants = errors.New("the claim of the grants can't be read")
+)
+
+func (m *Mapping) check(prefix, principal string) (err error) {
+	m.prefix = prefix + ":"
+	if m.Principal == nil {
+		m.Principal, err = ParseTemplate(principal)
+		if err != nil {
+			return err
+		}
+	}
+	if len(m.Rules) == 0 && m.GrantsClaim == "" {
+		return errors.New("it needs rules or a grants_claim")
+	}
+	for i := range m.Rules {
+		if err := m.Rules[i].check(); err != nil {
+			return fmt.Errorf("rule %d: %w", i+1, err)
+		}
+	}
+	return nil
+}
+
+func (r *Rule) check() (err error) {
+	if len(r.When) == 0 || len(r.Grants) == 0 {
+		return errors.New(`it needs when and grants; for every token: when: {sub: "**"}`)
+	}
+	r.grants, err = parseGrants(r.Grants)
+	return err
+}
+
+func parseGrants(texts []string) ([]access.Grant, error) {
+	grants, err := access.ParseAll(texts)
+	if err != nil {
+		return nil, err
+	}
+	if len(grants) > store.KeyGrantsMax {
+		return nil, fmt.Errorf("there are %d grants, the limit is %d", len(grants), store.KeyGrantsMax)
+	}
+	for _, grant := range grants {
+		if grant.Prefix == access.AllNames {
+			continue
+		}
+		if _, err := store.ParseName(grant.Prefix); err != nil {
+			return nil, fmt.Errorf("grants: %w", err)
+		}
+	}
+	return grants, nil
+}
+
+// Map returns the principal of claims. It has no grants if no rule matches. Map returns ErrNoName or ErrGrants.
+func (m *Mapping) Map(claims Claims, kind access.Kind) (*access.Principal, error) {
+	name, ok := m.Principal.expand(claims)
+	name = m.prefix + name
+	if !ok || len(name) > store.PrincipalMax || !utf8.ValidString(name) || strings.ContainsFunc(name, isUnprintable) {
+		return nil, ErrNoName // a shortened name could be another's
+	}
+	var grants []access.Grant
+	for _, rule := range m.Rules {
+		if rule.matches(claims) {
+			grants = append(grants, rule.grants...)
+		}
+	}
+	if m.GrantsClaim != "" {
+		given, err := parseGrants(claims.words(m.GrantsClaim))
+		if err != nil {
+			return nil, ErrGrants
+		}
+		grants = append(grants, given...)
+	}
+	return access.New(name, kind, grants), nil
+}
+
+func (r *Rule) matches(claims Claims) bool {
+	for claim, glob := range r.When {
+		if !glob.matchesAny(claims.texts(claim)) {
+			return false
+		}
+	}
+	return true
+}
+
+func isUnprintable(r rune) bool { return !unicode.IsPrint(r) }
+
+func isLoopback(host string) bool {
+	address := net.ParseIP(host)
+	return host == "localhost" || address != nil && address.IsLoopback()
+}

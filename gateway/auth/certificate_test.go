@@ -1,0 +1,158 @@
+package auth
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fencegate/fencegate/internal/devcert"
+	"github.com/fencegate/fencegate/internal/issuertest"
+)
+
+// certified is a server that answers with the principal of the request, or the reason that there is none.
+type certified struct {
+	url       string
+	server    *tls.Config
+	authority *devcert.Authority
+	directory *Directory
+	trusted   atomic.Bool
+}
+
+func newCertified(t *testing.T, file string) *certified {
+	t.Helper()
+	authority, err := devcert.NewAuthority("clients")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &certified{authority: authority, directory: newDirectory(t, issuertest.New(t), file)}
+	c.trusted.Store(true)
+	accepted := Several{
+		Certificates: Certificates{c.directory, func(*x509.Certificate) bool { return c.trusted.Load() }},
+		Tokens:       Tokens{c.directory},
+	}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		principal, reason := accepted.Authenticate(r)
+		if reason != Accepted {
+			_, _ = io.WriteString(w, string(reason))
+			return
+		}
+		_, _ = io.WriteString(w, describe(principal))
+	}))
+	server.TLS = &tls.Config{ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: authority.Pool()}
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	c.url, c.server = server.URL, &tls.Config{RootCAs: x509.NewCertPool()}
+	c.server.RootCAs.AddCert(server.Certificate())
+	return c
+}
+
+// client shows a certificate; none if the authority is nil.
+func (c *certified) client(t *testing.T, authority *devcert.Authority, request devcert.Request) *http.Client {
+	t.Helper()
+	config := c.server.Clone()
+	if authority != nil {
+		pair, err := authority.Issue(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		certificate, err := pair.TLS()
+		if err != nil {
+			t.Fatal(err)
+		}
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &certificate, nil }
+	}
+	transport := &http.Transport{TLSClientConfig: config}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+func (c *certified) expect(t *testing.T, client *http.Client, want string, headers ...string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, c.url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		request.Header.Set(headers[i], headers[i+1])
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if got, err := io.ReadAll(response.Body); err != nil || string(got) != want {
+		t.Errorf("answered %q, %v, want %q", got, err, want)
+	}
+}
+
+// A client with a certificate is the principal that its SPIFFE ID names. Its certificate is judged at each request of a
+// connection: its end, its authority, and that no page of another site makes the request. A token counts before it.
+func TestCertificates(t *testing.T) {
+	t.Parallel()
+	c := newCertified(t, accessFile)
+	id := func(text string) *url.URL {
+		parsed, err := url.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return parsed
+	}
+	worker := id("spiffe://example.org/ns/eu/sa/worker")
+	client := c.client(t, c.authority, devcert.Request{Name: "w", URIs: []*url.URL{worker}})
+	const principal = "certificate:spiffe://example.org/ns/eu/sa/worker certificate lock:jobs"
+	c.expect(t, client, principal)
+	c.expect(t, client, string(Malformed), "Authorization", "Bearer secret")
+	c.expect(t, client, string(Missing), "Sec-Fetch-Site", "cross-site")
+	c.expect(t, client, string(Missing), "Origin", "https://elsewhere.test")
+	c.expect(t, client, principal, "Sec-Fetch-Site", "same-origin")
+
+	c.expect(t, c.client(t, nil, devcert.Request{}), string(Missing))
+	c.expect(t, c.client(t, c.authority, devcert.Request{Name: "spiffe://example.org/ns/eu/sa/worker"}), string(Unknown))
+	two := c.client(t, c.authority, devcert.Request{Name: "w", URIs: []*url.URL{worker, id("spiffe://example.org/ns/eu/sa/b")}})
+	c.expect(t, two, string(Unknown))
+	other := c.client(t, c.authority, devcert.Request{URIs: []*url.URL{id("spiffe://example.org/ns/eu/x/sa/worker")}})
+	c.expect(t, other, "certificate:spiffe://example.org/ns/eu/x/sa/worker certificate")
+
+	c.trusted.Store(false)
+	c.expect(t, client, string(Unknown))
+	c.trusted.Store(true)
+	c.directory.now = func() time.Time { return time.Now().Add(devcert.Lifetime + time.Hour) }
+	c.expect(t, client, string(Expired))
+}
+
+// A certificate of another authority opens no connection.
+func TestCertificateOfAnotherAuthority(t *testing.T) {
+	t.Parallel()
+	c := newCertified(t, accessFile)
+	other, err := devcert.NewAuthority("other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := c.client(t, other, devcert.Request{Name: "w"}).Get(c.url)
+	if err == nil {
+		_ = response.Body.Close()
+		t.Error("the request was answered, want a refused connection")
+	}
+}
+
+// The names in a certificate can be mapped: the common name by default, and DNS names.
+func TestCertificateNames(t *testing.T) {
+	t.Parallel()
+	for principal, want := range map[string]string{
+		"":                    "certificate:w certificate read:",
+		`principal: "{dns}"`:  "certificate:a.example certificate read:",
+		`principal: "{x}"`:    string(Unknown),
+		`principal: "{dns}/"`: "certificate:a.example/ certificate read:",
+	} {
+		c := newCertified(t, `certificates: {rules: [{when: {dns: "*.example"}, grants: ["read:"]}], `+principal+"}")
+		c.expect(t, c.client(t, c.authority, devcert.Request{Name: "w", Names: []string{"a.example"}}), want)
+	}
+}

@@ -1,0 +1,159 @@
+package auth
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencegate/fencegate/internal/access"
+	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/issuertest"
+	"github.com/fencegate/fencegate/internal/lockedbuffer"
+)
+
+// accessFile has the issuer that a test has, and certificates.
+const accessFile = `
+issuers:
+  - name: local
+    issuer: ISSUER
+    audiences: [fencegate, other]
+    grants_claim: grants
+    rules:
+      - when: {sub: "al*"}
+        grants: ["lock,write:jobs"]
+certificates:
+  principal: "{spiffe}"
+  rules:
+    - when: {spiffe: "spiffe://example.org/ns/*/sa/worker"}
+      grants: ["lock:jobs"]
+`
+
+// newDirectory returns the Directory of a file in which ISSUER is the issuer. It has read the keys.
+func newDirectory(t testing.TB, issuer *issuertest.Issuer, file string) *Directory {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "access.yaml")
+	writeFile(t, path, strings.ReplaceAll(file, "ISSUER", issuer.URL))
+	d, err := LoadDirectory(path, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.reload(t)
+	return d
+}
+
+// writeFile replaces a file at once.
+func writeFile(t testing.TB, path, text string) {
+	t.Helper()
+	err := os.WriteFile(path+".new", []byte(text), 0o600)
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// reload reads the keys of all issuers, as Run does.
+func (d *Directory) reload(t testing.TB) {
+	t.Helper()
+	for _, issuer := range d.current.Load().issuers {
+		if err := issuer.keys.Reload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// show authenticates a request with a token.
+func (d *Directory) show(token string) (*access.Principal, Reason) {
+	request := httptest.NewRequest(http.MethodGet, "/", nil)
+	request.Header.Set("Authorization", "Bearer "+token)
+	return Several{Tokens: Tokens{d}}.Authenticate(request)
+}
+
+func (d *Directory) expect(t *testing.T, token string, want Reason) {
+	t.Helper()
+	if _, got := d.show(token); got != want {
+		t.Errorf("the token was judged %q, want %q", got, want)
+	}
+}
+
+func describe(p *access.Principal) string {
+	return strings.Join(append([]string{p.Name, string(p.Kind)}, access.Texts(p.Grants())...), " ")
+}
+
+// readings counts what a Directory reads.
+type readings chan string
+
+func (r readings) AccessFileFailed() { r.add("file failed") }
+
+func (r readings) IssuerKeysRead(issuer string, err error) {
+	if err != nil {
+		issuer += " failed"
+	}
+	r.add(issuer)
+}
+
+func (r readings) add(event string) {
+	select {
+	case r <- event:
+	default:
+	}
+}
+
+// A changed file is used. A file that can't be used is counted, and logged once; the former one stays. Issuers that
+// remain keep their keys, even if they can't be read at that moment.
+func TestAccessFileChanges(t *testing.T) {
+	t.Parallel()
+	issuer, log := issuertest.New(t), &lockedbuffer.Buffer{}
+	d := newDirectory(t, issuer, accessFile)
+	d.logger, d.interval = slog.New(slog.NewTextHandler(log, nil)), 5*time.Millisecond
+	events, ended := make(readings, 1000), make(chan struct{})
+	go func() {
+		defer close(ended)
+		d.Run(t.Context(), events)
+	}()
+	t.Cleanup(func() { <-ended })
+	if got := <-events; got != "local" {
+		t.Errorf("the first event is %q, want the reading of the issuer's keys", got)
+	}
+	token := issuer.Token(t, nil)
+	d.expect(t, token, Accepted)
+	issuer.SetDown(true)
+
+	text, err := os.ReadFile(d.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, d.path, "issuers: [{name: bad}]")
+	for range 3 {
+		if got := <-events; got != "file failed" {
+			t.Errorf("got the event %q, want a failure of the file", got)
+		}
+	}
+	d.expect(t, token, Accepted)
+	writeFile(t, d.path, string(bytes.ReplaceAll(text, []byte("lock,write:jobs"), []byte("read:other"))))
+	await.True(t, "the changed rules are used", func() bool {
+		p, reason := d.show(token)
+		return reason == Accepted && describe(p) == "local:alice token read:other"
+	})
+	if got := log.String(); strings.Count(got, "access file not reloaded") != 1 || strings.Contains(got, token) {
+		t.Errorf("logged %s, want one line about the bad file, and no token", got)
+	}
+	writeFile(t, d.path, "certificates: {rules: [{when: {dns: a}, grants: ['read:']}]}")
+	await.True(t, "the issuer is gone", func() bool { _, reason := d.show(token); return reason == Unknown })
+}
+
+// LoadDirectory returns why there is no usable file.
+func TestNoAccessFile(t *testing.T) {
+	t.Parallel()
+	if _, err := LoadDirectory(filepath.Join(t.TempDir(), "missing"), slog.Default()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a missing file: %v", err)
+	}
+}

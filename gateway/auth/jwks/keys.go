@@ -1,0 +1,157 @@
+// Package jwks holds the public keys of an issuer of tokens in memory (a JSON Web Key Set, RFC 7517), and reads them
+// again as the issuer changes them. No request waits for a reading.
+package jwks
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/fencegate/fencegate/gateway/auth/accessfile"
+)
+
+const (
+	// Interval is the time between two readings: for so long a key may be accepted that the issuer has withdrawn.
+	Interval = time.Minute
+	// RetryInterval is the time from one reading to the next, at least, whatever tokens are shown.
+	RetryInterval = 10 * time.Second
+	// fileInterval is both for a file.
+	fileInterval = 2 * time.Second
+
+	keyIDMax    = 256 // bytes
+	missingKept = 256 // IDs of keys that the issuer does not have
+)
+
+// Why there is no key.
+var (
+	ErrUnknown  = errors.New("the issuer does not have this key")
+	ErrNotReady = errors.New("the keys of the issuer were not read yet")
+)
+
+// Keys are the keys of one issuer. They are safe for concurrent use.
+type Keys struct {
+	issuer  string
+	from    accessfile.Source
+	current atomic.Pointer[reading] // nil: none was read yet
+	wake    chan struct{}
+	missing *lru.Cache[string, time.Time] // when a key was first asked for that is not there
+
+	interval, retryInterval time.Duration
+}
+
+// reading is what was read last. It does not change.
+type reading struct {
+	began time.Time
+	text  []byte
+	set   *Set
+}
+
+// New returns the keys of an issuer. There are none until Run runs.
+func New(issuer string, from accessfile.Source) *Keys {
+	missing, _ := lru.New[string, time.Time](missingKept) // fails for a size below 1
+	k := &Keys{
+		issuer: issuer, from: from, wake: make(chan struct{}, 1), missing: missing,
+		interval: Interval, retryInterval: RetryInterval,
+	}
+	if from.JWKSFile != "" {
+		k.interval, k.retryInterval = fileInterval, fileInterval
+	}
+	return k
+}
+
+// Are reports whether these are the keys of this issuer, read from there.
+func (k *Keys) Are(issuer string, from accessfile.Source) bool {
+	return k.issuer == issuer && k.from == from
+}
+
+// Set returns the current keys; nil: none were read yet. It is the same until they change.
+func (k *Keys) Set() *Set {
+	if current := k.current.Load(); current != nil {
+		return current.set
+	}
+	return nil
+}
+
+// Find returns the keys with this ID, of which there is almost always one, and the Set that has them. An ID that is not
+// there makes Run read the keys again; until it has, Find returns ErrNotReady, and then ErrUnknown.
+func (k *Keys) Find(id string) (*Set, []jose.JSONWebKey, error) {
+	if len(id) > keyIDMax {
+		return nil, nil, ErrUnknown
+	}
+	current := k.current.Load()
+	if current == nil {
+		return nil, nil, ErrNotReady
+	}
+	if found := current.set.find(id); found != nil {
+		return current.set, found, nil
+	}
+	asked, known, _ := k.missing.PeekOrAdd(id, time.Now())
+	select {
+	case k.wake <- struct{}{}:
+	default: // it will
+	}
+	if known && current.began.After(asked) {
+		return nil, nil, ErrUnknown
+	}
+	return nil, nil, ErrNotReady
+}
+
+// Run reads the keys until ctx ends, and reports the result of each reading. While they can't be read, the former ones
+// stay.
+func (k *Keys) Run(ctx context.Context, report func(error)) {
+	for ctx.Err() == nil {
+		select {
+		case <-k.wake: // what was asked for until now is looked for now
+		default:
+		}
+		err := k.Reload(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		report(err)
+		k.pause(ctx, err != nil)
+	}
+}
+
+// pause waits for the retry interval, and then for the rest of the interval unless a key was missed, or the last
+// reading has failed.
+func (k *Keys) pause(ctx context.Context, failed bool) {
+	retry, regular := time.NewTimer(k.retryInterval), time.NewTimer(k.interval)
+	defer retry.Stop()
+	defer regular.Stop()
+	select {
+	case <-ctx.Done():
+		return
+	case <-retry.C:
+	}
+	if failed {
+		return
+	}
+	select {
+	case <-ctx.Done():
+	case <-k.wake:
+	case <-regular.C:
+	}
+}
+
+// Reload reads the keys.
+func (k *Keys) Reload(ctx context.Context) error {
+	began := time.Now()
+	text, err := fetch(ctx, k.issuer, k.from)
+	if err != nil {
+		return err
+	}
+	next := &reading{began: began, text: text}
+	if former := k.current.Load(); former != nil && bytes.Equal(former.text, text) {
+		next.set = former.set
+	} else if next.set, err = Parse(text); err != nil {
+		return err
+	}
+	k.current.Store(next)
+	return nil
+}
