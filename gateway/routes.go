@@ -45,6 +45,7 @@ func (g *Gateway) routes() *mux.Router {
 	g.rejectionRoutes(router)
 	g.overviewRoutes(router)
 	g.keyRoutes(router)
+	g.principalRoutes(router)
 	g.healthRoutes(router)
 	g.dashboardRoutes(router)
 	router.NotFoundHandler = g.serving(routeNone, public, func(*answerWriter, *http.Request) error {

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Scope is a kind of work.
@@ -74,6 +75,8 @@ const (
 type Principal struct {
 	Name string
 	Kind Kind
+	// ExpiresAt is the end of the credential, by the clock of this process; zero: it has none.
+	ExpiresAt time.Time
 
 	prefixes map[Scope][]string // those of the minimal grants
 }
