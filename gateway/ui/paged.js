@@ -2,14 +2,14 @@
 //
 //   return pagedList(container, params, app, {             // in mount
 //     page: 'locks',                                       // its page; also the field of the answer of GET /v1/locks
-//     title, intro,                                        // the heading
-//     noun: 'lock', caption, columns, key, empty,           // as in table.js; the gateway sorts by a column's id
+//     title, intro, actions,                               // the heading
+//     noun: 'lock', caption, columns, key, changed, empty,           // as in table.js; the gateway sorts by a column's id
 //     filters: {label, fields},                            // as in filters.js, optional
 //     sort: {id: 'name', order: 'asc'},                    // the default order; absent if there is only one
 //     query: {queue_max: 0},                               // fixed parts of the query
 //     overview: (data) => …,                               // called for each event of the overview's stream
 //     counts: true,                                        // whether the gateway can count all (count=true)
-//   });
+//   });                                                    // returns {update, refresh}; refresh reads the list again
 //
 // A list that the gateway answers slowly is fetched less often: for at most a tenth of the time.
 
@@ -17,6 +17,7 @@ import {fill, h} from './dom.js';
 import {count} from './format.js';
 import {createFilters, pick} from './filters.js';
 import {noteServerTime} from './clock.js';
+import {follow} from './live.js';
 import {heading} from './parts.js';
 import {link} from './router.js';
 import {createTable} from './table.js';
@@ -34,11 +35,12 @@ export function pagedList(container, params, app, options) {
     move({...at, filters: chosen, cursor: '', from: 0});
   }});
   const table = createTable({
-    caption: options.caption, columns: options.columns, key: options.key, pageSize, sort: at.sort,
+    caption: options.caption, columns: options.columns, key: options.key, changed: options.changed, pageSize,
+    sort: at.sort,
     empty: () => options.empty(Object.keys(at.filters).length > 0),
     onSort: (sort) => move({...at, sort, cursor: '', from: 0}),
   });
-  fill(container, heading(options.title, {intro: options.intro}), h('div', {class: 'page'}, filters?.element,
+  fill(container, heading(options.title, {intro: options.intro, actions: options.actions}), h('div', {class: 'page'}, filters?.element,
     h('section', {class: 'panel', 'aria-label': options.caption}, table.element)));
 
   // position reads filters, order and page from the address.
@@ -134,12 +136,11 @@ export function pagedList(container, params, app, options) {
   }
 
   load();
-  app.stream({path: '/v1/overview/stream', query: {}, connected: refresh, on: {overview(data) {
+  follow(app, {refresh, overview(data) {
     noteServerTime(data.at, {exact: true});
     options.overview?.(data);
-    refresh();
-  }}});
-  return {update(now) {
+  }});
+  return {refresh: load, update(now) {
     const before = at;
     at = position(now.query);
     filters?.set(at.filters);

@@ -1,6 +1,7 @@
 // One lock: its state, fence, queue, wait-for graph, rejected writes, records and leases. The lock's watch keeps it
 // live.
 
+import {may} from '../account.js';
 import {fill, h} from '../dom.js';
 import {button, name} from '../parts.js';
 import {link} from '../router.js';
@@ -44,7 +45,10 @@ export function mount(container, {name: lock}, app) {
     rejections: ['/v1/rejections', {resource: lock, sort: 'last_seen', limit: 10}],
   };
   const byName = new Map();
-  for (const part of parts) byName.set(part.from, [...(byName.get(part.from) ?? []), part]);
+  for (const part of parts) {
+    if (part.scope && !may(part.scope, lock)) part.refuse();
+    else byName.set(part.from, [...(byName.get(part.from) ?? []), part]);
+  }
 
   const loading = new Map(); // what is being fetched → whether to fetch it again
 
@@ -71,13 +75,14 @@ export function mount(container, {name: lock}, app) {
       ended();
     }, (error) => {
       for (const each of from === 'now' ? [from, 'fence'] : [from]) {
-        for (const part of byName.get(each)) part.fail(error, () => load(from));
+        for (const part of byName.get(each) ?? []) part.fail(error, () => load(from));
       }
       ended();
     });
   }
 
   function showFence(state) {
+    if (!byName.has('fence')) return;
     if (state === null) want('fence');
     else for (const part of byName.get('fence')) part.show(state.fence ?? null);
   }
@@ -110,7 +115,7 @@ export function mount(container, {name: lock}, app) {
   const rejected = h('a', {class: 'button', href: link('rejections', null, {resource: lock})}, 'Rejections');
   fill(container,
     h('div', {class: 'heading'}, h('div', null, up, h('h1', null, name(lock))),
-      h('div', {class: 'actions'}, rejected, breakButton)),
+      h('div', {class: 'actions'}, rejected, may('admin', lock) && breakButton)),
     h('div', {class: 'columns'}, now, fence), queue, waits, rejections,
     h('div', {class: 'columns'}, records, leases), breaker.element);
 }
