@@ -3,12 +3,15 @@ package gateway
 import (
 	"net"
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/fencegate/fencegate/gateway/api"
 )
 
-// Browsers add cookies and client certificates to requests by themselves, also to those that a page of another site has
-// them send. So whatever has no header Authorization may be such a request, and is judged by where it comes from.
+// Browsers add cookies, client certificates and passwords (Authorization: Basic, for a proxy) to requests by
+// themselves, also to those that a page of another site has them send. So a request without Authorization: Bearer may
+// be such a one, and is judged by where it comes from.
 
 // Names of the cookie that has a credential. Browsers accept the first over TLS only, and from no other host.
 const (
@@ -17,9 +20,10 @@ const (
 )
 
 // admitBrowser refuses a request that a page of another origin has a browser send. It moves the credential of the
-// cookie to the header Authorization, where authenticators look for it. Of requests with that header it changes nothing.
+// cookie to the header Authorization, where authenticators look for it. It does not change a request with a credential
+// there.
 func (g *Gateway) admitBrowser(r *http.Request) error {
-	if len(r.Header["Authorization"]) > 0 {
+	if slices.ContainsFunc(r.Header["Authorization"], isBearer) {
 		return nil
 	}
 	if g.crossOrigin.Check(r) != nil {
@@ -37,10 +41,17 @@ func (g *Gateway) admitBrowser(r *http.Request) error {
 	default:
 		return otherOrigin()
 	}
+	r.Header.Del("Authorization")
 	for _, cookie := range cookies { // several are as bad as several headers
-		r.Header.Add("Authorization", "Bearer "+cookie.Value)
+		r.Header.Add("Authorization", bearerScheme+cookie.Value)
 	}
 	return nil
+}
+
+const bearerScheme = "Bearer "
+
+func isBearer(authorization string) bool {
+	return len(authorization) >= len(bearerScheme) && strings.EqualFold(authorization[:len(bearerScheme)], bearerScheme)
 }
 
 func otherOrigin() *api.Problem {

@@ -42,7 +42,7 @@ func (g *Gateway) signIn(_ context.Context, a action[store.Name, api.SignInReque
 	case len(a.body.Credential) > cookieBytesMax:
 		return nil, invalid("The credential has more than %d bytes; browsers keep no such cookie.", cookieBytesMax)
 	}
-	shown := &http.Request{Header: http.Header{"Authorization": {"Bearer " + a.body.Credential}}}
+	shown := &http.Request{Header: http.Header{"Authorization": {bearerScheme + a.body.Credential}}}
 	principal, reason := g.config.Auth.Authenticate(shown)
 	if reason != auth.Accepted {
 		return nil, g.unauthenticated(reason)
@@ -74,7 +74,7 @@ func (g *Gateway) setCookie(w http.ResponseWriter, r *http.Request, credential s
 	if age <= 0 {
 		age = -1 // drop it
 	}
-	http.SetCookie(w, &http.Cookie{
+	http.SetCookie(w, &http.Cookie{ //nolint:gosec // without TLS it can't be Secure
 		Name: cookieNameFor(secure), Value: credential, Path: "/", MaxAge: age,
 		Secure: secure, HttpOnly: true, SameSite: http.SameSiteStrictMode,
 	})

@@ -20,7 +20,8 @@ func keyIn(header string) string { return strings.TrimPrefix(header, bearerOf(""
 
 // signInWith sends a credential as the sign-in page does.
 func signInWith(g http.Handler, credential string, secure bool, headers ...string) (answer, *http.Cookie) {
-	request := httptest.NewRequest(http.MethodPost, "/v1/sign-in", strings.NewReader(encode(api.SignInRequest{Credential: credential})))
+	body := encode(api.SignInRequest{Credential: credential})
+	request := httptest.NewRequest(http.MethodPost, "/v1/sign-in", strings.NewReader(body))
 	addHeaders(request.Header, append(headers, jsonType)...)
 	if secure {
 		request.TLS = &tls.ConnectionState{}
@@ -62,8 +63,8 @@ func TestSignIn(t *testing.T) {
 			continue
 		}
 		if cookie.Name != want.cookie || cookie.Value != want.credential || cookie.Path != "/" || cookie.Domain != "" ||
-			!cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode || cookie.Secure != (want.cookie == "__Host-fencegate") ||
-			cookie.MaxAge > want.age || cookie.MaxAge < want.age-60 {
+			!cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode ||
+			cookie.Secure != (want.cookie == "__Host-fencegate") || cookie.MaxAge > want.age || cookie.MaxAge < want.age-60 {
 			t.Errorf("%s: the cookie is %s", name, cookie)
 		}
 		if bytes.Contains(got.body, []byte("fgk_")) || got.header.Get("Cache-Control") != "no-store" {
@@ -80,7 +81,8 @@ func TestSignIn(t *testing.T) {
 		"too long":          {strings.Repeat("x", 3801), "", http.StatusBadRequest},
 		"from another site": {good, "Sec-Fetch-Site: cross-site", http.StatusForbidden},
 	} {
-		if got, cookie := signInWith(g, refused.credential, false, refused.header); got.status != refused.status || cookie != nil {
+		got, cookie := signInWith(g, refused.credential, false, refused.header)
+		if got.status != refused.status || cookie != nil {
 			t.Errorf("%s: answered %d with the cookie %v, want %d: %s", name, got.status, cookie, refused.status, got.body)
 		}
 	}
@@ -124,7 +126,8 @@ func TestRequestsOfBrowsers(t *testing.T) {
 		{guarded, "GET", []string{secure}, 401}, // without TLS no browser has this cookie
 		{guarded, "GET", []string{cookie + "; fencegate=" + key}, 401},
 		{guarded, "GET", []string{cookie, "Authorization: Bearer fgk_wrong"}, 401},
-		{guarded, "GET", []string{header, cross}, 200}, // no browser sends this header by itself
+		{guarded, "GET", []string{header, cross}, 200},                       // no browser sends this header by itself
+		{guarded, "GET", []string{cookie, "Authorization: Basic YTpi"}, 200}, // for a proxy
 		{guarded, "POST", []string{cookie}, refused},
 		{guarded, "POST", []string{cookie, "Sec-Fetch-Site: same-origin"}, refused},
 		{guarded, "POST", []string{cookie, "Origin: http://example.com"}, refused}, // httptest's host
@@ -139,6 +142,7 @@ func TestRequestsOfBrowsers(t *testing.T) {
 		{open, "POST", nil, refused},
 		{open, "POST", []string{cross}, 403},
 		{open, "POST", []string{there}, 403},
+		{open, "POST", []string{cross, "Authorization: Basic YTpi"}, 403},
 	} {
 		path := map[string]string{"GET": "/v1/whoami", "POST": "/v1/keys"}[one.method]
 		if got := ask(one.g, one.method, path, one.headers...); got.status != one.status {
@@ -147,7 +151,8 @@ func TestRequestsOfBrowsers(t *testing.T) {
 		}
 	}
 	who := as[api.Principal](t, ask(guarded, "GET", "/v1/whoami", cookie), http.StatusOK)
-	if who.Principal != "p" || who.Kind != "key" || strings.Join(who.Grants, " ") != "observe: admin:" || who.ExpiresAt != nil {
+	if who.Principal != "p" || who.Kind != "key" || strings.Join(who.Grants, " ") != "observe: admin:" ||
+		who.ExpiresAt != nil {
 		t.Errorf("the caller is %+v", who)
 	}
 	if who := as[api.Principal](t, ask(open, "GET", "/v1/whoami", cookie), http.StatusOK); who.Kind != "anonymous" {

@@ -6,6 +6,7 @@
 //                                 asked yet
 //   may(scope, name)              whether it has the scope on a name
 //   mayAny(scope), mayAll(scope)  on some name, on all names
+//   namesOf(scope)                on which names it has the scope; each stands for all names below it, too
 //   onAccount(fn)                 calls fn when another caller signs in, or the credential has ended
 //   scopesByName(grants) → [{name, scopes}]      the grants in the words of the command line. Pure.
 //
@@ -50,18 +51,18 @@ export async function signOut() {
 onUnauthenticated(() => become(null));
 
 export function may(scope, name) {
-  return prefixes(scope).some((prefix) => prefix === '' || name === prefix || name.startsWith(prefix + '/'));
+  return namesOf(scope).some((prefix) => prefix === '' || name === prefix || name.startsWith(prefix + '/'));
 }
 
 export function mayAll(scope) {
-  return prefixes(scope).includes('');
+  return namesOf(scope).includes('');
 }
 
 export function mayAny(scope) {
-  return prefixes(scope).length > 0;
+  return namesOf(scope).length > 0;
 }
 
-function prefixes(scope) {
+export function namesOf(scope) {
   return (current?.grants ?? []).filter((grant) => grant.startsWith(scope + ':'))
     .map((grant) => grant.slice(scope.length + 1));
 }
@@ -73,5 +74,5 @@ export function scopesByName(grants) {
     const name = grant.slice(colon + 1);
     scopes.set(name, [...(scopes.get(name) ?? []), grant.slice(0, colon)]);
   }
-  return [...scopes].map(([name, of]) => ({name, scopes: allScopes.every((scope) => of.includes(scope)) ? ['all'] : of}));
+  return [...scopes].map(([name, of]) => ({name, scopes: of.length === allScopes.length ? ['all'] : of}));
 }

@@ -1,13 +1,14 @@
 // API keys: who has them, what they allow, and when they were used. Keys are created, rotated and revoked here.
 
+import {account} from '../account.js';
 import {h} from '../dom.js';
+import {grantList} from '../grants.js';
 import {badge, button, emptyMessage, name, timeAt} from '../parts.js';
 import {pagedList} from '../paged.js';
 import {serverNow} from '../clock.js';
 import {timeAgo, timeLeft} from '../left.js';
 import {byContent} from '../table.js';
 import {keyDialogs} from './keys/dialogs.js';
-import {grantList} from './not-allowed.js';
 
 export const title = 'Keys';
 
@@ -40,7 +41,8 @@ const columns = (dialogs) => [
 export function mount(container, params, app) {
   const dialogs = keyDialogs(app, () => list.refresh());
   const list = pagedList(container, params, app, {
-    page: 'keys', title, intro: 'The API keys of callers. Keys that have ended are listed for 30 days more.',
+    page: 'keys', title, intro: ['The API keys of callers. Keys that have ended are listed for 30 days more.',
+      account()?.kind === 'anonymous' && ' This gateway asks for no credentials.'],
     actions: button('Create a key…', () => dialogs.create()),
     noun: 'key', caption: 'Keys, the newest first', columns: columns(dialogs), key: (key) => key.id, changed: byContent,
     empty: () => emptyMessage('There are no keys.',

@@ -17,6 +17,7 @@ const pollMs = 5000; // for changes without an event: accepted writes, and waite
 
 export function mount(container, {name: lock}, app) {
   const path = nameInPath(lock);
+  const mayBreak = may('admin', lock);
   const breaker = breakDialog(app, lock);
   const breakButton = button('Break…', () => breaker.open(), {class: 'danger', disabled: true});
   const parts = [
@@ -115,9 +116,9 @@ export function mount(container, {name: lock}, app) {
   const rejected = h('a', {class: 'button', href: link('rejections', null, {resource: lock})}, 'Rejections');
   fill(container,
     h('div', {class: 'heading'}, h('div', null, up, h('h1', null, name(lock))),
-      h('div', {class: 'actions'}, rejected, may('admin', lock) && breakButton)),
+      h('div', {class: 'actions'}, rejected, mayBreak && breakButton)),
     h('div', {class: 'columns'}, now, fence), queue, waits, rejections,
-    h('div', {class: 'columns'}, records, leases), breaker.element);
+    h('div', {class: 'columns'}, records, leases), mayBreak && breaker.element);
 }
 
 function waitsPart(lock) {

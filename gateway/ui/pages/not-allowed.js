@@ -1,7 +1,8 @@
 // What is shown in place of a page that the caller may not see.
 
-import {account, scopesByName} from '../account.js';
+import {account} from '../account.js';
 import {fill, h} from '../dom.js';
+import {grantList} from '../grants.js';
 import {emptyMessage, name} from '../parts.js';
 
 export const title = (params) => params.label;
@@ -13,11 +14,4 @@ export function mount(container, {label, scope, everywhere, name: of}) {
       h('p', null, 'It needs the scope ', h('code', null, scope), where, '.'),
       h('p', null, name(account().principal), ' may do this:'),
       grantList(account().grants))));
-}
-
-// grantList shows grants, one name a line.
-export function grantList(grants) {
-  if (grants.length === 0) return h('p', null, 'Nothing.');
-  return h('ul', {class: 'grants'}, scopesByName(grants).map(({name: of, scopes}) =>
-    h('li', null, h('code', null, scopes.join(', ')), of === '' ? ' on every name' : [' on ', name(of)])));
 }

@@ -4,6 +4,7 @@
 import {account} from '../account.js';
 import {fill, h} from '../dom.js';
 import {duration} from '../format.js';
+import {limitNote} from '../grants.js';
 import {follow} from '../live.js';
 import {badge, emptyMessage, heading, name, panel} from '../parts.js';
 import {byContent, createTable} from '../table.js';
@@ -87,7 +88,7 @@ export function mount(container, params, app) {
   }
   const byDefault = {rule: 'strict', authority: 'builtin'};
   fill(container,
-    heading('Policies', {intro: 'How strict the fence is for a name and everything below it.'}),
+    heading('Policies', {intro: ['How strict the fence is for a name and everything below it.', limitNote('admin')]}),
     h('section', {class: 'panel', 'aria-label': 'Policies'}, table.element),
     panel('Default', {}, h('div', {class: 'panel-body stack'}, h('p', {class: 'badges'}, policyBadges(byDefault)),
       inWords(byDefault).map((text) => h('p', null, text)))));

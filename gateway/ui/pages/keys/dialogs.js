@@ -1,12 +1,14 @@
 // The dialogs that create, rotate and revoke a key.
 //
-//   keyDialogs(app, changed) → {elements, create(), rotate(key), revoke(key)}     changed() is called after each success
+//   keyDialogs(app, changed) → {elements, create(), rotate(key), revoke(key)}
+//
+// changed() is called after each success.
 
 import {account} from '../../account.js';
 import {formDialog} from '../../dialog.js';
 import {fill, h} from '../../dom.js';
+import {grantList} from '../../grants.js';
 import {button, name} from '../../parts.js';
-import {grantList} from '../not-allowed.js';
 
 const day = 86_400_000;
 const lifetimes = [['90 days', 90 * day], ['1 day', day], ['7 days', 7 * day], ['30 days', 30 * day],
@@ -27,8 +29,8 @@ export function keyDialogs(app, changed) {
       field('What it may do: scopes and a name, one a line',
         h('textarea', {name: 'grants', rows: 3, required: true, placeholder: 'lock,write:jobs', autocomplete: 'off',
           spellcheck: 'false'})),
-      h('p', {class: 'note'}, 'Scopes are lock, write, read, observe and admin, or all for the five. A name stands for ' +
-        'itself and all names below it. No name after the colon: every name.'),
+      h('p', {class: 'note'}, 'Scopes are lock, write, read, observe and admin, or all for the five. A name stands ' +
+        'for itself and all names below it. No name after the colon: every name.'),
       field('Description', h('input', {name: 'description', maxlength: 1000, autocomplete: 'off'})),
       choice('Ends after', 'lifetime_ms', lifetimes),
     ],
@@ -50,8 +52,8 @@ export function keyDialogs(app, changed) {
   const revoke = formDialog(app, {
     title: 'Revoke the key', submit: 'Revoke the key', danger: true,
     fields: (key) => [about(key),
-      h('p', null, 'All gateways refuse the key within seconds. Leases that its holder has stay until they end; it can ' +
-        'neither renew them nor write.'),
+      h('p', null, 'All gateways refuse the key within seconds. Leases that its holder has stay until they end; it ' +
+        'can neither renew them nor write.'),
       key.principal === account()?.principal && h('p', null, 'If it is the key that you have signed in with, you are ' +
         'signed out.'),
       h('p', {class: 'note'}, 'This can’t be undone.')],
@@ -72,7 +74,8 @@ function field(label, input) {
 }
 
 function choice(label, of, options) {
-  return field(label, h('select', {name: of}, options.map(([text, value]) => h('option', {value: String(value)}, text))));
+  return field(label, h('select', {name: of},
+    options.map(([text, value]) => h('option', {value: String(value)}, text))));
 }
 
 // newKey shows a key, for this once.
