@@ -54,13 +54,21 @@ func TestScreenshots(t *testing.T) {
 		p.write("dialog textarea", "host a7 was replaced, see the incident of today")
 		p.picture("break-"+as.name, 0)
 	}
-	guarded, admin := startGuarded(t, f.database)
+}
+
+// TestScreenshotsOfAccess stores pictures of what an observer of a part of the names and an administrator see.
+func TestScreenshotsOfAccess(t *testing.T) {
+	if os.Getenv(artifactsEnv) == "" {
+		t.Skip(artifactsEnv + " names no directory for the pictures")
+	}
+	t.Parallel()
+	f := newFixture(t)
+	g, admin := startGuarded(t, f.database)
 	for _, as := range []device{desktop, desktopDark, phone} {
-		picturesOfAccess(t, guarded, admin, as)
+		picturesOfAccess(t, g, admin, as)
 	}
 }
 
-// picturesOfAccess stores pictures of what an observer of a part of the names and an administrator see.
 func picturesOfAccess(t *testing.T, g *gateway, admin string, as device) {
 	t.Helper()
 	key := g.key(t, "imports-observer", "observe:imports")

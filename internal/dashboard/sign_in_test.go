@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/internal/program"
 	"github.com/fencegate/fencegate/lockclient"
@@ -26,6 +27,10 @@ func startGuarded(t *testing.T, database string) (g *gateway, admin string) {
 	admin = regexp.MustCompile(`fgk_\w+`).FindString(string(made))
 	g = startGatewayOn(t, database, "--auth", "keys")
 	g.API = g.client(t, lockclient.WithToken(admin))
+	await.True(t, "the gateway has read the keys", func() bool {
+		_, err := g.WhoAmI(t.Context())
+		return err == nil
+	})
 	return g, admin
 }
 
