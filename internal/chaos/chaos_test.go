@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/gatewaytest"
 	"github.com/fencegate/fencegate/internal/journal"
 	"github.com/fencegate/fencegate/internal/load"
 	"github.com/fencegate/fencegate/internal/pgtest"
@@ -55,10 +56,10 @@ var short = epoch{steps: []step{
 func TestChaos(t *testing.T) {
 	if *seed == 0 {
 		t.Parallel()
-		newWorld(t, program.PathChecked(t), 2).run(0, short)
+		newWorld(t, program.PathChecked(t), gatewaytest.Start, 2).run(0, short)
 		return
 	}
-	w := newWorld(t, program.PathChecked(t), 3)
+	w := newWorld(t, program.PathChecked(t), gatewaytest.Start, 3)
 	if *clock {
 		w.withMovingClock = withMovingClock(t)
 	} else {

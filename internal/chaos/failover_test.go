@@ -140,6 +140,11 @@ func tokensForgotten(w *world, _ step) func() {
 	}
 	conn := connect(w.t, w.primary)
 	defer func() { _ = conn.Close(context.Background()) }()
+	await.True(w.t, "no statement of a killed gateway is under way", func() (none bool) {
+		check(w.t, conn.QueryRow(await.Context(w.t), `select count(pg_terminate_backend(pid, 10000)) = 0
+			from pg_stat_activity where starts_with(application_name, 'fencegate') and backend_type = 'client backend'`).Scan(&none))
+		return none
+	})
 	var newest int64
 	check(w.t, conn.QueryRow(await.Context(w.t), "select last_value from fence.tokens").Scan(&newest))
 	for _, sql := range []string{

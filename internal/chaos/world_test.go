@@ -28,10 +28,13 @@ const (
 	connectionsMax = 60 // of a database; a gateway takes up to ten
 )
 
+type startGateway func(t testing.TB, program string, args ...string) *gatewaytest.Gateway
+
 // world is gateways before a primary and its standby. The nemesis changes it from the test's goroutine alone.
 type world struct {
-	t       *testing.T
-	program string
+	t            *testing.T
+	program      string
+	startGateway startGateway
 	// withMovingClock is program with another wall clock; "" if there is none.
 	withMovingClock string
 
@@ -52,9 +55,9 @@ type member struct {
 	api       *lockclient.API // through it
 }
 
-func newWorld(t *testing.T, program string, gateways int) *world {
+func newWorld(t *testing.T, program string, start startGateway, gateways int) *world {
 	t.Helper()
-	w := &world{t: t, program: program, primary: pgtest.NewCluster(t, settings()...)}
+	w := &world{t: t, program: program, startGateway: start, primary: pgtest.NewCluster(t, settings()...)}
 	w.waitForStandbys(w.primary, "*")
 	w.standby = w.primary.Standby(settings()...)
 	for range databaseHosts {
@@ -90,7 +93,7 @@ func (w *world) newMember(index int) *member {
 		"--database-url", url, "--listen", listen, "--database-connections-max", "6", "--request-timeout", "3s",
 		"--statement-timeout", "3s", "--shutdown-timeout", "15s",
 	}
-	m.gateway = gatewaytest.Start(w.t, w.program, m.args...)
+	m.gateway = w.startGateway(w.t, w.program, m.args...)
 	m.clients = newProxy(w.t, fmt.Sprintf("clients to gateway %d", index), listen)
 	m.api, _ = gatewaytest.Client(w.t, "http://"+m.clients.Listen)
 	return m
@@ -103,7 +106,7 @@ func (w *world) member(target int) *member { return w.members[target%len(w.membe
 func (w *world) restart(m *member, program string) {
 	w.t.Helper()
 	m.gateway.Transport.CloseIdleConnections()
-	m.gateway = gatewaytest.Start(w.t, program, m.args...)
+	m.gateway = w.startGateway(w.t, program, m.args...)
 }
 
 // awaitServed returns when each gateway has been granted a lock by the database that is the primary now.

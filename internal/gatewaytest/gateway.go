@@ -22,20 +22,28 @@ type Gateway struct {
 	Transport *http.Transport
 }
 
-// Start runs program with "serve" and args. When the test ends, the gateway is killed if it still runs, and its log is
-// checked (CheckLog). Leases are remembered for longer than any load lasts. The clients of a load wait for 500 ms for
-// an answer: a refusal that is delayed for longer would never reach them, however often they send the write.
+// Start is StartBroken, and when the test ends, the gateway's log is checked (CheckLog).
 func Start(t testing.TB, program string, args ...string) *Gateway {
+	t.Helper()
+	g := StartBroken(t, program, args...)
+	t.Cleanup(func() {
+		g.Kill()
+		CheckLog(t, g.Log())
+	})
+	return g
+}
+
+// StartBroken runs program with "serve" and args, and may log errors. When the test ends, the gateway is killed if it
+// still runs. Leases are remembered for longer than any load lasts. The clients of a load wait for 500 ms for an
+// answer: a refusal that is delayed for longer would never reach them, however often they send the write.
+func StartBroken(t testing.TB, program string, args ...string) *Gateway {
 	t.Helper()
 	args = append([]string{"--lease-retention", "24h", "--refusal-delay-max", "100ms"}, args...)
 	process, err := gatewayprocess.Start(await.Context(t), program, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		process.Kill()
-		CheckLog(t, process.Log())
-	})
+	t.Cleanup(process.Kill)
 	api, transport := Client(t, process.URL)
 	return &Gateway{process, api, transport}
 }
