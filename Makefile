@@ -116,7 +116,7 @@ chaos-safeguards: ## Switch off one safeguard after the other: each violation mu
 	@$(MAKE) chaos WITHOUT=all
 
 screenshots: ## Keep pictures of every page of the dashboard, under a running load with zombies, in artifacts/ (FENCEGATE_ARTIFACTS)
-	FENCEGATE_ARTIFACTS='$(abspath $(or $(FENCEGATE_ARTIFACTS),artifacts))' CI=true scripts/with-postgres go test ./internal/dashboard -run 'TestScreenshots$$' -count=1
+	FENCEGATE_ARTIFACTS='$(abspath $(or $(FENCEGATE_ARTIFACTS),artifacts))' CI=true scripts/with-postgres go test ./internal/dashboard -run TestScreenshots -count=1
 
 golden: ## Rewrite the golden schema from the migrations and guard functions
 	scripts/with-postgres go test ./migrations -run 'TestGoldenSchema|TestGuardRevision$$' -update

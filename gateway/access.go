@@ -60,6 +60,9 @@ var accessRules = map[string]accessRule{
 	"DELETE /v1/keys/{id}":                          onAll(access.Admin),
 	"POST /v1/keys/{id}/rotate":                     onAll(access.Admin),
 	"GET /v1/audit":                                 onEach(access.Admin),
+	"GET /v1/whoami":                                anyPrincipal,
+	"POST /v1/sign-in":                              public,
+	"DELETE /v1/sign-in":                            public,
 	"GET /metrics":                                  onAll(access.Observe),
 	"GET /healthz":                                  public,
 	"GET /readyz":                                   public,
@@ -72,7 +75,7 @@ var accessRules = map[string]accessRule{
 
 // accessRule says who may call a route: a principal with one of the scopes.
 type accessRule struct {
-	scopes   []access.Scope // none: everybody, also without a credential
+	scopes   []access.Scope // none: see public and anyPrincipal
 	names    ruleNames
 	variable string // of the path, with the name
 	refusal  string // the detail of the answer to others
@@ -85,10 +88,13 @@ const (
 	nameInPath ruleNames = iota // on the one that the path has
 	eachName                    // on some name; the handler judges each that the request has, and shows no other
 	everyName                   // on all names
+	noScope                     // none is needed: a credential is enough
 )
 
-// public is the rule of routes that have nothing to hide.
-var public accessRule
+// public is the rule of routes that have nothing to hide, anyPrincipal that of routes that need a credential only.
+var public, anyPrincipal = accessRule{}, accessRule{names: noScope}
+
+func (a *accessRule) isPublic() bool { return len(a.scopes) == 0 && a.names != noScope }
 
 func onName(variable string, scopes ...access.Scope) accessRule {
 	return accessRule{scopes, nameInPath, variable, "This needs the scope " + anyOf(scopes) + " on this name."}
@@ -122,7 +128,13 @@ func ruleOf(method, template string) accessRule {
 // authorize finds the principal of a request and judges it by the rule of the route.
 func (g *Gateway) authorize(w *answerWriter, r *http.Request, rule *accessRule) error {
 	w.principal = access.Anyone
-	if len(rule.scopes) == 0 || g.config.Auth == nil {
+	if rule.isPublic() {
+		return nil
+	}
+	if err := g.admitBrowser(r); err != nil {
+		return err
+	}
+	if g.config.Auth == nil {
 		return nil
 	}
 	principal, reason := g.config.Auth.Authenticate(r)
@@ -150,6 +162,9 @@ func (g *Gateway) stillAccepted(r *http.Request) error {
 }
 
 func (a *accessRule) allows(principal *access.Principal, r *http.Request) bool {
+	if a.names == noScope {
+		return true
+	}
 	for _, scope := range a.scopes {
 		allowed := false
 		switch a.names {
@@ -159,6 +174,7 @@ func (a *accessRule) allows(principal *access.Principal, r *http.Request) bool {
 			allowed = principal.MayAny(scope)
 		case everyName:
 			allowed = principal.MayAll(scope)
+		case noScope:
 		}
 		if allowed {
 			return true

@@ -43,8 +43,10 @@ func generateAccessDoc() string {
 		rule := accessRules[route]
 		scope, on := "`"+strings.ReplaceAll(anyOf(rule.scopes), " or ", "` or `")+"`", "all names"
 		switch {
-		case len(rule.scopes) == 0:
+		case rule.isPublic():
 			scope, on = "none", "public, also without a credential"
+		case rule.names == noScope:
+			scope, on = "none", "any principal"
 		case rule.names == nameInPath:
 			on = "the name in the path"
 		case rule.names == eachName:

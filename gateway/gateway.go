@@ -8,7 +8,7 @@
 //
 //   - routes.go: the kinds of handlers; query.go: parameters of the URL; list.go: a paged list;
 //   - event_stream.go: server-sent events; broadcast.go: one producer of events, many streams;
-//   - access.go: who may call which route;
+//   - access.go: who may call which route; browser.go: which requests of browsers are not their user's;
 //   - middleware.go: around every request; problem.go: from errors to answers; waiting.go: clients that wait.
 package gateway
 
@@ -252,6 +252,8 @@ type Gateway struct {
 	handler  http.Handler
 	hosts    *hosts // nil: every one
 
+	crossOrigin *http.CrossOriginProtection
+
 	answerTimeout  time.Duration // for a client to take an answer
 	eventTimeout   time.Duration // for a client to take one event
 	hangUpInterval time.Duration // between checks of the connection of a client that waits
@@ -293,6 +295,7 @@ func New(config Config, backend Backend, recorder Recorder, metrics *metrics.Met
 	g := &Gateway{
 		hosts: allowed, config: config, backend: backend, recorder: recorder, metrics: metrics, answerTimeout: writeTimeout,
 		eventTimeout: eventTimeout, hangUpInterval: hangUpInterval, started: time.Now(),
+		crossOrigin: http.NewCrossOriginProtection(),
 	}
 	g.bodies.max, g.bodies.stalled = config.BodiesBytesMax, bodyStalled
 	g.draining, g.drain = context.WithCancel(context.Background())

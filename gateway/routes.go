@@ -46,6 +46,7 @@ func (g *Gateway) routes() *mux.Router {
 	g.overviewRoutes(router)
 	g.keyRoutes(router)
 	g.route(router, "/v1/audit", methods{"GET": g.listAudit})
+	g.principalRoutes(router)
 	g.healthRoutes(router)
 	g.dashboardRoutes(router)
 	router.NotFoundHandler = g.serving(routeNone, public, func(*answerWriter, *http.Request) error {

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -50,5 +52,11 @@ func TestServeWithKeys(t *testing.T) {
 			defer response.Body.Close()
 			return response.StatusCode == status
 		})
+	}
+	file := filepath.Join(t.TempDir(), "key")
+	check(t, os.WriteFile(file, []byte(key), 0o600))
+	who := fields(s.must("whoami", "--token-file", file))
+	if who["principal"] != "admin" || who["kind"] != "key" || who["grants"] != "lock: write: read: observe: admin:" {
+		t.Errorf("whoami printed %v", who)
 	}
 }

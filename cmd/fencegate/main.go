@@ -32,6 +32,7 @@ type commands struct {
 	Import     importCmd     `cmd:"" help:"Make many writes, from a file or the standard input."`
 	Keys       keysCmds      `cmd:"" help:"Create, list, rotate and revoke the API keys of callers."`
 	Audit      auditCmd      `cmd:"" help:"List what administrators did, newest first."`
+	Whoami     whoamiCmd     `cmd:"" help:"Show whose credential this is, and what it may do."`
 	Session    sessionCmds   `cmd:"" help:"Make sessions, keep them alive, and end them."`
 	Elect      electCmd      `cmd:"" help:"Run a command while leading, or show the leader."`
 	Watch      watchCmd      `cmd:"" help:"Show the events of a lock."`

@@ -3,6 +3,7 @@
 //   address(path, query)                 the URL, as a text: address('/v1/locks', {prefix: 'a', limit: 100})
 //   await get(path, query, {signal})     the answer's JSON
 //   await send(method, path, body)       the same, with a JSON body: send('POST', '/v1/locks/a/break', {reason})
+//   onUnauthenticated(fn)                calls fn when the gateway refuses the credential, or wants one
 //   nameInPath(name)                     a name of a lock, resource or key for use in a path
 //
 // Query values that are "", null, undefined or false are left out. Every failure is an ApiError: `message` is the
@@ -13,6 +14,12 @@
 import {noteServerTime} from './clock.js';
 
 const base = new URL('../', import.meta.url);
+
+let unauthenticated = () => {};
+
+export function onUnauthenticated(work) {
+  unauthenticated = work;
+}
 
 export class ApiError extends Error {
   constructor(message, {code = 'unreachable', status = 0, retryable = true, problem = null} = {}) {
@@ -87,6 +94,7 @@ async function problemOf(answer) {
     return new ApiError(`The gateway answered ${answer.status} ${answer.statusText}.`.replace(' .', '.'),
       {code: 'unavailable', status: answer.status, retryable: answer.status >= 500});
   }
+  if (problem.code === 'unauthenticated') unauthenticated();
   return new ApiError(problem.detail || problem.title || problem.code,
     {code: problem.code, status: answer.status, retryable: Boolean(problem.retryable), problem});
 }

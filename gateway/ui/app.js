@@ -1,4 +1,5 @@
-// The shell: navigation, the current page, the connection banner, the theme, and the updating of times.
+// The shell: who is signed in, navigation, the current page, the connection banner, the theme, and the updating of
+// times.
 //
 // A page is a module pages/<name>.js that exports
 //   title                            a text, or a function of params that returns one
@@ -17,11 +18,12 @@
 //   app.announce(text)                   announces a text to screen readers
 //   app.onEnd(fn)                        calls fn when the page is left
 
+import {account, loadAccount, may, mayAll, mayAny, onAccount, scopesByName, signOut} from './account.js';
 import {get, isAborted, send} from './api.js';
 import {fill, h, setText} from './dom.js';
 import {clockTime} from './format.js';
 import {tickTimes} from './left.js';
-import {errorMessage} from './parts.js';
+import {button, errorMessage, name} from './parts.js';
 import {link, pages, parse} from './router.js';
 import {openStream} from './stream.js';
 
@@ -81,8 +83,25 @@ function newScope() {
   };
 }
 
-async function navigate() {
+// mayShow says whether the caller may see a page.
+function mayShow({scope, everywhere, name: of = null}) {
+  if (of !== null) return may(scope, of);
+  return everywhere ? mayAll(scope) : mayAny(scope);
+}
+
+// destination is the page of the address, or what the caller sees in its place. At the empty address that is the first
+// page that it may see.
+function destination() {
+  if (account() === null) return {page: 'sign-in', module: 'sign-in', name: null, query: {ended: wasSignedIn}};
   const target = parse(location.hash);
+  const page = {...pages.find((each) => each.page === target?.page), name: target?.name};
+  if (target === null || mayShow(page)) return target;
+  const first = target.page === '' && pages.find((each) => mayShow(each));
+  return first ? {...first, name: null, query: {}} : {...page, page: 'not-allowed', module: 'not-allowed'};
+}
+
+async function navigate() {
+  const target = destination();
   if (shown && target && shown.page === target.page && shown.name === target.name && shown.update) {
     shown.update(target);
     return;
@@ -110,22 +129,39 @@ async function navigate() {
     if (target !== null) console.error(error);
   }
   document.title = title + ' · fencegate';
-  if (!first) main.focus({preventScroll: true});
+  if (!first && !main.contains(document.activeElement)) main.focus({preventScroll: true});
   window.scrollTo(0, 0);
 }
 
 function markNavigation(target) {
   const nav = element('nav');
-  if (nav.childElementCount === 0) {
-    nav.append(...pages.filter((each) => each.label)
-      .map((each) => h('a', {href: link(each.page), data: {page: each.page}}, each.label)));
-  }
   for (const anchor of nav.children) {
     if (target !== null && anchor.dataset.page === target.page) {
       anchor.setAttribute('aria-current', 'page');
       nav.scrollLeft = anchor.offsetLeft - (nav.clientWidth - anchor.offsetWidth) / 2; // on a phone not all fit
     } else anchor.removeAttribute('aria-current');
   }
+}
+
+let wasSignedIn = false;
+
+// showAccount shows what this caller may see: its pages, and its name, unless the gateway asks for no credentials.
+function showAccount() {
+  const caller = account();
+  const known = caller !== null && caller.kind !== 'anonymous';
+  fill(element('nav'), caller !== null && pages.filter((each) => mayShow(each))
+    .map((each) => h('a', {href: link(each.page), data: {page: each.page}}, each.label)));
+  element('metrics').hidden = !mayAll('observe');
+  const grants = (caller?.grants ?? []).length === 0 ? 'nothing' : scopesByName(caller.grants)
+    .map(({name: of, scopes}) => `${scopes.join(', ')} on ${of === '' ? 'every name' : of}`).join('; ');
+  const who = known && name(caller.principal);
+  if (who) who.title = `${caller.principal} may do: ${grants}`;
+  fill(element('account'), known && [who, button('Sign out', leave, {class: 'quiet'})]);
+}
+
+function leave() {
+  wasSignedIn = false;
+  signOut().catch((error) => showConnection({state: 'refused', error}));
 }
 
 const liveTexts = {
@@ -202,4 +238,9 @@ document.querySelector('.skip').addEventListener('click', (event) => {
 });
 window.addEventListener('hashchange', navigate);
 setInterval(tick, 1000);
-navigate();
+onAccount(() => {
+  showAccount();
+  navigate();
+  wasSignedIn = account() !== null;
+});
+loadAccount();

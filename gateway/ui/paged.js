@@ -1,24 +1,29 @@
 // A list whose pages the gateway holds. Its filters, order and position are in the address. It refreshes while visible.
 //
 //   return pagedList(container, params, app, {             // in mount
-//     page: 'locks',                                       // its page; also the field of the answer of GET /v1/locks
-//     title, intro,                                        // the heading
-//     noun: 'lock', caption, columns, key, empty,           // as in table.js; the gateway sorts by a column's id
+//     page: 'locks',                                       // its page, of GET /v1/locks
+//     rows: 'locks',                                       // the field of the answer; default: as page
+//     csv: true,                                           // a link to all rows as CSV
+//     title, intro, actions,                               // the heading
+//     noun: 'lock', caption, columns, key, changed, empty,  // as in table.js; the gateway sorts by a column's id
 //     filters: {label, fields},                            // as in filters.js, optional
 //     sort: {id: 'name', order: 'asc'},                    // the default order; absent if there is only one
 //     query: {queue_max: 0},                               // fixed parts of the query
 //     overview: (data) => …,                               // called for each event of the overview's stream
 //     counts: true,                                        // whether the gateway can count all (count=true)
-//   });
+//   });                                                    // returns {update, refresh}; refresh reads the list again
 //
 // A list that the gateway answers slowly is fetched less often: for at most a tenth of the time.
 
+import {address} from './api.js';
 import {fill, h} from './dom.js';
 import {count} from './format.js';
 import {createFilters, pick} from './filters.js';
 import {noteServerTime} from './clock.js';
+import {limitNote} from './grants.js';
+import {follow} from './live.js';
 import {heading} from './parts.js';
-import {link} from './router.js';
+import {link, pages} from './router.js';
 import {createTable} from './table.js';
 
 const pageSize = 100;
@@ -34,12 +39,16 @@ export function pagedList(container, params, app, options) {
     move({...at, filters: chosen, cursor: '', from: 0});
   }});
   const table = createTable({
-    caption: options.caption, columns: options.columns, key: options.key, pageSize, sort: at.sort,
+    caption: options.caption, columns: options.columns, key: options.key, changed: options.changed, pageSize,
+    sort: at.sort,
     empty: () => options.empty(Object.keys(at.filters).length > 0),
     onSort: (sort) => move({...at, sort, cursor: '', from: 0}),
   });
-  fill(container, heading(options.title, {intro: options.intro}), h('div', {class: 'page'}, filters?.element,
-    h('section', {class: 'panel', 'aria-label': options.caption}, table.element)));
+  const {scope} = pages.find((each) => each.page === options.page);
+  const csv = options.csv && h('a', {class: 'button', download: options.page + '.csv'}, 'CSV');
+  fill(container, heading(options.title, {intro: [options.intro, limitNote(scope)], actions: options.actions ?? csv}),
+    h('div', {class: 'page'}, filters?.element,
+      h('section', {class: 'panel', 'aria-label': options.caption}, table.element)));
 
   // position reads filters, order and page from the address.
   function position(query) {
@@ -74,6 +83,7 @@ export function pagedList(container, params, app, options) {
   }
 
   function load() {
+    csv?.setAttribute('href', address('/v1/' + options.page, {...at.filters, format: 'csv'}));
     const mine = ++number;
     loading = true;
     const began = performance.now();
@@ -106,7 +116,7 @@ export function pagedList(container, params, app, options) {
   }
 
   function show(answer) {
-    const rows = answer[options.page];
+    const rows = answer[options.rows ?? options.page];
     const next = answer.next_cursor;
     shown = rows.length;
     table.update(rows, {sort: at.sort, note: noteOf(rows.length, next), pages: {
@@ -134,12 +144,11 @@ export function pagedList(container, params, app, options) {
   }
 
   load();
-  app.stream({path: '/v1/overview/stream', query: {}, connected: refresh, on: {overview(data) {
+  follow(app, {refresh, overview(data) {
     noteServerTime(data.at, {exact: true});
     options.overview?.(data);
-    refresh();
-  }}});
-  return {update(now) {
+  }});
+  return {refresh: load, update(now) {
     const before = at;
     at = position(now.query);
     filters?.set(at.filters);

@@ -9,16 +9,18 @@
 //                                     query an object of texts
 //
 // To add a page, add a module pages/<module>.js and a row in `pages`. `module` is the file, `label` the text in the
-// navigation (none: not listed), `one` the module of a page with a name.
+// navigation (none: not listed), `one` the module of a page with a name. A caller sees the page with the scope `scope`:
+// on all names if `everywhere`, otherwise on some name, or on the one of the page.
 
 export const pages = [
-  {page: '', module: 'overview', label: 'Overview'},
-  {page: 'rejections', module: 'rejections', label: 'Rejections'},
-  {page: 'locks', module: 'locks', one: 'lock', label: 'Locks'},
-  {page: 'sessions', module: 'sessions', label: 'Sessions'},
-  {page: 'elections', module: 'elections', label: 'Elections'},
-  {page: 'tables', module: 'tables', label: 'Tables'},
-  {page: 'policies', module: 'policies', label: 'Policies'},
+  {page: '', module: 'overview', label: 'Overview', scope: 'observe', everywhere: true},
+  {page: 'rejections', module: 'rejections', label: 'Rejections', scope: 'observe'},
+  {page: 'locks', module: 'locks', one: 'lock', label: 'Locks', scope: 'observe'},
+  {page: 'sessions', module: 'sessions', label: 'Sessions', scope: 'observe', everywhere: true},
+  {page: 'elections', module: 'elections', label: 'Elections', scope: 'observe'},
+  {page: 'tables', module: 'tables', label: 'Tables', scope: 'observe', everywhere: true},
+  {page: 'policies', module: 'policies', label: 'Policies', scope: 'admin'},
+  {page: 'keys', module: 'keys', label: 'Keys', scope: 'admin', everywhere: true},
 ];
 
 export function parse(fragment) {

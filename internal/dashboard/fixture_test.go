@@ -22,7 +22,7 @@ const (
 )
 
 // newFixture makes, by the API, two importers, one of which lost its lock and did not notice; waiters; a session; an
-// election; a policy. By SQL it makes protected tables.
+// election; a policy; a key. By SQL it makes protected tables.
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	f := &fixture{gateway: startGateway(t)}
@@ -51,6 +51,7 @@ func newFixture(t *testing.T) *fixture {
 		Candidate: "scheduler-a", TTLMS: new(longTTL), Value: []byte(`{"address":"10.0.0.7:80"}`),
 	})
 	check(t, err)
+	f.key(t, "billing", "lock,write:accounts/eu", "observe:")
 	f.protectTables(t)
 	return f
 }

@@ -34,6 +34,7 @@ type gateway struct {
 	*lockclient.API
 
 	url, address, database string
+	flags                  []string
 	process                *gatewayprocess.Process
 }
 
@@ -41,25 +42,31 @@ type gateway struct {
 func startGateway(t *testing.T) *gateway { return startGatewayOn(t, pgtest.Migrated(t)) }
 
 // startGatewayOn serves a database until the test ends.
-func startGatewayOn(t *testing.T, database string) *gateway {
+func startGatewayOn(t *testing.T, database string, flags ...string) *gateway {
 	t.Helper()
-	g := &gateway{database: database, address: freeport.Address(t)}
+	g := &gateway{database: database, address: freeport.Address(t), flags: flags}
 	g.url = "http://" + g.address
 	g.start(t)
 	transport := &http.Transport{MaxIdleConnsPerHost: 64}
 	t.Cleanup(transport.CloseIdleConnections)
-	client, err := lockclient.New(g.url, lockclient.WithHTTPClient(&http.Client{Transport: transport}))
+	g.API = g.client(t, lockclient.WithHTTPClient(&http.Client{Transport: transport}))
+	return g
+}
+
+func (g *gateway) client(t *testing.T, options ...lockclient.Option) *lockclient.API {
+	t.Helper()
+	client, err := lockclient.New(g.url, options...)
 	check(t, err)
 	t.Cleanup(client.Close)
-	g.API = client.API()
-	return g
+	return client.API()
 }
 
 // start runs the process until the test ends, and then checks its log.
 func (g *gateway) start(t *testing.T) {
 	t.Helper()
 	path := program.PathChecked(t)
-	process, err := gatewayprocess.Start(t.Context(), path, "--listen", g.address, "--database-url", g.database)
+	flags := append([]string{"--listen", g.address, "--database-url", g.database}, g.flags...)
+	process, err := gatewayprocess.Start(t.Context(), path, flags...)
 	check(t, err)
 	g.process = process
 	t.Cleanup(func() {

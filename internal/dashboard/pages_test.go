@@ -34,6 +34,7 @@ var shownPages = []shownPage{
 		"token_required",
 	}},
 	{"policies", "#/policies", "Policies", []string{"reports", "same_token", "live lease required"}},
+	{"keys", "#/keys", "Keys", []string{"billing", "lock, write on accounts/eu", "observe on every name", "never"}},
 }
 
 // show opens a page and returns when it shows its texts.

@@ -56,6 +56,50 @@ func TestScreenshots(t *testing.T) {
 	}
 }
 
+// TestScreenshotsOfAccess stores pictures of what an observer of a part of the names and an administrator see.
+func TestScreenshotsOfAccess(t *testing.T) {
+	if os.Getenv(artifactsEnv) == "" {
+		t.Skip(artifactsEnv + " names no directory for the pictures")
+	}
+	t.Parallel()
+	f := newFixture(t)
+	g, admin := startGuarded(t, f.database)
+	for _, as := range []device{desktop, desktopDark, phone} {
+		picturesOfAccess(t, g, admin, as)
+	}
+}
+
+func picturesOfAccess(t *testing.T, g *gateway, admin string, as device) {
+	t.Helper()
+	key := g.key(t, "imports-observer", "observe:imports")
+	p := openTab(t, g, as)
+	p.allow("401")
+	p.open("#/locks")
+	p.waitText("main h1", "Sign in")
+	p.picture("sign-in-"+as.name, 0)
+	p.signIn(key)
+	p.waitText("main table", fixtureLock)
+	p.picture("restricted-locks-"+as.name, 0)
+	p.open(lockHash(fixtureLock))
+	p.waitText("main", "needs the scope read")
+	p.waitText("main", "importer-7f3a")
+	p.picture("restricted-lock-"+as.name, pictureHeightMax)
+	p.open("#/keys")
+	p.waitText("main", "You may not see this page")
+	p.picture("not-allowed-"+as.name, 0)
+	p.clickText("#account button", "Sign out")
+	p.signIn(admin)
+	p.waitText("main table", "imports-observer")
+	p.picture("keys-"+as.name, 0)
+	p.click(".heading button")
+	p.write("dialog[open] [name=principal]", "importer")
+	p.write("dialog[open] [name=grants]", "lock,write:imports")
+	p.picture("keys-create-"+as.name, 0)
+	p.click("dialog[open] button[type=submit]")
+	p.waitText("dialog[open]", "nobody can get it again")
+	p.picture("keys-created-"+as.name, 0)
+}
+
 // addWaiters adds waiters and a free lock to the fixture.
 func (f *fixture) addWaiters(t *testing.T) {
 	t.Helper()

@@ -170,6 +170,7 @@ func newSnapshot(before *snapshot, live *store.LiveKeys, sent time.Time) *snapsh
 		}
 		if !key.ExpiresAt.IsZero() {
 			e.expiresAt = sent.Add(key.ExpiresAt.Sub(live.At))
+			e.principal.ExpiresAt = e.expiresAt
 		}
 		if before != nil && before.keys[key.ID] != nil {
 			e.use = before.keys[key.ID].use

@@ -11,13 +11,15 @@ import {stateBadge, termBadges} from './locks.js';
 const shownHolders = 20;
 
 // part is a section that shows the answers of one address. An error replaces its content, unless the gateway can't be
-// reached: then the content stays, and the banner reports it.
-export function part(from, heading, {note, actions, table}, body, show) {
+// reached: then the content stays, and the banner reports it. A part with a scope needs that one besides observe.
+export function part(from, heading, {note, actions, table, scope}, body, show) {
   const noteNode = h('span', {class: 'note'}, note);
   const element = panel(heading, {actions: [noteNode, actions]}, body);
   let empty = true;
   return {
-    from, element,
+    from, element, scope,
+    refuse: () => fill(body, emptyMessage('Not shown.',
+      h('p', null, 'This needs the scope ', h('code', null, scope), ' on this name.'))),
     show(answer) {
       empty = false;
       show(answer, (text) => setText(noteNode, text));
@@ -77,7 +79,7 @@ function fenceState(fence, external) {
 
 export function fencePart() {
   const body = h('div', {class: 'panel-body'}, loading());
-  return part('fence', 'Fence', {note: 'which writes are admitted'}, body, (fence) => {
+  return part('fence', 'Fence', {note: 'which writes are admitted', scope: 'read'}, body, (fence) => {
     if (fence === null) {
       fill(body, emptyMessage('There is no fence yet.', h('p', null, 'The first grant creates it.')));
       return;

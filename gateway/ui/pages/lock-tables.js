@@ -62,7 +62,7 @@ export function rejectionsPart(lock) {
 }
 
 export function recordsPart() {
-  return listPart('records', 'Last writes', {note: 'the newest records'}, {
+  return listPart('records', 'Last writes', {note: 'the newest records', scope: 'read'}, {
     caption: 'Last writes', key: (record) => record.key, changed: (before, now) => before.version !== now.version,
     columns: [
       {id: 'key', label: 'Key', class: 'grow', cell: (record) => name(record.key)},

@@ -1,6 +1,7 @@
 // One lock: its state, fence, queue, wait-for graph, rejected writes, records and leases. The lock's watch keeps it
 // live.
 
+import {may} from '../account.js';
 import {fill, h} from '../dom.js';
 import {button, name} from '../parts.js';
 import {link} from '../router.js';
@@ -16,6 +17,7 @@ const pollMs = 5000; // for changes without an event: accepted writes, and waite
 
 export function mount(container, {name: lock}, app) {
   const path = nameInPath(lock);
+  const mayBreak = may('admin', lock);
   const breaker = breakDialog(app, lock);
   const breakButton = button('Break…', () => breaker.open(), {class: 'danger', disabled: true});
   const parts = [
@@ -44,7 +46,10 @@ export function mount(container, {name: lock}, app) {
     rejections: ['/v1/rejections', {resource: lock, sort: 'last_seen', limit: 10}],
   };
   const byName = new Map();
-  for (const part of parts) byName.set(part.from, [...(byName.get(part.from) ?? []), part]);
+  for (const part of parts) {
+    if (part.scope && !may(part.scope, lock)) part.refuse();
+    else byName.set(part.from, [...(byName.get(part.from) ?? []), part]);
+  }
 
   const loading = new Map(); // what is being fetched → whether to fetch it again
 
@@ -71,13 +76,14 @@ export function mount(container, {name: lock}, app) {
       ended();
     }, (error) => {
       for (const each of from === 'now' ? [from, 'fence'] : [from]) {
-        for (const part of byName.get(each)) part.fail(error, () => load(from));
+        for (const part of byName.get(each) ?? []) part.fail(error, () => load(from));
       }
       ended();
     });
   }
 
   function showFence(state) {
+    if (!byName.has('fence')) return;
     if (state === null) want('fence');
     else for (const part of byName.get('fence')) part.show(state.fence ?? null);
   }
@@ -110,9 +116,9 @@ export function mount(container, {name: lock}, app) {
   const rejected = h('a', {class: 'button', href: link('rejections', null, {resource: lock})}, 'Rejections');
   fill(container,
     h('div', {class: 'heading'}, h('div', null, up, h('h1', null, name(lock))),
-      h('div', {class: 'actions'}, rejected, breakButton)),
+      h('div', {class: 'actions'}, rejected, mayBreak && breakButton)),
     h('div', {class: 'columns'}, now, fence), queue, waits, rejections,
-    h('div', {class: 'columns'}, records, leases), breaker.element);
+    h('div', {class: 'columns'}, records, leases), mayBreak && breaker.element);
 }
 
 function waitsPart(lock) {

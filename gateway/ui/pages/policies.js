@@ -1,8 +1,11 @@
 // Policies: the strictness of the fence for a name and everything below it. The API and the command line set them; this
 // page describes them.
 
+import {account} from '../account.js';
 import {fill, h} from '../dom.js';
 import {duration} from '../format.js';
+import {limitNote} from '../grants.js';
+import {follow} from '../live.js';
 import {badge, emptyMessage, heading, name, panel} from '../parts.js';
 import {byContent, createTable} from '../table.js';
 
@@ -63,26 +66,32 @@ const columns = [
 ];
 
 export function mount(container, params, app) {
+  let loadedAt = 0;
+  const credential = account()?.kind === 'anonymous' ? '' : '-H "Authorization: Bearer $FENCEGATE_BEARER_TOKEN" ';
   const table = createTable({
     caption: 'Policies', columns, key: (policy) => policy.prefix,
     changed: byContent,
     empty: () => emptyMessage('There is no policy: the default applies to every name.',
       h('p', null,
         'An administrator sets a policy on a name. It applies to everything below it; the longest matching name wins:'),
-      h('pre', null, 'curl -X PUT -H "Content-Type: application/json" -d \'{"rule":"same_token"}\' ' +
+      h('pre', null, 'curl -X PUT ' + credential + '-H "Content-Type: application/json" -d \'{"rule":"same_token"}\' ' +
         location.origin + '/v1/policies/imports')),
   });
+  function rarely() {
+    if (performance.now() - loadedAt > 10_000) load();
+  }
   function load() {
+    loadedAt = performance.now();
     app.run(async () => table.update((await app.get('/v1/policies')).policies,
       {note: 'If several apply to a name, the longest wins'}),
       (error) => table.setError(error, load));
   }
   const byDefault = {rule: 'strict', authority: 'builtin'};
   fill(container,
-    heading('Policies', {intro: 'How strict the fence is for a name and everything below it.'}),
+    heading('Policies', {intro: ['How strict the fence is for a name and everything below it.', limitNote('admin')]}),
     h('section', {class: 'panel', 'aria-label': 'Policies'}, table.element),
     panel('Default', {}, h('div', {class: 'panel-body stack'}, h('p', {class: 'badges'}, policyBadges(byDefault)),
       inWords(byDefault).map((text) => h('p', null, text)))));
-  app.stream({path: '/v1/overview/stream', query: {}, connected: load, on: {}});
-  app.every(10_000, load);
+  load();
+  follow(app, {refresh: rarely});
 }

@@ -7,6 +7,7 @@ import {codeNames} from '../codes.js';
 import {fill, h, setText} from '../dom.js';
 import {createFilters, pick} from '../filters.js';
 import {count, plural} from '../format.js';
+import {limitNote} from '../grants.js';
 import {button, codeMark, heading, panel} from '../parts.js';
 import {link} from '../router.js';
 import {serverNow} from '../clock.js';
@@ -73,7 +74,7 @@ export function mount(container, params, app) {
   const timelinePanel = panel('Time and lateness',
     {actions: legend, note: matchMedia('(pointer: fine)').matches && 'drag over a time to zoom in'}, timeline.element);
   container.append(
-    heading('Rejections', {intro: facts, actions: [range.element, csv, pause]}),
+    heading('Rejections', {intro: [facts, limitNote('observe')], actions: [range.element, csv, pause]}),
     form.element, timelinePanel, top.element, panel('All rejections',
       {note: 'one row per group: writes of a token that were rejected alike'}, table.element));
 
