@@ -39,10 +39,11 @@ func newHarness(t testing.TB, config Config) *harness {
 	return newHarnessOn(t, config, patientDatabase(t))
 }
 
-// patientDatabase is a migrated database on which no statement times out because the machine is slow.
+// patientDatabase is a migrated database on which no statement times out because the machine is slow. The gateway does
+// not own the schema.
 func patientDatabase(t testing.TB) store.Config {
 	t.Helper()
-	return store.Config{DatabaseURL: pgtest.Migrated(t), StatementTimeout: time.Hour}
+	return store.Config{DatabaseURL: pgtest.AsGateway(t, pgtest.Migrated(t)), StatementTimeout: time.Hour}
 }
 
 // newHarnessOn serves a gateway and checks every exchange against openapi.yaml.
@@ -104,7 +105,7 @@ func newGatewayWith(t testing.TB, config Config, database store.Config, service 
 	if h.gateway, err = New(config, backend, h.recorder, newMetrics(backend, recorder)); err != nil {
 		t.Fatal(err)
 	}
-	if h.db, err = pgxpool.New(t.Context(), database.DatabaseURL); err != nil {
+	if h.db, err = pgxpool.New(t.Context(), pgtest.AsOwner(database.DatabaseURL)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(h.db.Close)

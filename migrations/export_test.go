@@ -12,6 +12,8 @@ var (
 	GuardDigest   = guardDigest
 	GuardFiles    = guardFiles
 	NumberedFiles = numberedFiles
+
+	GatewayFunctions = gatewayFunctions
 )
 
 // ApplyWithin is Apply with other bounds of the wait for locks.

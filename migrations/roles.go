@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -12,8 +13,9 @@ import (
 // ErrNoRole means that a role that was to be given rights does not exist.
 var ErrNoRole = errors.New("there is no such role")
 
-// Roles are the names of roles of applications. Each must exist.
+// Roles are the names of roles that do not own the schema. Each must exist.
 type Roles struct {
+	Gateway    []string // may do what gateways need: call functions and read, and change nothing by itself
 	App        []string // may guard transactions, lease locks, and see which tables are protected
 	TableOwner []string // may also protect the tables that it owns
 }
@@ -33,6 +35,40 @@ var appRights = []string{
 	"execute on function fence.protection_problem", // for fence.protected
 }
 
+// gatewayRights are all rights of a role of gateways.
+var gatewayRights = []string{
+	"usage on schema fence",
+	"select on all tables in schema fence",
+	"select on sequence fence.tokens", // to see the last one
+	"execute on function fence." + strings.Join(gatewayFunctions, ", fence."),
+}
+
+// gatewayFunctions are those that gateways call, and those that others in the list call with the caller's rights.
+var gatewayFunctions = []string{
+	// access
+	"create_key", "live_keys", "note_key_uses", "revoke_key", "rotate_key",
+	// lease
+	"acquire_lease", "break", "give_back", "grant_provided", "lease_request",
+	"lease_status", "lease_until", "provided_due", "release_lease", "renew_lease",
+	"runs_until", "settle_provided",
+	// observe
+	"begin_watch", "forget_gateway", "keep_sample", "postpone_recount", "probe", "record_rejections", "recount",
+	"rejected_by_sql", "sweep", "watch_state",
+	// queue
+	"blockers", "break_deadlock", "find_deadlocks", "grant_next", "heartbeat",
+	"leases_and_waits", "leave", "live_waiters", "next_due", "waiters_behind",
+	// rule
+	"accept_database", "ancestors", "lineage", "policy_for", "running_database",
+	"set_fence", "supersede",
+	// session
+	"create_session", "end_session", "keep_alive", "postpone_session", "session_is_live", "settle_leases", "settle_waiters",
+	// table
+	"check_tables", "with_partitions",
+	// write
+	"commit_durably", "confirm_read", "transact", "transact_tables", "write",
+	"write_one",
+}
+
 // tableOwnerRights are the rights that a role needs besides to protect its tables.
 var tableOwnerRights = []string{
 	"insert (table_id) on fence.table_callers", // not the other columns: they are the proof of who calls
@@ -48,6 +84,11 @@ var tableOwnerRights = []string{
 func Grant(ctx context.Context, conn *pgx.Conn, roles Roles) error {
 	return exclusively(ctx, conn, func() error {
 		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+			for _, role := range roles.Gateway {
+				if err := grant(ctx, tx, gatewayRights, role); err != nil {
+					return err
+				}
+			}
 			for _, role := range slices.Concat(roles.App, roles.TableOwner) {
 				if err := grant(ctx, tx, appRights, role); err != nil {
 					return err

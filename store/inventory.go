@@ -42,8 +42,7 @@ func (s *Store) Recount(ctx context.Context) (counted bool, err error) {
 		return false, nil
 	}
 	// What takes longer than a statement may would be tried by one gateway after the other, without a pause.
-	postponed := s.execUnwaited(ctx, "update fence.inventory set due_at = greatest(due_at, clock_timestamp() + $1)",
-		recountEvery*time.Since(begun))
+	postponed := s.exec(ctx, job{}, "select fence.postpone_recount($1)", recountEvery*time.Since(begun))
 	if postponed != nil {
 		return false, err
 	}

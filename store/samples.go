@@ -78,5 +78,5 @@ func (s *Store) KeepSample(
 
 // ForgetGateway forgets how a gateway was that has ended; its samples stay. It returns ErrUnavailable.
 func (s *Store) ForgetGateway(ctx context.Context, id uuid.UUID) error {
-	return s.execUnwaited(ctx, "delete from fence.gateway_states where gateway_id = $1", id)
+	return s.exec(ctx, job{}, "select fence.forget_gateway($1)", id)
 }

@@ -42,13 +42,10 @@ func (s *Store) CreateSession(ctx context.Context, request SessionRequest) (Sess
 	if err != nil {
 		return Session{}, err
 	}
-	const sql = `insert into fence.sessions as s (session_id, owner_id, ttl_ms, created_at, expires_at, check_at, metadata, policies_seen)
-		select gen_random_uuid(), $1, $2::integer, now.at, until.at, until.at, $3, -1
-		from (select clock_timestamp() as at) now, lateral (select now.at + $2::integer * interval '1 millisecond' as at) until
-		returning ` + sessionColumns + `, fence.commit_durably()`
+	const sql = `select ` + sessionColumns + ` from fence.create_session($1, $2, $3) s`
 	var row sessionRow
-	err = s.queryRow(ctx, job{}, sql, []any{request.OwnerID, request.TTL.Milliseconds(), orNull(string(request.Metadata))},
-		append(row.dest(), nil)...)
+	err = s.queryRow(ctx, job{}, sql,
+		[]any{request.OwnerID, request.TTL.Milliseconds(), orNull(string(request.Metadata))}, row.dest()...)
 	return row.session(), err
 }
 

@@ -77,7 +77,6 @@ func (s *Store) settleLeases(
 // settleAll settles sessions one after the other until the deadline. One that fails keeps no other waiting: it is
 // tried after the others, and not before a pause. It returns whether some are left that can be settled at once.
 func (s *Store) settleAll(ctx context.Context, ids []uuid.UUID, deadline time.Time) (left bool, err error) {
-	const postpone = "update fence.sessions set check_at = clock_timestamp() + $2 where session_id = $1 and not settled"
 	for _, id := range ids {
 		if time.Now().After(deadline) {
 			return true, err
@@ -92,7 +91,7 @@ func (s *Store) settleAll(ctx context.Context, ids []uuid.UUID, deadline time.Ti
 		} else {
 			err = errors.Join(err, fmt.Errorf("settle session %s: %w", id, failed))
 		}
-		if failed := s.exec(ctx, job{}, postpone, id, pause); failed != nil {
+		if failed := s.exec(ctx, job{}, "select fence.postpone_session($1, $2)", id, pause); failed != nil {
 			return left, errors.Join(err, failed)
 		}
 	}

@@ -31,17 +31,6 @@ func (s *Store) exec(ctx context.Context, j job, sql string, args ...any) error 
 	return s.queryAs(ctx, j, sql, args, func(pgx.Rows) error { return nil })
 }
 
-// execUnwaited runs a statement whose commit waits for neither the disk nor standbys: a crash may undo it.
-func (s *Store) execUnwaited(ctx context.Context, sql string, args ...any) error {
-	return s.inTx(ctx, pgx.TxOptions{}, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, "set local synchronous_commit = off")
-		if err == nil {
-			_, err = tx.Exec(ctx, sql, args...)
-		}
-		return err
-	})
-}
-
 // queryRow is queryAs that reads the first row into dest. It returns pgx.ErrNoRows if there is none.
 func (s *Store) queryRow(ctx context.Context, j job, sql string, args []any, dest ...any) error {
 	found := false

@@ -12,6 +12,7 @@ import (
 type migrateCmd struct {
 	databaseFlags
 	logFlags
+	GatewayRole    []string `help:"Give this role the rights that gateways need. It then changes nothing but by fencegate's functions. Can be repeated." sep:"none" placeholder:"NAME"`
 	AppRole        []string `help:"Give this role of an application the rights to guard transactions and to lease locks by SQL. Can be repeated." sep:"none" placeholder:"NAME"`
 	TableOwnerRole []string `help:"Give this role the same rights, and the right to protect the tables that it owns. Can be repeated." sep:"none" placeholder:"NAME"`
 }
@@ -19,8 +20,8 @@ type migrateCmd struct {
 // Help is shown by --help.
 func (migrateCmd) Help() string {
 	return "Brings the schema \"fence\" of the database up to this program's and exits. Safe to run any number of " +
-		"times, also beside gateways that start. The roles of --app-role and --table-owner-role must exist. They keep " +
-		"their rights in later migrations; name them again after an upgrade, for functions that it adds."
+		"times, also beside gateways that start. The roles that are named must exist. They keep their rights in later migrations; " +
+		"name them again after an upgrade, for functions that it adds."
 }
 
 // Run migrates.
@@ -42,7 +43,8 @@ func (c *migrateCmd) Run(ctx context.Context, streams streams) (err error) {
 	if err := st.Migrate(ctx); err != nil {
 		return err
 	}
-	if err := st.Grant(ctx, migrations.Roles{App: c.AppRole, TableOwner: c.TableOwnerRole}); err != nil {
+	roles := migrations.Roles{Gateway: c.GatewayRole, App: c.AppRole, TableOwner: c.TableOwnerRole}
+	if err := st.Grant(ctx, roles); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintln(streams.out, "the schema is up to date")

@@ -5,8 +5,10 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net/url"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -30,6 +32,35 @@ func Migrated(t testing.TB) string {
 	server.template.once.Do(func() { server.template.err = server.makeTemplate() })
 	check(t, server.template.err)
 	return server.fresh(t, server.template.name)
+}
+
+// owners has the URLs that AsGateway was given, by those that it returned.
+var owners sync.Map
+
+// AsGateway returns the URL of a database of Migrated for a role that has the rights of gateways, and does not own the
+// schema.
+func AsGateway(t testing.TB, migrated string) string {
+	t.Helper()
+	role := sharedServer(t).template.name
+	asGateway := migrated + " user=" + role // the last one counts
+	if target, err := url.Parse(migrated); err == nil && target.Scheme != "" {
+		if password, has := target.User.Password(); has {
+			target.User = url.UserPassword(role, password)
+		} else {
+			target.User = url.User(role)
+		}
+		asGateway = target.String()
+	}
+	owners.Store(asGateway, migrated)
+	return asGateway
+}
+
+// AsOwner returns the URL that AsGateway was given, or database if that is not from AsGateway.
+func AsOwner(database string) string {
+	if owner, is := owners.Load(database); is {
+		return owner.(string)
+	}
+	return database
 }
 
 // newName returns a name for a database that no other process has.
@@ -113,7 +144,20 @@ func (s *server) makeTemplate() (err error) {
 	if err := migrations.Apply(ctx, conn); err != nil {
 		return fmt.Errorf("apply the migrations: %w", err)
 	}
-	return nil
+	return s.makeGatewayRole(ctx, conn)
+}
+
+// makeGatewayRole makes a role with the name of the template, and the password of the owner.
+func (s *server) makeGatewayRole(ctx context.Context, conn *pgx.Conn) error {
+	const sql = "select format('create role %I login password %L', $1::text, nullif($2::text, ''))"
+	var create string
+	if err := conn.QueryRow(ctx, sql, s.template.name, conn.Config().Password).Scan(&create); err != nil {
+		return err
+	}
+	if _, err := conn.Exec(ctx, create); err != nil {
+		return fmt.Errorf("make the role of gateways: %w", err)
+	}
+	return migrations.Grant(ctx, conn, migrations.Roles{Gateway: []string{s.template.name}})
 }
 
 func (s *server) dropTemplate() error {
@@ -122,5 +166,8 @@ func (s *server) dropTemplate() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	return s.drop(ctx, s.template.name)
+	if err := s.drop(ctx, s.template.name); err != nil {
+		return err
+	}
+	return s.exec(ctx, "drop role if exists "+pgx.Identifier{s.template.name}.Sanitize())
 }
