@@ -43,7 +43,7 @@ func newHarness(t testing.TB, config Config) *harness {
 // not own the schema.
 func patientDatabase(t testing.TB) store.Config {
 	t.Helper()
-	return store.Config{DatabaseURL: pgtest.AsGateway(t, pgtest.Migrated(t)), StatementTimeout: time.Hour}
+	return store.Config{DatabaseURL: pgtest.ForGateway(t), StatementTimeout: time.Hour}
 }
 
 // newHarnessOn serves a gateway and checks every exchange against openapi.yaml.

@@ -247,7 +247,12 @@ func applyGuard(ctx context.Context, tx pgx.Tx, lockTimeout time.Duration) error
 		set local check_function_bodies = off;
 		set local standard_conforming_strings = on;
 		lock table fence.protected_tables in share row exclusive mode;
-		drop function if exists fence.running_database()`
+		do $$ begin
+			if (select not 'started_at' = any (p.proargnames) from pg_proc p
+				where p.oid = to_regprocedure('fence.running_database()')) then
+				drop function fence.running_database(); -- it had other results; the rights go with it
+			end if;
+		end $$`
 	if err := setLockTimeout(ctx, tx, lockTimeout); err != nil {
 		return err
 	}

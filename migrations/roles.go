@@ -39,7 +39,7 @@ var appRights = []string{
 var gatewayRights = []string{
 	"usage on schema fence",
 	"select on all tables in schema fence",
-	"select on sequence fence.tokens", // to see the last one
+	"select on all sequences in schema fence", // to see the last values
 	"execute on function fence." + strings.Join(gatewayFunctions, ", fence."),
 }
 
@@ -48,25 +48,26 @@ var gatewayFunctions = []string{
 	// access
 	"create_key", "live_keys", "note_key_uses", "revoke_key", "rotate_key",
 	// lease
-	"acquire_lease", "break", "give_back", "grant_provided", "lease_request",
-	"lease_status", "lease_until", "provided_due", "release_lease", "renew_lease",
-	"runs_until", "settle_provided",
+	"acquire_lease", "break", "conflicting_leases", "expiry_reason", "give_back", "grant_provided",
+	"lease_provider", "lease_request", "lease_until", "live_leases", "provided_due",
+	"release_lease", "renew_lease", "runs_until", "settle_provided",
 	// observe
 	"begin_watch", "forget_gateway", "keep_sample", "postpone_recount", "probe", "record_rejections", "recount",
 	"rejected_by_sql", "sweep", "watch_state",
 	// queue
-	"blockers", "break_deadlock", "find_deadlocks", "grant_next", "heartbeat",
-	"leases_and_waits", "leave", "live_waiters", "next_due", "waiters_behind",
+	"blockers", "break_deadlock", "find_deadlocks", "grant_next", "heartbeat", "leases_and_waits", "leave",
+	"live_waiters", "next_due", "waiters_ahead", "waiters_behind",
 	// rule
-	"accept_database", "ancestors", "lineage", "policy_for", "running_database",
-	"set_fence", "supersede",
+	"accept_database", "ancestors", "delete_policy", "is_below", "lineage", "policy_for", "put_policy",
+	"running_database", "set_fence", "supersede",
 	// session
-	"create_session", "end_session", "keep_alive", "postpone_session", "session_is_live", "settle_leases", "settle_waiters",
+	"create_session", "end_session", "keep_alive", "postpone_session", "session_is_live", "settle_leases",
+	"settle_waiters",
 	// table
-	"check_tables", "with_partitions",
+	"check_tables", "protection_problem", "with_partitions",
 	// write
-	"commit_durably", "confirm_read", "transact", "transact_tables", "write",
-	"write_one",
+	"admit_only", "commit_durably", "confirm_read", "open_table_named", "row_statement", "transact",
+	"transact_tables", "typed_columns", "write", "write_one", "write_rows",
 }
 
 // tableOwnerRights are the rights that a role needs besides to protect its tables.

@@ -29,33 +29,43 @@ func Empty(t testing.TB) string {
 func Migrated(t testing.TB) string {
 	t.Helper()
 	server := sharedServer(t)
-	server.template.once.Do(func() { server.template.err = server.makeTemplate() })
-	check(t, server.template.err)
-	return server.fresh(t, server.template.name)
+	return server.fresh(t, server.migrated(t))
 }
 
-// owners has the URLs that AsGateway was given, by those that it returned.
+// migrated returns the database that Migrated copies.
+func (s *server) migrated(t testing.TB) (name string) {
+	t.Helper()
+	s.template.once.Do(func() { s.template.err = s.makeTemplate() })
+	check(t, s.template.err)
+	return s.template.name
+}
+
+// owners has the URL for the owner of each database of ForGateway.
 var owners sync.Map
 
-// AsGateway returns the URL of a database of Migrated for a role that has the rights of gateways, and does not own the
-// schema.
-func AsGateway(t testing.TB, migrated string) string {
+// ForGateway is Migrated, for a role that has the rights of gateways and does not own the schema.
+func ForGateway(t testing.TB) string {
 	t.Helper()
-	role := sharedServer(t).template.name
-	asGateway := migrated + " user=" + role // the last one counts
-	if target, err := url.Parse(migrated); err == nil && target.Scheme != "" {
+	server := sharedServer(t)
+	template := server.migrated(t)
+	server.gatewayTemplate.once.Do(func() { server.gatewayTemplate.err = server.makeGatewayTemplate(template) })
+	check(t, server.gatewayTemplate.err)
+	role := server.gatewayTemplate.name
+	owner := server.fresh(t, role)
+	gateway := owner + " user=" + role // the last one counts
+	if target, err := url.Parse(owner); err == nil && target.Scheme != "" {
 		if password, has := target.User.Password(); has {
 			target.User = url.UserPassword(role, password)
 		} else {
 			target.User = url.User(role)
 		}
-		asGateway = target.String()
+		gateway = target.String()
 	}
-	owners.Store(asGateway, migrated)
-	return asGateway
+	owners.Store(gateway, owner)
+	return gateway
 }
 
-// AsOwner returns the URL that AsGateway was given, or database if that is not from AsGateway.
+// AsOwner returns the URL of a database of ForGateway for the owner of the schema. Any other URL stays as it is.
 func AsOwner(database string) string {
 	if owner, is := owners.Load(database); is {
 		return owner.(string)
@@ -87,7 +97,7 @@ func (s *server) create(ctx context.Context, name, template string) error {
 		// template0 alone may be copied under another encoding than its own.
 		return s.exec(ctx, "create database "+quoted+" template template0 encoding 'UTF8' lc_collate 'C' lc_ctype 'C'")
 	}
-	return s.exec(ctx, "create database "+quoted+" template "+pgx.Identifier{template}.Sanitize()+s.template.strategy)
+	return s.exec(ctx, "create database "+quoted+" template "+pgx.Identifier{template}.Sanitize()+s.copying)
 }
 
 func (s *server) drop(ctx context.Context, name string) error {
@@ -138,36 +148,55 @@ func (s *server) makeTemplate() (err error) {
 	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
 	// PostgreSQL 15 writes the copy to its log, unless it is told otherwise. That takes twice the time of copying files.
 	if err := conn.QueryRow(ctx, "select case when current_setting('server_version_num')::integer >= 150000 "+
-		"then ' strategy file_copy' else '' end").Scan(&s.template.strategy); err != nil {
+		"then ' strategy file_copy' else '' end").Scan(&s.copying); err != nil {
 		return err
 	}
 	if err := migrations.Apply(ctx, conn); err != nil {
 		return fmt.Errorf("apply the migrations: %w", err)
 	}
-	return s.makeGatewayRole(ctx, conn)
+	return nil
 }
 
-// makeGatewayRole makes a role with the name of the template, and the password of the owner.
-func (s *server) makeGatewayRole(ctx context.Context, conn *pgx.Conn) error {
+// makeGatewayTemplate makes a copy of a database, and a role of gateways in it that has its name, and the password of
+// the owner.
+func (s *server) makeGatewayTemplate(from string) (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	name := newName()
+	if err := s.create(ctx, name, from); err != nil {
+		return err
+	}
+	s.gatewayTemplate.name = name
+	url, err := s.databaseURL(name)
+	if err != nil {
+		return err
+	}
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
 	const sql = "select format('create role %I login password %L', $1::text, nullif($2::text, ''))"
 	var create string
-	if err := conn.QueryRow(ctx, sql, s.template.name, conn.Config().Password).Scan(&create); err != nil {
+	if err := conn.QueryRow(ctx, sql, name, conn.Config().Password).Scan(&create); err != nil {
 		return err
 	}
 	if _, err := conn.Exec(ctx, create); err != nil {
 		return fmt.Errorf("make the role of gateways: %w", err)
 	}
-	return migrations.Grant(ctx, conn, migrations.Roles{Gateway: []string{s.template.name}})
+	return migrations.Grant(ctx, conn, migrations.Roles{Gateway: []string{name}})
 }
 
-func (s *server) dropTemplate() error {
-	if s.template.name == "" {
-		return nil
-	}
+func (s *server) dropTemplates() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if err := s.drop(ctx, s.template.name); err != nil {
-		return err
+	var failures []error
+	if s.template.name != "" {
+		failures = append(failures, s.drop(ctx, s.template.name))
 	}
-	return s.exec(ctx, "drop role if exists "+pgx.Identifier{s.template.name}.Sanitize())
+	if s.gatewayTemplate.name != "" {
+		failures = append(failures, s.drop(ctx, s.gatewayTemplate.name),
+			s.exec(ctx, "drop role if exists "+pgx.Identifier{s.gatewayTemplate.name}.Sanitize()))
+	}
+	return errors.Join(failures...)
 }

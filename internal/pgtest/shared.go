@@ -24,12 +24,16 @@ type server struct {
 	url  string // of a database to connect to for making others
 	stop func() error
 
-	template struct {
-		once     sync.Once
-		name     string // "" until it is made
-		strategy string // how it is copied, a part of the statement
-		err      error
-	}
+	template        template // of Migrated
+	gatewayTemplate template // of ForGateway
+	copying         string   // how databases are copied, a part of the statement
+}
+
+// template is a database that tests get copies of.
+type template struct {
+	once sync.Once
+	name string // "" until it is made
+	err  error
 }
 
 // errNone says that there is nothing to run a server with.
@@ -99,7 +103,7 @@ func startFirst(ctx context.Context, ways ...func(context.Context) (*server, err
 func stopShared() error {
 	var failures []error
 	if server := shared.server; server != nil {
-		failures = append(failures, server.dropTemplate(), server.stop())
+		failures = append(failures, server.dropTemplates(), server.stop())
 	}
 	return errors.Join(append(failures, scratch.remove())...)
 }

@@ -7,7 +7,7 @@
 --
 -- It does not wait for standbys, which follow the other database by now, nor long for a grant that waits for them.
 create or replace function fence.supersede(p_by_system bigint, p_by_timeline integer, p_accepted bigint) returns void
-language plpgsql
+language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 begin
     perform set_config('synchronous_commit', 'local', true), set_config('lock_timeout', '200', true);
