@@ -11,27 +11,28 @@ import (
 )
 
 // sessionColumns are the columns of a session, in the order of sessionRow.dest. They are those of the alias s.
-const sessionColumns = `s.session_id, s.owner_id, s.ttl_ms, s.created_at, s.expires_at, s.metadata,
+const sessionColumns = `s.session_id, s.owner_id, s.ttl_ms, s.created_at, s.expires_at, s.metadata, s.principal,
 	case when s.end_reason = 'released' then 'ended' when s.end_reason = 'expired' or s.expires_at <= clock_timestamp() then 'expired' else 'live' end`
 
 // sessionRow is a session as a row that may be missing.
 type sessionRow struct {
 	id                   pgtype.UUID
 	owner, state         pgtype.Text
+	principal            pgtype.Text
 	ttlMS                pgtype.Int8
 	createdAt, expiresAt pgtype.Timestamptz
 	metadata             []byte
 }
 
 func (r *sessionRow) dest() []any {
-	return []any{&r.id, &r.owner, &r.ttlMS, &r.createdAt, &r.expiresAt, &r.metadata, &r.state}
+	return []any{&r.id, &r.owner, &r.ttlMS, &r.createdAt, &r.expiresAt, &r.metadata, &r.principal, &r.state}
 }
 
 func (r *sessionRow) session() Session {
 	return Session{
 		ID: r.id.Bytes, OwnerID: r.owner.String, TTL: milliseconds(r.ttlMS), CreatedAt: r.createdAt.Time,
 		ExpiresAt: r.expiresAt.Time,
-		State:     SessionState(r.state.String), Metadata: r.metadata,
+		State:     SessionState(r.state.String), Metadata: r.metadata, Principal: r.principal.String,
 	}
 }
 
@@ -42,12 +43,13 @@ func (s *Store) CreateSession(ctx context.Context, request SessionRequest) (Sess
 	if err != nil {
 		return Session{}, err
 	}
-	const sql = `insert into fence.sessions as s (session_id, owner_id, ttl_ms, created_at, expires_at, check_at, metadata, policies_seen)
-		select gen_random_uuid(), $1, $2::integer, now.at, until.at, until.at, $3, -1
+	const sql = `insert into fence.sessions as s (session_id, owner_id, ttl_ms, created_at, expires_at, check_at, metadata, principal,
+			policies_seen)
+		select gen_random_uuid(), $1, $2::integer, now.at, until.at, until.at, $3, $4, -1
 		from (select clock_timestamp() as at) now, lateral (select now.at + $2::integer * interval '1 millisecond' as at) until
 		returning ` + sessionColumns + `, fence.commit_durably()`
 	var row sessionRow
-	err = s.queryRow(ctx, job{}, sql, []any{request.OwnerID, request.TTL.Milliseconds(), orNull(string(request.Metadata))},
+	err = s.queryRow(ctx, job{}, sql, []any{request.OwnerID, request.TTL.Milliseconds(), orNull(string(request.Metadata)), request.Principal},
 		append(row.dest(), nil)...)
 	return row.session(), err
 }
