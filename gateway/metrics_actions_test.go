@@ -148,7 +148,7 @@ func (o *onlooker) writesMove(t *testing.T) {
 	o.look(t)
 	for i := range int64(10_001) { // more than a Recorder keeps in mind
 		rejected := &store.RejectedError{Verdict: store.VerdictTokenStale, Resource: "stale", Token: i + 1}
-		o.recorder.Record(rejected, metrics.SourceHTTP, "test")
+		o.recorder.Record(rejected, metrics.SourceHTTP, "test", "")
 	}
 }
 

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"encoding/hex"
+	"maps"
 	"net/http"
 	"testing"
 	"time"
@@ -72,4 +73,24 @@ func TestRequirePrincipalOwner(t *testing.T) {
 	h.exec(t, "select fence.acquire('own/sql', 'sql:' || session_user || '/1')")
 	h.exec(t, `do $$ begin perform fence.acquire('own/sql/2', 'bob'); raise 'it was granted';
 		exception when invalid_parameter_value then end $$`)
+}
+
+// TestPrincipalsOfRejections checks that a rejection has the principal that sent the write, and is one group for each.
+func TestPrincipalsOfRejections(t *testing.T) {
+	h, admin := newGuarded(t)
+	root, a, b := h.by(admin), h.by(h.key(t, "a", "all:")), h.by(h.key(t, "b", "all:"))
+	lease := a.acquire(t, "job", "w")
+	a.release(t, lease)
+	for _, zombie := range []client{a, a, b} {
+		expectProblem(t, zombie.put(t, lease, 1, "v"), api.CodeTokenStale)
+	}
+	b.bulk(t, putLine(lease, 1, "k", "v"))
+	h.record(t)
+	found := map[string]int64{}
+	for _, r := range as[api.Rejections](t, root.get(t, "/v1/rejections"), http.StatusOK).Rejections {
+		found[r.Principal+" "+r.Source] = r.Count
+	}
+	if want := map[string]int64{"a http": 2, "b http": 1, "b bulk": 1}; !maps.Equal(found, want) {
+		t.Errorf("the rejections are %v, want %v", found, want)
+	}
 }

@@ -22,6 +22,8 @@ type Rejection struct {
 	LateMS  *int64 `json:"late_ms,omitempty"`
 	Source  string `json:"source"`
 	Address string `json:"address,omitempty"`
+	// Principal sent the writes; absent without authentication.
+	Principal string `json:"principal,omitempty"`
 	Count   int64  `json:"count"`
 	FirstAt Time   `json:"first_at"`
 	LastAt  Time   `json:"last_at"`
