@@ -26,9 +26,9 @@ const recordRejectionsSQL = `
 func (s *Store) recordRejections(ctx context.Context, rejections []Rejection) ([]Recorded, error) {
 	var (
 		resources, keys, verdicts, reasons, sources, addresses, principals []string
-		tokens, granted, lastTokens, lastSequences, counts     []int64
-		sequences                                              []*int64
-		first, last                                            []time.Time
+		tokens, granted, lastTokens, lastSequences, counts                 []int64
+		sequences                                                          []*int64
+		first, last                                                        []time.Time
 	)
 	for _, r := range rejections {
 		resources, keys = append(resources, string(r.Resource)), append(keys, string(r.Key))

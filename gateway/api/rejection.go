@@ -24,9 +24,9 @@ type Rejection struct {
 	Address string `json:"address,omitempty"`
 	// Principal sent the writes; absent without authentication.
 	Principal string `json:"principal,omitempty"`
-	Count   int64  `json:"count"`
-	FirstAt Time   `json:"first_at"`
-	LastAt  Time   `json:"last_at"`
+	Count     int64  `json:"count"`
+	FirstAt   Time   `json:"first_at"`
+	LastAt    Time   `json:"last_at"`
 }
 
 // Rejections is a page of GET /v1/rejections.
