@@ -54,6 +54,7 @@ var constantFamilies = map[string]string{
 	"fencegate_database_listening":  "see TestDatabaseDown",
 	"fencegate_spans_dropped_total": "nothing is traced",
 
+	"fencegate_admin_actions_total":           "see TestAuditLog",
 	"fencegate_unauthenticated_total":         "see TestHostileCredentials",
 	"fencegate_redis_voting":                  "see TestRestartedServerDoesNotVote in store/redislease",
 	"fencegate_database_up":                   "see TestOutages",
