@@ -202,6 +202,14 @@ func (g *Gateway) unauthenticated(reason auth.Reason) *api.Problem {
 		"The credential is malformed, unknown, expired or revoked.")
 }
 
+// recorded is the name of a principal beside what it does; "" for everybody at a gateway that asks for no credential.
+func recorded(principal *access.Principal) string {
+	if principal.Kind == access.Anonymous {
+		return ""
+	}
+	return principal.Name
+}
+
 type principalKey struct{}
 
 // withPrincipal passes the principal on to what has the context, and not the answerWriter.

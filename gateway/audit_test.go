@@ -29,7 +29,7 @@ func TestAuditLog(t *testing.T) {
 	}
 	root.setPolicy(t, "other", `{"authority":"external"}`)
 	path := "/v1/resources/other/1/fence"
-	as[api.FenceSet](t, root.send(t, "PUT", path, `{"last_token":7,"reason":"r"}`), http.StatusOK)
+	as[api.FenceSet](t, root.send(t, "PUT", path, `{"last_token":7,"reason":"r"}`, jsonType), http.StatusOK)
 	made := root.makeKey(t, api.KeyRequest{Principal: "p", Grants: []string{"lock:jobs"}})
 	rotated := as[api.NewKey](t, root.post(t, "/v1/keys/"+made.ID+"/rotate", `{}`), http.StatusCreated)
 	for range 2 {

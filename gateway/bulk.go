@@ -230,7 +230,7 @@ func (s *bulkStream) count(line *bulkLine, now time.Time) {
 	if line.malformed {
 		return
 	}
-	s.gateway.countWrite(s.request, metrics.SourceBulk, now.Sub(line.taken), line.err)
+	s.gateway.countWrite(s.writer, s.request, metrics.SourceBulk, now.Sub(line.taken), line.err)
 	s.refusals.count(line.err)
 	if s.logged {
 		return

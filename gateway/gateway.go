@@ -145,7 +145,7 @@ type Backend interface {
 
 // Recorder records rejected writes. Record does no I/O.
 type Recorder interface {
-	Record(rejected *store.RejectedError, source, address string)
+	Record(rejected *store.RejectedError, source, address, principal string)
 }
 
 // Config configures a gateway. The zero value of a field is its default.

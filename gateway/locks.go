@@ -189,7 +189,7 @@ func holderAnswer(lease store.Lease) api.LockHolder {
 		OwnerID: lease.OwnerID, FencingToken: lease.Token, Mode: string(lease.Mode), Scope: string(lease.Scope),
 		TTLMS: lease.TTL.Milliseconds(), GrantedAt: api.Time{Time: lease.GrantedAt},
 		ExpiresAt: api.Time{Time: lease.ExpiresAt}, HoldUntil: optionalTime(lease.HoldUntil), Metadata: lease.Metadata,
-		Provider: otherProvider(lease),
+		Provider: otherProvider(lease), Principal: lease.Principal,
 	}
 }
 

@@ -54,6 +54,7 @@ var constantFamilies = map[string]string{
 	"fencegate_database_listening":  "see TestDatabaseDown",
 	"fencegate_spans_dropped_total": "nothing is traced",
 
+	"fencegate_admin_actions_total":           "see TestAuditLog",
 	"fencegate_unauthenticated_total":         "see TestHostileCredentials",
 	"fencegate_redis_voting":                  "see TestRestartedServerDoesNotVote in store/redislease",
 	"fencegate_database_up":                   "see TestOutages",
@@ -148,7 +149,7 @@ func (o *onlooker) writesMove(t *testing.T) {
 	o.look(t)
 	for i := range int64(10_001) { // more than a Recorder keeps in mind
 		rejected := &store.RejectedError{Verdict: store.VerdictTokenStale, Resource: "stale", Token: i + 1}
-		o.recorder.Record(rejected, metrics.SourceHTTP, "test")
+		o.recorder.Record(rejected, metrics.SourceHTTP, "test", "")
 	}
 }
 

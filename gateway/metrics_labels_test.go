@@ -114,7 +114,7 @@ func (h *harness) beHostile(t *testing.T, word string) {
 	h.putWith(t, "r", "Fencing-Token: 1", "Content-Type: "+strings.Map(printable, word))
 	h.bulk(t, encode(api.BulkWrite{Op: word, Resource: word, Key: word})+"\n")
 	rejected := &store.RejectedError{Verdict: store.VerdictTokenStale, Resource: store.Name(word), Token: 1}
-	h.recorder.Record(rejected, metrics.SourceHTTP, "test")
+	h.recorder.Record(rejected, metrics.SourceHTTP, "test", "")
 }
 
 // printable drops what a header can't have.

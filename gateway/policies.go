@@ -47,7 +47,7 @@ func (g *Gateway) putPolicy(ctx context.Context, a action[store.Name, api.Policy
 		Rule:           cmp.Or(store.Rule(a.body.Rule), store.RuleStrict),
 		Authority:      cmp.Or(store.Authority(a.body.Authority), store.AuthorityBuiltin),
 		RequireLeaseID: a.body.RequireLeaseID, RequireLiveLease: a.body.RequireLiveLease, MaxHold: maxHold,
-		Leases: store.Provider(a.body.Leases),
+		Leases: store.Provider(a.body.Leases), RequirePrincipalOwner: a.body.RequirePrincipalOwner,
 	}
 	if err := g.backend.PutPolicy(g.asActor(ctx, a.w, a.r), policy); err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func (g *Gateway) putPolicy(ctx context.Context, a action[store.Name, api.Policy
 	g.logAction(a.w, a.r, "policy_set", "policy set", "prefix", policy.Prefix, "rule", policy.Rule,
 		"authority", policy.Authority, "require_lease_id", policy.RequireLeaseID,
 		"require_live_lease", policy.RequireLiveLease, "max_hold_ms", policy.MaxHold.Milliseconds(),
-		"leases", policy.Leases)
+		"leases", policy.Leases, "require_principal_owner", policy.RequirePrincipalOwner)
 	return policyAnswer(policy), nil
 }
 
@@ -90,5 +90,6 @@ func policyAnswer(policy store.Policy) api.Policy {
 		Prefix: policy.Prefix, Rule: string(policy.Rule), Authority: string(policy.Authority),
 		RequireLeaseID: policy.RequireLeaseID, RequireLiveLease: policy.RequireLiveLease,
 		MaxHoldMS: policy.MaxHold.Milliseconds(), Leases: string(policy.Leases),
+		RequirePrincipalOwner: policy.RequirePrincipalOwner,
 	}
 }

@@ -122,7 +122,7 @@ func (g *Gateway) write(w *answerWriter, r *http.Request, write store.Write) err
 	if err == nil {
 		err = result.Err
 	}
-	g.countWrite(r, metrics.SourceHTTP, time.Since(begun), err)
+	g.countWrite(w, r, metrics.SourceHTTP, time.Since(begun), err)
 	if err != nil {
 		return err
 	}

@@ -22,10 +22,10 @@ func (g *Gateway) rejectionRoutes(router *mux.Router) {
 }
 
 // countWrite counts a write and its verdict, and records a rejection.
-func (g *Gateway) countWrite(r *http.Request, source string, took time.Duration, err error) {
+func (g *Gateway) countWrite(w *answerWriter, r *http.Request, source string, took time.Duration, err error) {
 	g.metrics.Write(source, took, err)
 	if rejected, ok := errors.AsType[*store.RejectedError](err); ok {
-		g.recorder.Record(rejected, source, g.address(r))
+		g.recorder.Record(rejected, source, g.address(r), recorded(w.principal))
 	}
 }
 
@@ -61,7 +61,7 @@ func rejectionAnswer(rejection store.Rejection) api.Rejection {
 		Sequence: rejection.Sequence, GrantedToken: rejection.GrantedToken, LastToken: rejection.LastToken,
 		LastSequence: rejection.LastSequence, SupersededBy: optional(rejection.SupersededBy()),
 		OwnerID: rejection.OwnerID, LateMS: optionalMS(rejection.Late), Source: rejection.Source,
-		Address: rejection.Address, Count: rejection.Count,
+		Address: rejection.Address, Principal: rejection.Principal, Count: rejection.Count,
 		FirstAt: api.Time{Time: rejection.FirstAt}, LastAt: api.Time{Time: rejection.LastAt},
 	}
 }

@@ -33,7 +33,7 @@ func (g *Gateway) createSession(ctx context.Context, a action[store.Name, api.Se
 		return nil, err
 	}
 	session, err := g.backend.CreateSession(ctx, store.SessionRequest{
-		OwnerID: a.body.OwnerID, TTL: duration, Metadata: optionalJSON(a.body.Metadata),
+		OwnerID: a.body.OwnerID, TTL: duration, Metadata: optionalJSON(a.body.Metadata), Principal: recorded(a.w.principal),
 	})
 	g.metrics.SessionCreated(err)
 	return created{sessionAnswer(session)}, err
@@ -101,5 +101,6 @@ func sessionInfo(session store.ShownSession) api.SessionInfo {
 		Handle: session.Handle, OwnerID: session.OwnerID, TTLMS: session.TTL.Milliseconds(),
 		CreatedAt: api.Time{Time: session.CreatedAt}, ExpiresAt: api.Time{Time: session.ExpiresAt},
 		State: string(session.State), Leases: session.Leases, Metadata: session.Metadata,
+		Principal: session.Principal,
 	}
 }

@@ -126,6 +126,9 @@ func noteAnswer(span trace.Span, answer *answerWriter) {
 	if answer.reason != "" {
 		span.SetAttributes(attribute.String("fencegate.reason", answer.reason))
 	}
+	if answer.principal != nil && recorded(answer.principal) != "" {
+		span.SetAttributes(attribute.String("fencegate.principal", answer.principal.Name))
+	}
 	if answer.abandoned {
 		return
 	}

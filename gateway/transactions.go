@@ -21,7 +21,7 @@ func (g *Gateway) transact(ctx context.Context, a action[store.Name, api.Transac
 	}
 	begun := time.Now()
 	result, err := g.backend.Transact(ctx, transaction)
-	g.countWrite(a.r, metrics.SourceTransaction, time.Since(begun), err)
+	g.countWrite(a.w, a.r, metrics.SourceTransaction, time.Since(begun), err)
 	if err != nil {
 		return nil, redacted(a.w.principal, err)
 	}

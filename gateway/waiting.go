@@ -37,6 +37,7 @@ func (g *Gateway) grant(
 	ctx context.Context, w *answerWriter, r *http.Request, request store.AcquireRequest,
 ) (lease store.Lease, err error) {
 	begun := time.Now()
+	request.Principal = recorded(w.principal)
 	if request.Wait == 0 {
 		lease, err = g.backend.Acquire(ctx, request)
 	} else {

@@ -48,5 +48,25 @@ comment on column fence.audit.name is
 
 insert into fence.sweeps (part) values ('audit');
 
+-- The principals. Empty: a gateway that asks for no credential.
+alter table fence.leases add column principal text collate "C" not null default '';
+alter table fence.waiters add column principal text collate "C" not null default '';
+alter table fence.sessions add column principal text collate "C" not null default '';
+alter table fence.rejections add column principal text collate "C" not null default '';
+alter table fence.reported add column principal text collate "C" not null default '';
+alter table fence.policies add column require_principal_owner boolean not null default false;
+
+comment on column fence.leases.principal is 'who acquired it; by SQL: sql: and the role of the connection';
+comment on column fence.rejections.principal is 'who sent the writes; by SQL: sql: and the role of the connection';
+comment on column fence.policies.require_principal_owner is
+    'an acquire needs an owner_id that is its principal, or the principal, a slash and more';
+
+drop index fence.rejections_group;
+create unique index rejections_group on fence.rejections (
+    resource, fencing_token, code, reason, source, address, principal);
+
+drop function if exists fence.record_rejections(text[], text[], text[], text[], text[], text[], bigint[], bigint[],
+    bigint[], bigint[], bigint[], bigint[], timestamptz[], timestamptz[]);
+drop function if exists fence.lease_request(text, text, text, text, integer, uuid, text, json);
 drop function if exists fence.break(text, text);
 drop function if exists fence.set_fence(text, bigint, bigint);

@@ -93,7 +93,8 @@ func readFence(ctx context.Context, query queryFunc, resource Name) (fence Fence
 		fence.Resource = resource
 		p := &fence.Policy
 		return rows.Scan(&fence.GrantedToken, &fence.Open, &fence.LastToken, &fence.LastSequence,
-			&p.Prefix, &p.Rule, &p.Authority, &p.RequireLeaseID, &p.RequireLiveLease, &p.MaxHold, &p.Leases)
+			&p.Prefix, &p.Rule, &p.Authority, &p.RequireLeaseID, &p.RequireLiveLease, &p.MaxHold, &p.Leases,
+			&p.RequirePrincipalOwner)
 	})
 	if err == nil && fence.Resource == "" {
 		err = notFound(pgx.ErrNoRows, "there is no fence of %s: nothing was granted or written on it", resource)

@@ -61,6 +61,7 @@ type Lease struct {
 	SessionID uuid.UUID // zero: in none
 	Waited    time.Duration
 	Metadata  json.RawMessage // the owner's, a JSON object or nil
+	Principal string          // that acquired it; see AcquireRequest
 	// Provider is what keeps the lease. Of one that is not kept in PostgreSQL, only an acquire and a renewal know ExpiresAt:
 	// elsewhere it is until when PostgreSQL believes in it, up to 90 s later.
 	Provider Provider
@@ -95,6 +96,8 @@ type AcquireRequest struct {
 	Lock Name
 	// OwnerID names the owner: 1 to 256 bytes of UTF-8 without control characters. It proves nothing.
 	OwnerID string
+	// Principal is who sends the request, as the gateway knows; "": it asks for no credential.
+	Principal string
 	// Mode is exclusive if it is empty.
 	Mode Mode
 	// Scope is node if it is empty.
@@ -106,7 +109,7 @@ type AcquireRequest struct {
 	// SessionID, if not zero, is the session that the lease is to last as long as.
 	SessionID uuid.UUID
 	// RequestID, if not empty, makes a repeated request return the same lease while that is live. At most 256 bytes. All
-	// else but Wait must be the same.
+	// else but Wait must be the same, also the Principal.
 	RequestID string
 	// Metadata is a JSON object of at most 4096 bytes, or nil.
 	Metadata json.RawMessage

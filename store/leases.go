@@ -11,7 +11,8 @@ import (
 
 // leaseColumns are the columns of a lease, in the order of leaseRow.dest. They are those of the alias l.
 const leaseColumns = `l.lock, l.owner_id, l.lease_id, l.fencing_token, l.mode, l.scope, l.ttl_ms, l.granted_at, l.expires_at,
-	l.hold_until, floor(extract(epoch from l.hold_until - clock_timestamp()) * 1000)::bigint, l.session_id, l.waited_ms, l.metadata`
+	l.hold_until, floor(extract(epoch from l.hold_until - clock_timestamp()) * 1000)::bigint, l.session_id, l.waited_ms, l.metadata,
+	l.principal`
 
 // leaseRow is a lease as a row that may be missing.
 type leaseRow struct {
@@ -22,12 +23,13 @@ type leaseRow struct {
 	holdUntil                pgtype.Timestamptz
 	holdLeftMS               pgtype.Int8
 	metadata                 []byte
+	principal                pgtype.Text
 }
 
 func (r *leaseRow) dest() []any {
 	return []any{
 		&r.lock, &r.owner, &r.id, &r.token, &r.mode, &r.scope, &r.ttlMS, &r.grantedAt, &r.expiresAt,
-		&r.holdUntil, &r.holdLeftMS, &r.session, &r.waitedMS, &r.metadata,
+		&r.holdUntil, &r.holdLeftMS, &r.session, &r.waitedMS, &r.metadata, &r.principal,
 	}
 }
 
@@ -38,7 +40,7 @@ func (r *leaseRow) lease() Lease {
 		GrantedAt: r.grantedAt.Time, ExpiresAt: r.expiresAt.Time,
 		HoldUntil: r.holdUntil.Time, HoldLeft: max(0, milliseconds(r.holdLeftMS)),
 		SessionID: r.session.Bytes, Waited: milliseconds(r.waitedMS), Metadata: r.metadata,
-		Provider: ProviderOf(r.id.Bytes),
+		Provider: ProviderOf(r.id.Bytes), Principal: r.principal.String,
 	}
 }
 
@@ -78,7 +80,7 @@ const sequenceSQL = "coalesce(pg_sequence_last_value('fence.tokens'), 0)"
 // A lease that was granted before, to a request that was sent again, is older than the statement.
 const acquireSQL = `select a.outcome, (a.lease).end_reason, a.left_ms, a.queue_length, a.ticket, ` + sequenceSQL + `,
 		coalesce((a.lease).granted_at < statement_timestamp(), false), ` + leaseColumns + `
-	from fence.acquire_lease(fence.lease_request($1, $2, $3, $4, $5, $6, $7, $8), $9, $10) a, lateral (select (a.lease).*) l`
+	from fence.acquire_lease(fence.lease_request($1, $2, $3, $4, $5, $6, $7, $8, $11), $9, $10) a, lateral (select (a.lease).*) l`
 
 // sendAcquire sends a checked request: a try, or, with the ID of a gateway, one that joins the queue.
 func (s *Store) sendAcquire(ctx context.Context, request AcquireRequest, gateway uuid.UUID, use use) (Acquired, error) {
@@ -93,7 +95,7 @@ func (s *Store) sendAcquire(ctx context.Context, request AcquireRequest, gateway
 		[]any{
 			request.Lock, request.OwnerID, request.Mode, request.Scope, request.TTL.Milliseconds(),
 			orNull(request.SessionID), orNull(request.RequestID), orNull(string(request.Metadata)),
-			request.Wait.Milliseconds(), orNull(gateway),
+			request.Wait.Milliseconds(), orNull(gateway), request.Principal,
 		},
 		append([]any{&outcome, &endReason, &leftMS, &queueLength, &ticket, &sequence, &replayed}, row.dest()...)...)
 	if err != nil {
@@ -140,6 +142,9 @@ func notGranted(
 		return &LostError{Lock: lock, Reason: endReason}
 	case "request_id_reused":
 		return fmt.Errorf("%w: request_id was used on this lock by another owner", ErrInvalid)
+	case "owner_refused":
+		return fmt.Errorf("%w: the policy demands an owner_id that is the name of the principal, or begins with that and /",
+			ErrInvalid)
 	case "request_id_changed":
 		return fmt.Errorf("%w: request_id was used on this lock with another mode, scope, ttl_ms, session_id, "+
 			"or metadata or value: send the same request again, or take another request_id", ErrInvalid)

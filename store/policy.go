@@ -50,12 +50,16 @@ type Policy struct {
 	MaxHold time.Duration
 	// Leases is what keeps the leases; empty: what the gateway keeps leases in by default.
 	Leases Provider
+	// RequirePrincipalOwner: an acquire needs an OwnerID that is its Principal, or begins with that and a slash. It holds
+	// for no request without a principal.
+	RequirePrincipalOwner bool
 }
 
 // policyColumns are the fields of a Policy; those of the defaults where there is no row p.
 const policyColumns = `coalesce(p.prefix, ''), coalesce(p.rule, 'strict'), coalesce(p.authority, 'builtin'),
 	coalesce(p.require_lease_id, false), coalesce(p.require_live_lease, false),
-	coalesce(p.max_hold_ms, 0) * interval '1 millisecond', coalesce(p.leases, '')`
+	coalesce(p.max_hold_ms, 0) * interval '1 millisecond', coalesce(p.leases, ''),
+	coalesce(p.require_principal_owner, false)`
 
 func (p Policy) check() error {
 	if p.Prefix != "" {
@@ -75,7 +79,7 @@ func (p Policy) check() error {
 			ErrInvalid, p.Leases)
 	case p.Authority == AuthorityExternal && p.Leases != "":
 		return fmt.Errorf("%w: with authority external fencegate grants no leases", ErrInvalid)
-	case p.Authority == AuthorityExternal && (p.RequireLeaseID || p.RequireLiveLease || p.MaxHold != 0):
+	case p.Authority == AuthorityExternal && (p.RequirePrincipalOwner || p.RequireLeaseID || p.RequireLiveLease || p.MaxHold != 0):
 		return fmt.Errorf("%w: with authority external there are no leases that could be required or limited", ErrInvalid)
 	case p.MaxHold != 0 && (p.MaxHold < MaxHoldMin || p.MaxHold > MaxHoldMax || p.MaxHold%time.Millisecond != 0):
 		return fmt.Errorf("%w: max_hold_ms is %d, it must be %d to %d, or absent for no limit",
@@ -91,9 +95,10 @@ func (s *Store) PutPolicy(ctx context.Context, policy Policy) error {
 		return err
 	}
 	set := false
-	err := s.queryRow(ctx, job{}, "select fence.put_policy($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+	err := s.queryRow(ctx, job{}, "select fence.put_policy($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
 		actorOf(ctx).args(policy.Prefix, policy.Rule, policy.Authority, policy.RequireLeaseID, policy.RequireLiveLease,
-			orNull(policy.MaxHold.Milliseconds()), orNull(policy.Leases), PoliciesMax), &set)
+			orNull(policy.MaxHold.Milliseconds()), orNull(policy.Leases), policy.RequirePrincipalOwner,
+			PoliciesMax), &set)
 	if err == nil && !set {
 		err = fmt.Errorf("%w: there are %d policies already, the limit", ErrInvalid, PoliciesMax)
 	}

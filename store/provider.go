@@ -69,6 +69,7 @@ type ProvidedGrant struct {
 	TTL       time.Duration
 	RequestID string // empty: none
 	Metadata  json.RawMessage
+	Principal string // see AcquireRequest
 	Waited    time.Duration
 }
 
@@ -81,7 +82,7 @@ type ProvidedGrant struct {
 func (s *Store) GrantProvided(ctx context.Context, grant ProvidedGrant) (Lease, error) {
 	const sql = `select g.outcome, (g.lease).end_reason, g.left_ms, g.queue_length, ` + sequenceSQL + ", " + leaseColumns + `
 		from fence.grant_provided(
-			fence.lease_request($1, $2, 'exclusive', 'node', $3, null, $4, $5), $6, $7) g, lateral (select (g.lease).*) l`
+			fence.lease_request($1, $2, 'exclusive', 'node', $3, null, $4, $5, $8), $6, $7) g, lateral (select (g.lease).*) l`
 	var outcome string
 	var endReason pgtype.Text
 	var leftMS, queueLength pgtype.Int8
@@ -91,7 +92,7 @@ func (s *Store) GrantProvided(ctx context.Context, grant ProvidedGrant) (Lease, 
 	err := s.queryRow(ctx, onLock(useAcquires, grant.Lock), sql,
 		[]any{
 			grant.Lock, grant.OwnerID, grant.TTL.Milliseconds(), orNull(grant.RequestID), orNull(string(grant.Metadata)),
-			grant.LeaseID, grant.Waited.Milliseconds(),
+			grant.LeaseID, grant.Waited.Milliseconds(), grant.Principal,
 		},
 		append([]any{&outcome, &endReason, &leftMS, &queueLength, &sequence}, row.dest()...)...)
 	switch {

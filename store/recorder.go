@@ -20,7 +20,8 @@ const (
 )
 
 // Recorder writes rejections to the record in the background: it never delays a verdict and never changes one. Those
-// alike (resource, token, verdict, reason, source and address the same) are one group with a count, in memory and in
+// alike (resource, token, verdict, reason, source, address and
+// principal the same) are one group with a count, in memory and in
 // the database. When more than 10,000 groups wait, new ones are dropped and counted.
 type Recorder struct {
 	store      *Store
@@ -38,6 +39,7 @@ type group struct {
 	token           int64
 	reason          string
 	source, address string
+	principal       string
 }
 
 // NewRecorder returns a Recorder that waits to be Run.
@@ -48,10 +50,10 @@ func NewRecorder(store *Store) *Recorder {
 // OnRecorded sets the function that is called after each writing with what was written. It is called before Run.
 func (r *Recorder) OnRecorded(recorded func([]Recorded)) { r.onRecorded = recorded }
 
-// Record notes a rejection. Its time is the gateway's clock: it decides nothing. Record does no I/O.
-func (r *Recorder) Record(rejected *RejectedError, source, address string) {
+// Record notes a rejection of a principal at an address. Its time is the gateway's clock: it decides nothing. Record does no I/O.
+func (r *Recorder) Record(rejected *RejectedError, source, address, principal string) {
 	now := time.Now()
-	key := group{rejected.Resource, rejected.Verdict, rejected.Token, rejected.Reason, source, address}
+	key := group{rejected.Resource, rejected.Verdict, rejected.Token, rejected.Reason, source, address, principal}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	seen := r.groups[key]
@@ -62,7 +64,7 @@ func (r *Recorder) Record(rejected *RejectedError, source, address string) {
 		}
 		seen = &Rejection{
 			Resource: rejected.Resource, Verdict: rejected.Verdict, Reason: rejected.Reason,
-			Source: source, Address: address, Token: rejected.Token, FirstAt: now,
+			Source: source, Address: address, Principal: principal, Token: rejected.Token, FirstAt: now,
 		}
 		r.groups[key] = seen
 	}

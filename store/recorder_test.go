@@ -60,13 +60,13 @@ func TestRecorderGroupsRejections(t *testing.T) {
 		Token: 33, Sequence: new(int64(1)), GrantedToken: 34, LastToken: 33, LastSequence: 1,
 	}
 	before := time.Now()
-	recorder.Record(&zombie, "http", "192.0.2.1")
+	recorder.Record(&zombie, "http", "192.0.2.1", "")
 	zombie.Key, zombie.Sequence = "b", new(int64(2))
-	recorder.Record(&zombie, "http", "192.0.2.1")
+	recorder.Record(&zombie, "http", "192.0.2.1", "")
 	flushAll(t, recorder)
 	between := time.Now()
 	zombie.Key, zombie.Sequence, zombie.GrantedToken, zombie.LastToken, zombie.LastSequence = "c", nil, 35, 35, 7
-	recorder.Record(&zombie, "http", "192.0.2.1")
+	recorder.Record(&zombie, "http", "192.0.2.1", "")
 	flushAll(t, recorder)
 	found := rejections(t, b, store.RejectionQuery{})
 	if len(found) != 1 {
@@ -109,7 +109,7 @@ func TestRecorderSeparatesGroups(t *testing.T) {
 		for _, change := range changes {
 			rejected, source, address := base, "http", "192.0.2.1"
 			change(&rejected, &source, &address)
-			recorder.Record(&rejected, source, address)
+			recorder.Record(&rejected, source, address, "")
 		}
 		flushAll(t, recorder)
 	}
@@ -155,7 +155,7 @@ func TestRecorderLooksUpTheLease(t *testing.T) {
 			b.Exec(t, ago, s.lock, s.leases[0].Token)
 		}
 		recorder := store.NewRecorder(b.Store)
-		recorder.Record(rejectedBy(t, s, c.write), "http", "192.0.2.1")
+		recorder.Record(rejectedBy(t, s, c.write), "http", "192.0.2.1", "")
 		if err := errors.Join(s.do(t.Context(), c.after...), flush(recorder)); err != nil {
 			t.Fatal(err)
 		}
@@ -186,14 +186,14 @@ func TestRecorderKeepsWhatItCannotWrite(t *testing.T) {
 	b := newTestbed(t)
 	recorder := store.NewRecorder(b.Store)
 	rejected := store.RejectedError{Verdict: store.VerdictTokenStale, Reason: "superseded", Resource: "r", Token: 33}
-	recorder.Record(&rejected, "http", "192.0.2.1")
+	recorder.Record(&rejected, "http", "192.0.2.1", "")
 	b.Exec(t, "alter table fence.rejections rename to hidden")
 	for range 2 {
 		if err := flush(recorder); !errors.Is(err, store.ErrUnavailable) {
 			t.Fatalf("the recorder reported %v, want ErrUnavailable", err)
 		}
 	}
-	recorder.Record(&rejected, "http", "192.0.2.1")
+	recorder.Record(&rejected, "http", "192.0.2.1", "")
 	b.Exec(t, "alter table fence.hidden rename to rejections")
 	for range 2 {
 		flushAll(t, recorder)

@@ -32,6 +32,7 @@ type Rejection struct {
 	LastAt  time.Time
 	// ChangedAt is when it was last recorded, by the database's clock.
 	ChangedAt time.Time
+	Principal string // that sent it; by SQL "sql:" and a role; "" at a gateway that asks for no credential
 }
 
 // SupersededBy is the newer token for which it was rejected; 0 where it was rejected for another reason.
@@ -138,7 +139,7 @@ type RejectionQuery struct {
 // rejectionColumns are the fields of a Rejection.
 const rejectionColumns = `r.id, r.resource, r.key, r.code, r.reason, r.source, r.address, r.fencing_token, r.sequence,
 	r.granted_token, r.last_token, r.last_sequence, coalesce(r.owner_id, ''), r.late_ms * interval '1 millisecond',
-	r.count, r.first_at, r.last_at, r.changed_at`
+	r.count, r.first_at, r.last_at, r.changed_at, r.principal`
 
 var (
 	rejectionsByFirstSeenSQL = "select " + rejectionColumns + " from fence.rejections r where " + rejectionFilterSQL + `

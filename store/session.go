@@ -27,6 +27,7 @@ type Session struct {
 	ExpiresAt time.Time
 	State     SessionState
 	Metadata  json.RawMessage // the owner's, a JSON object or nil
+	Principal string          // that made it; see AcquireRequest
 	// Late is how much later a keepalive came than a third of the TTL after the one before it; 0: it came in time, or this
 	// is no answer to a keepalive.
 	Late time.Duration
@@ -36,6 +37,8 @@ type Session struct {
 type SessionRequest struct {
 	// OwnerID names the owner: 1 to 256 bytes of UTF-8 without control characters. It proves nothing.
 	OwnerID string
+	// Principal is that of an AcquireRequest.
+	Principal string
 	// TTL is 100 ms to 24 h in whole milliseconds; 0: 30 s.
 	TTL time.Duration
 	// Metadata is a JSON object of at most 4096 bytes, or nil.

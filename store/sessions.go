@@ -11,27 +11,28 @@ import (
 )
 
 // sessionColumns are the columns of a session, in the order of sessionRow.dest. They are those of the alias s.
-const sessionColumns = `s.session_id, s.owner_id, s.ttl_ms, s.created_at, s.expires_at, s.metadata,
+const sessionColumns = `s.session_id, s.owner_id, s.ttl_ms, s.created_at, s.expires_at, s.metadata, s.principal,
 	case when s.end_reason = 'released' then 'ended' when s.end_reason = 'expired' or s.expires_at <= clock_timestamp() then 'expired' else 'live' end`
 
 // sessionRow is a session as a row that may be missing.
 type sessionRow struct {
 	id                   pgtype.UUID
 	owner, state         pgtype.Text
+	principal            pgtype.Text
 	ttlMS                pgtype.Int8
 	createdAt, expiresAt pgtype.Timestamptz
 	metadata             []byte
 }
 
 func (r *sessionRow) dest() []any {
-	return []any{&r.id, &r.owner, &r.ttlMS, &r.createdAt, &r.expiresAt, &r.metadata, &r.state}
+	return []any{&r.id, &r.owner, &r.ttlMS, &r.createdAt, &r.expiresAt, &r.metadata, &r.principal, &r.state}
 }
 
 func (r *sessionRow) session() Session {
 	return Session{
 		ID: r.id.Bytes, OwnerID: r.owner.String, TTL: milliseconds(r.ttlMS), CreatedAt: r.createdAt.Time,
 		ExpiresAt: r.expiresAt.Time,
-		State:     SessionState(r.state.String), Metadata: r.metadata,
+		State:     SessionState(r.state.String), Metadata: r.metadata, Principal: r.principal.String,
 	}
 }
 
@@ -42,10 +43,10 @@ func (s *Store) CreateSession(ctx context.Context, request SessionRequest) (Sess
 	if err != nil {
 		return Session{}, err
 	}
-	const sql = `select ` + sessionColumns + ` from fence.create_session($1, $2, $3) s`
+	const sql = `select ` + sessionColumns + ` from fence.create_session($1, $2, $3, $4) s`
+	args := []any{request.OwnerID, request.TTL.Milliseconds(), orNull(string(request.Metadata)), request.Principal}
 	var row sessionRow
-	err = s.queryRow(ctx, job{}, sql,
-		[]any{request.OwnerID, request.TTL.Milliseconds(), orNull(string(request.Metadata))}, row.dest()...)
+	err = s.queryRow(ctx, job{}, sql, args, row.dest()...)
 	return row.session(), err
 }
 

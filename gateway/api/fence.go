@@ -44,6 +44,9 @@ type Policy struct {
 	MaxHoldMS int64 `json:"max_hold_ms,omitempty"`
 	// Leases is what keeps the leases: "postgres", "redis" or "redlock"; absent: the gateway's default.
 	Leases string `json:"leases,omitempty"`
+	// RequirePrincipalOwner demands of an acquire an owner_id that is the name of the caller's principal, or begins with
+	// that and a slash. It does not bind callers of a gateway without authentication.
+	RequirePrincipalOwner bool `json:"require_principal_owner,omitempty"`
 }
 
 // PolicyRequest is the body of PUT /v1/policies/{prefix}.
@@ -55,6 +58,8 @@ type PolicyRequest struct {
 	// MaxHoldMS is 100 to 31536000000 (365 days); absent: no limit.
 	MaxHoldMS *int64 `json:"max_hold_ms,omitempty"`
 	Leases    string `json:"leases,omitempty"`
+	// RequirePrincipalOwner is that of a Policy.
+	RequirePrincipalOwner bool `json:"require_principal_owner,omitempty"`
 }
 
 // Policies is the answer to GET /v1/policies, ordered by prefix.

@@ -105,6 +105,8 @@ type LockHolder struct {
 	TTLMS        int64  `json:"ttl_ms"`
 	GrantedAt    Time   `json:"granted_at"`
 	ExpiresAt    Time   `json:"expires_at"`
+	// Principal acquired it, by SQL "sql:" and a role; absent without authentication.
+	Principal string `json:"principal,omitempty"`
 	// HoldUntil is when it ends, however often it is renewed; absent: no limit.
 	HoldUntil *Time           `json:"hold_until,omitempty"`
 	Metadata  json.RawMessage `json:"metadata,omitempty"`

@@ -22,9 +22,11 @@ type Rejection struct {
 	LateMS  *int64 `json:"late_ms,omitempty"`
 	Source  string `json:"source"`
 	Address string `json:"address,omitempty"`
-	Count   int64  `json:"count"`
-	FirstAt Time   `json:"first_at"`
-	LastAt  Time   `json:"last_at"`
+	// Principal sent the writes; absent without authentication.
+	Principal string `json:"principal,omitempty"`
+	Count     int64  `json:"count"`
+	FirstAt   Time   `json:"first_at"`
+	LastAt    Time   `json:"last_at"`
 }
 
 // Rejections is a page of GET /v1/rejections.

@@ -46,6 +46,8 @@ type SessionInfo struct {
 	// Leases is the number of its live leases.
 	Leases   int64           `json:"leases"`
 	Metadata json.RawMessage `json:"metadata,omitempty"`
+	// Principal made it; absent without authentication.
+	Principal string `json:"principal,omitempty"`
 }
 
 // SessionInfos is a page of GET /v1/sessions, the newest first.

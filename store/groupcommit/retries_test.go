@@ -118,7 +118,7 @@ func TestLostConnectionsAreCounted(t *testing.T) {
 	t.Parallel()
 	nowhere := enginetest.OpenStore(t, store.Config{DatabaseURL: "postgres://127.0.0.1:1/none?connect_timeout=2"})
 	recorder := store.NewRecorder(nowhere)
-	recorder.Record(&store.RejectedError{Verdict: store.VerdictTokenStale, Resource: "r", Token: 1}, "http", "")
+	recorder.Record(&store.RejectedError{Verdict: store.VerdictTokenStale, Resource: "r", Token: 1}, "http", "", "")
 	ended, end := context.WithCancel(t.Context())
 	end()
 	failed := error(nil)

@@ -81,7 +81,7 @@ func TestTracesBegin(t *testing.T) {
 	}
 	recorder := store.NewRecorder(g.Store)
 	recorder.Record(&store.RejectedError{Resource: "job", Key: "k", Verdict: store.VerdictTokenStale,
-		Reason: "superseded", Token: 1}, "http", "192.0.2.1")
+		Reason: "superseded", Token: 1}, "http", "192.0.2.1", "")
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { recorder.Run(ctx, func(err error) { t.Error(err) }) })

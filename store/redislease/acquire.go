@@ -224,7 +224,7 @@ func (l *Leases) mint(
 	defer cancel()
 	return l.db.GrantProvided(ctx, store.ProvidedGrant{
 		Lock: request.Lock, OwnerID: request.OwnerID, LeaseID: reserved.id, TTL: request.TTL,
-		RequestID: request.RequestID, Metadata: request.Metadata, Waited: waited,
+		RequestID: request.RequestID, Metadata: request.Metadata, Principal: request.Principal, Waited: waited,
 	})
 }
 

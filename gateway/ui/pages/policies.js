@@ -40,6 +40,8 @@ export function inWords(policy) {
     policy.max_hold_ms &&
       `A lease ends ${duration(policy.max_hold_ms)} after its grant, however often it is renewed. Its fence closes.`,
     providers[policy.leases],
+    policy.require_principal_owner &&
+      'An acquire needs an owner that is the name of its principal, or begins with that and a slash.',
     policy.require_live_lease && 'A write whose lease has expired is rejected, even if its holder was not replaced.',
   ].filter(Boolean);
 }
@@ -51,6 +53,7 @@ export function policyBadges(policy) {
     badge(policy.authority, policy.authority === 'builtin' ? '' : 'info'),
     policy.require_lease_id && badge('lease_id required', 'info'),
     policy.require_live_lease && badge('live lease required', 'info'),
+    policy.require_principal_owner && badge('owner must be the principal', 'info'),
     policy.leases && badge('leases in ' + policy.leases, 'info'),
     policy.max_hold_ms && badge('held at most ' + duration(policy.max_hold_ms), 'info'),
   ];

@@ -49,7 +49,10 @@ begin
     end if;
 
     v_answer := fence.acquire_lease(
-        fence.lease_request(lock, owner_id, mode, scope, ttl_ms, null, request_id, metadata), 0, null);
+        fence.lease_request(lock, owner_id, mode, scope, ttl_ms, null, request_id, metadata,
+            'sql:' || session_user), 0, null);
+    perform fence.require(v_answer.outcome <> 'owner_refused', format(
+        'the policy demands an owner_id that is %1$s, or begins with %1$s/', 'sql:' || session_user));
     perform fence.require(v_answer.outcome <> 'request_id_reused',
         'request_id was used on this lock by another owner');
     perform fence.require(v_answer.outcome <> 'request_id_changed',

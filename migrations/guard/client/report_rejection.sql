@@ -8,9 +8,9 @@ as $$
 begin
     perform fence.count_rejection(p_ruling.verdict);
     insert into fence.reported (resource, table_name, code, reason, address, fencing_token, sequence, granted_token,
-        last_token, last_sequence)
+        last_token, last_sequence, principal)
     values (left(p_resource, 512), coalesce(p_table, ''), p_ruling.verdict, p_ruling.reason,
         coalesce(host(inet_client_addr()), 'local'), coalesce(p_token, 0), p_sequence, p_ruling.granted_token,
-        p_ruling.last_token, p_ruling.last_sequence);
+        p_ruling.last_token, p_ruling.last_sequence, 'sql:' || session_user);
 end
 $$;

@@ -8,7 +8,8 @@
 --                              first in the queue, left_ms is how long the blocking lease runs. Then the gateway looks
 --                              for a cycle (fence.find_deadlocks)
 --          lost                the lease that this request_id was granted before has ended, see lease.end_reason
---          request_id_reused   another owner used the request_id
+--          request_id_reused   another owner or principal used the request_id
+--          owner_refused       the policy does not let the principal use the owner_id
 --          request_id_changed  the request_id was used with another mode, scope, ttl_ms, session_id or metadata
 --          session_lost        the session has ended, see lease.end_reason: released, expired, or null if there was
 --                              none
@@ -33,6 +34,10 @@ declare
     v_blocker    fence.leases;
     v_must_queue boolean;
 begin
+    if not fence.owner_is_allowed(p_request) then
+        outcome := 'owner_refused';
+        return;
+    end if;
     perform fence.commit_durably();
     if p_request.session_id is not null and not exists (
         select from fence.leases l where l.lock = p_request.lock and l.request_id = p_request.request_id)
@@ -58,7 +63,7 @@ begin
         select * into lease from fence.leases l where l.lock = p_request.lock and l.request_id = p_request.request_id;
         if found then
             outcome := case
-                when lease.owner_id <> p_request.owner_id then 'request_id_reused'
+                when (lease.owner_id, lease.principal) <> (p_request.owner_id, p_request.principal) then 'request_id_reused'
                 when fence.request_differs(lease, p_request) then 'request_id_changed'
                 when lease.ended_at is null and fence.runs_until(lease) > clock_timestamp() then 'granted'
                 else 'lost'
@@ -75,7 +80,7 @@ begin
         end if;
         select * into v_waiter from fence.waiters w
         where w.lock = p_request.lock and w.request_id = p_request.request_id;
-        if v_waiter.owner_id <> p_request.owner_id then
+        if (v_waiter.owner_id, v_waiter.principal) <> (p_request.owner_id, p_request.principal) then
             outcome := 'request_id_reused';
             return;
         end if;

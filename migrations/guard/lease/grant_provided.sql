@@ -5,7 +5,7 @@
 --                       lock before is rejected, also one who still believes in a lease in Redis
 --          held         another provider keeps a lease that is in the way, or others wait for one. lease is that lease,
 --                       without its lease_id; left_ms is how long it runs, queue_length the number of waiters
---          lost, request_id_reused, request_id_changed  as of fence.acquire_lease
+--          lost, request_id_reused, request_id_changed, owner_refused  as of fence.acquire_lease
 --          unsupported  the policy requires a live lease, and only Redis knows whether it is
 --
 -- The leases of the same provider on the lock have ended: otherwise Redis would not have granted this one.
@@ -25,6 +25,10 @@ declare
     v_fence fence.fences;
     v_ended fence.leases;
 begin
+    if not fence.owner_is_allowed(p_request) then
+        outcome := 'owner_refused';
+        return;
+    end if;
     p_request.lease_id := p_lease_id;
     perform fence.commit_durably();
     perform fence.lock_gate(p_request.lock, 'node');
@@ -61,7 +65,7 @@ begin
     select * into lease from fence.leases l where l.lock = p_request.lock and l.request_id = p_request.request_id;
     if found then
         outcome := case
-            when lease.owner_id <> p_request.owner_id then 'request_id_reused'
+            when (lease.owner_id, lease.principal) <> (p_request.owner_id, p_request.principal) then 'request_id_reused'
             when fence.request_differs(lease, p_request) then 'request_id_changed'
             else 'lost'
         end;

@@ -1,9 +1,9 @@
--- fence.lease_request(lock, owner_id, mode, scope, ttl_ms, session_id, request_id, metadata) → a request, as a lease
--- that is not granted yet; fence.acquire_lease and fence.grant_lease take it. Raises 23514 (constraint name_is_path) if
+-- fence.lease_request(lock, owner_id, mode, scope, ttl_ms, session_id, request_id, metadata, principal) → a request, as a
+-- lease that is not granted yet; fence.acquire_lease and fence.grant_lease take it. Raises 23514 (constraint name_is_path) if
 -- lock is not a name.
 create or replace function fence.lease_request(
     p_lock text, p_owner_id text, p_mode text, p_scope text, p_ttl_ms integer,
-    p_session_id uuid, p_request_id text, p_metadata json)
+    p_session_id uuid, p_request_id text, p_metadata json, p_principal text default '')
 returns fence.leases
 language plpgsql
 as $$
@@ -19,6 +19,7 @@ begin
     v_request.session_id := p_session_id;
     v_request.request_id := p_request_id;
     v_request.metadata := p_metadata;
+    v_request.principal := p_principal;
     return v_request;
 end
 $$;

@@ -1,7 +1,7 @@
 -- fence.record_rejections(arrays) → for each: its code, how late it was, how old its token was, how often.
 --
 -- Records rejected writes, each with the number of times it was seen since the last call. The same group (resource,
--- token, code, reason, source, address) is one row with a count. The owner, and how long after the end of its lease the
+-- token, code, reason, source, address, principal) is one row with a count. The owner, and how long after the end of its lease the
 -- write came, are looked up here, while the lease still exists. No group repeats in a call. Watchers of the resource
 -- get an event. lateness_ms is null if the lease had not ended; it and token_age_ms (since the grant of the token) are
 -- null if the lease does not exist any more.
@@ -13,7 +13,7 @@ create or replace function fence.record_rejections(
     p_resources text[], p_keys text[], p_codes text[], p_reasons text[], p_sources text[], p_addresses text[],
     p_tokens bigint[], p_sequences bigint[],
     p_granted_tokens bigint[], p_last_tokens bigint[], p_last_sequences bigint[],
-    p_counts bigint[], p_first_at timestamptz[], p_last_at timestamptz[])
+    p_counts bigint[], p_first_at timestamptz[], p_last_at timestamptz[], p_principals text[] default null)
 returns table (rejected_code text, lateness_ms bigint, token_age_ms bigint, writes bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -30,10 +30,10 @@ begin
         select u.*, l.owner_id, (extract(epoch from u.last_at - ended.at) * 1000)::bigint as late_ms,
             greatest(0, (extract(epoch from u.last_at - l.granted_at) * 1000)::bigint) as age_ms
         from unnest(p_resources, p_keys, p_codes, p_reasons, p_sources, p_addresses, p_tokens, p_sequences,
-                p_granted_tokens, p_last_tokens, p_last_sequences, p_counts, p_first_at, p_last_at)
+                p_granted_tokens, p_last_tokens, p_last_sequences, p_counts, p_first_at, p_last_at, p_principals)
             as u (resource, key, code, reason, source, address, fencing_token, sequence, granted_token, last_token,
                 last_sequence,
-                count, first_at, last_at)
+                count, first_at, last_at, principal)
         left join lateral (
             select * from fence.leases l
             where l.lock = any (fence.ancestors(u.resource) || u.resource) and l.fencing_token = u.fencing_token limit 1
@@ -43,13 +43,13 @@ begin
         insert into fence.rejections as r (
             resource, key, code, reason, source, address, fencing_token, sequence, granted_token, last_token,
             last_sequence,
-            count, first_at, last_at, owner_id, late_ms)
+            count, first_at, last_at, owner_id, late_ms, principal)
         select f.resource, f.key, f.code, f.reason, f.source, f.address, f.fencing_token, f.sequence, f.granted_token,
             f.last_token,
-            f.last_sequence, f.count, f.first_at, f.last_at, f.owner_id, f.late_ms
+            f.last_sequence, f.count, f.first_at, f.last_at, f.owner_id, f.late_ms, coalesce(f.principal, '')
         from found f
-        order by f.resource collate "C", f.fencing_token, f.code, f.reason, f.source, f.address
-        on conflict (resource, fencing_token, code, reason, source, address) do update
+        order by f.resource collate "C", f.fencing_token, f.code, f.reason, f.source, f.address, f.principal
+        on conflict (resource, fencing_token, code, reason, source, address, principal) do update
         set count = r.count + excluded.count, last_at = excluded.last_at,
             key = excluded.key, sequence = excluded.sequence, granted_token = excluded.granted_token,
             last_token = excluded.last_token, last_sequence = excluded.last_sequence,

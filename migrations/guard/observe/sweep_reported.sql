@@ -14,7 +14,7 @@ begin
             (array_agg(t.rejection order by (t.rejection).id desc))[1] as newest
         from taken t
         group by (t.rejection).resource, (t.rejection).fencing_token, (t.rejection).code, (t.rejection).reason,
-            (t.rejection).address
+            (t.rejection).address, (t.rejection).principal
     ), moved as (
         select array_agg((g.newest).resource) as resources, array_agg((g.newest).table_name) as keys,
             array_agg((g.newest).code) as codes, array_agg((g.newest).reason) as reasons,
@@ -22,12 +22,14 @@ begin
             array_agg((g.newest).fencing_token) as tokens, array_agg((g.newest).sequence) as sequences,
             array_agg((g.newest).granted_token) as granted_tokens, array_agg((g.newest).last_token) as last_tokens,
             array_agg((g.newest).last_sequence) as last_sequences, array_agg(g.count) as counts,
-            array_agg(g.first_at) as first_at, array_agg(g.last_at) as last_at
+            array_agg(g.first_at) as first_at, array_agg(g.last_at) as last_at,
+            array_agg((g.newest).principal) as principals
         from groups g
     )
     select coalesce(sum(recorded.writes), 0) into done
     from moved m, fence.record_rejections(m.resources, m.keys, m.codes, m.reasons, m.sources, m.addresses, m.tokens,
-        m.sequences, m.granted_tokens, m.last_tokens, m.last_sequences, m.counts, m.first_at, m.last_at) recorded;
+        m.sequences, m.granted_tokens, m.last_tokens, m.last_sequences, m.counts, m.first_at, m.last_at,
+        m.principals) recorded;
     more := done = p_rows_max;
 end
 $$;

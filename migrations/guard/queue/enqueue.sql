@@ -10,11 +10,12 @@ declare
     v_ticket bigint;
 begin
     insert into fence.waiters as w (
-        lock, gateway_id, owner_id, mode, scope, ttl_ms, session_id, request_id, metadata, queued_at, deadline_at)
+        lock, gateway_id, owner_id, mode, scope, ttl_ms, session_id, request_id, metadata, principal, queued_at,
+        deadline_at)
     values (
         p_request.lock, p_gateway_id, p_request.owner_id, p_request.mode, p_request.scope, p_request.ttl_ms,
         p_request.session_id,
-        p_request.request_id, p_request.metadata, v_now, v_now + p_wait_ms * interval '1 millisecond')
+        p_request.request_id, p_request.metadata, p_request.principal, v_now, v_now + p_wait_ms * interval '1 millisecond')
     returning w.ticket into v_ticket;
     perform fence.publish_lease_event(p_request, 'queued');
     return v_ticket;

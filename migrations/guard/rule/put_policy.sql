@@ -1,10 +1,10 @@
--- fence.put_policy(prefix, rule, authority, require_lease_id, require_live_lease, max_hold_ms, leases, policies_max,
--- principal, address) → whether it set the policy of the prefix: not if there are policies_max others. See
+-- fence.put_policy(prefix, rule, authority, require_lease_id, require_live_lease, max_hold_ms, leases,
+-- require_principal_owner, policies_max, principal, address) → whether it set the policy of the prefix: not if there are policies_max others. See
 -- fence.note_action for the last two.
 create or replace function fence.put_policy(
     p_prefix text, p_rule text, p_authority text, p_require_lease_id boolean, p_require_live_lease boolean,
-    p_max_hold_ms bigint, p_leases text, p_policies_max bigint, p_principal text default null,
-    p_address text default null)
+    p_max_hold_ms bigint, p_leases text, p_require_principal_owner boolean, p_policies_max bigint,
+    p_principal text default null, p_address text default null)
 returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -18,12 +18,15 @@ begin
         return false;
     end if;
     insert into fence.policies as p (
-        prefix, rule, authority, require_lease_id, require_live_lease, max_hold_ms, leases)
-    values (p_prefix, p_rule, p_authority, p_require_lease_id, p_require_live_lease, p_max_hold_ms, p_leases)
+        prefix, rule, authority, require_lease_id, require_live_lease, max_hold_ms, leases,
+        require_principal_owner)
+    values (p_prefix, p_rule, p_authority, p_require_lease_id, p_require_live_lease, p_max_hold_ms, p_leases,
+        p_require_principal_owner)
     on conflict (prefix) do update
     set rule = excluded.rule, authority = excluded.authority, require_lease_id = excluded.require_lease_id,
         require_live_lease = excluded.require_live_lease, max_hold_ms = excluded.max_hold_ms,
-        leases = excluded.leases, updated_at = clock_timestamp()
+        leases = excluded.leases, require_principal_owner = excluded.require_principal_owner,
+        updated_at = clock_timestamp()
     returning p.* into v_after;
     perform fence.note_action('policy_set', p_prefix,
         fence.policy_details(v_after) || jsonb_build_object('before', fence.policy_details(v_before)),

@@ -1,0 +1,98 @@
+package gateway
+
+import (
+	"encoding/hex"
+	"maps"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/await"
+)
+
+// TestPrincipalsOfLeases checks that a lease and a session show who has them, also a lease that was waited for, and that
+// another principal with the same owner_id can't take over a lease by its request_id.
+func TestPrincipalsOfLeases(t *testing.T) {
+	h, admin := newGuarded(t)
+	root, a, b := h.by(admin), h.by(h.key(t, "a", "all:")), h.by(h.key(t, "b", "all:"))
+	request := api.AcquireRequest{OwnerID: "w", TTLMS: &longTTL, RequestID: new("r")}
+	lease := a.acquireAs(t, "job", request)
+	waits := request
+	waits.RequestID = new("later")
+	waiting := b.waitInQueue(t, "job", waits)
+	b.createSession(t, "w", time.Minute)
+
+	if again := a.acquireAs(t, "job", request); again.LeaseID != lease.LeaseID {
+		t.Error("a repeated acquire of the same principal has got another lease")
+	}
+	expectProblem(t, b.post(t, lockPath("job", "/acquire"), encode(request)), api.CodeInvalidRequest)
+	expectProblem(t, a.post(t, lockPath("job", "/acquire"), encode(waits)), api.CodeInvalidRequest)
+	if lock := root.lock(t, "job"); lock.Holders[0].Principal != "a" {
+		t.Errorf("the holder is %+v, want the principal a", lock.Holders)
+	}
+	sessions := as[api.SessionInfos](t, root.get(t, "/v1/sessions"), http.StatusOK).Sessions
+	if len(sessions) != 1 || sessions[0].Principal != "b" {
+		t.Errorf("the sessions are %+v, want one of the principal b", sessions)
+	}
+	a.release(t, lease)
+	granted(t, waiting)
+	leases := as[api.LeaseInfos](t, root.get(t, "/v1/leases"), http.StatusOK).Leases
+	if len(leases) != 2 || leases[0].Principal != "b" || leases[1].Principal != "a" {
+		t.Errorf("the leases are %+v, want those of the principals b and a", leases)
+	}
+}
+
+// TestRequirePrincipalOwner checks that a policy can demand an owner_id that is the principal's, for locks and elections,
+// and by SQL.
+func TestRequirePrincipalOwner(t *testing.T) {
+	h, admin := newGuarded(t)
+	bob := h.by(h.key(t, "bob", "all:"))
+	if set := h.by(admin).setPolicy(t, "own", `{"require_principal_owner":true}`); !set.RequirePrincipalOwner {
+		t.Errorf("the policy is %+v, want that it requires the owner", set)
+	}
+	owners := map[string]bool{
+		"bob": true, "bob/1": true, "bob/": true, "bobby": false, "Bob": false, "alice": false, "alice/bob": false,
+	}
+	for owner, allowed := range owners {
+		name := hex.EncodeToString([]byte(owner))
+		got := bob.post(t, lockPath("own/"+name, "/acquire"), encode(api.AcquireRequest{OwnerID: owner}))
+		campaign := bob.campaign(t, "own/e/"+name, api.CampaignRequest{Candidate: owner})
+		for _, got := range []answer{got, campaign} {
+			if allowed != (got.status == http.StatusOK) {
+				t.Errorf("%s as %s: answered %d %s, want it allowed: %t", got.request, owner, got.status, got.body, allowed)
+			}
+			if !allowed {
+				expectProblem(t, got, api.CodeInvalidRequest)
+			}
+		}
+		bob.acquire(t, "other/"+name, owner)
+	}
+	waits := api.AcquireRequest{OwnerID: "alice", WaitMS: 1000}
+	expectProblem(t, bob.post(t, lockPath("own/waited", "/acquire"), encode(waits)), api.CodeInvalidRequest)
+
+	h.exec(t, "select fence.acquire('own/sql', 'sql:' || session_user || '/1')")
+	h.exec(t, `do $$ begin perform fence.acquire('own/sql/2', 'bob'); raise 'it was granted';
+		exception when invalid_parameter_value then end $$`)
+}
+
+// TestPrincipalsOfRejections checks that a rejection has the principal that sent the write, and is one group for each.
+func TestPrincipalsOfRejections(t *testing.T) {
+	h, admin := newGuarded(t)
+	root, a, b := h.by(admin), h.by(h.key(t, "a", "all:")), h.by(h.key(t, "b", "all:"))
+	lease := a.acquire(t, "job", "w")
+	a.release(t, lease)
+	for _, zombie := range []client{a, a, b} {
+		expectProblem(t, zombie.put(t, lease, 1, "v"), api.CodeTokenStale)
+	}
+	b.bulk(t, putLine(lease, 1, "k", "v"))
+	want := map[string]int64{"a http": 2, "b http": 1, "b bulk": 1}
+	await.True(t, "the rejections are recorded, each with its principal", func() bool {
+		h.record(t) // a verdict of a stream may be counted after it was sent
+		found := map[string]int64{}
+		for _, r := range as[api.Rejections](t, root.get(t, "/v1/rejections"), http.StatusOK).Rejections {
+			found[r.Principal+" "+r.Source] = r.Count
+		}
+		return maps.Equal(found, want)
+	})
+}
