@@ -98,6 +98,8 @@ func (g *Gateway) endReason(ctx context.Context, err error) string {
 		return ""
 	case errors.Is(context.Cause(ctx), errDraining):
 		return endShutdown
+	case codeOf(context.Cause(ctx)) == api.CodeUnauthenticated:
+		return endDismissed
 	case ctx.Err() != nil:
 		return ""
 	case errors.Is(err, store.ErrSlowReader):
