@@ -175,7 +175,7 @@ func (a *accessRule) forbidden() *api.Problem {
 func (g *Gateway) unauthenticated(reason auth.Reason) *api.Problem {
 	g.metrics.Unauthenticated(reason)
 	if reason == auth.NotReady {
-		return busy("The gateway has not read its keys from the database yet. Try again, or another gateway.")
+		return keysNotRead()
 	}
 	if reason == auth.Missing {
 		return problem(http.StatusUnauthorized, api.CodeUnauthenticated,
@@ -183,6 +183,12 @@ func (g *Gateway) unauthenticated(reason auth.Reason) *api.Problem {
 	}
 	return problem(http.StatusUnauthorized, api.CodeUnauthenticated,
 		"The credential is malformed, unknown, expired or revoked.")
+}
+
+func keysNotRead() *api.Problem {
+	answer := busy("The gateway has not read its keys from the database yet. Try again, or another gateway.")
+	answer.Reason = "keys_not_read"
+	return answer
 }
 
 type principalKey struct{}

@@ -25,6 +25,8 @@ const (
 	// bulkLinger is how long a client may take to end a body that is not read any more. If the connection were closed
 	// at once, its end could overtake the last verdicts.
 	bulkLinger = 2 * time.Second
+	// bulkAcceptedMax is how long lines that have arrived together are taken without another look at the credential.
+	bulkAcceptedMax = time.Second
 	// bulkPauseMin and bulkPauseMax bound the pause between two tries of a line for which the store has no room.
 	bulkPauseMin = time.Millisecond
 	bulkPauseMax = 50 * time.Millisecond
@@ -46,6 +48,7 @@ type bulkStream struct {
 	ctx context.Context
 
 	spans    lineSpans // used by the reader
+	accepted time.Time // when the credential was checked; used by the reader
 	deadline bulkDeadline
 	logged   bool // one failure in a stream is logged; used by the writer
 	refusals streamRefusals
@@ -131,6 +134,7 @@ func (s *bulkStream) read() {
 		}
 	}()
 	input := newBulkInput(s.request.Body, s.gateway.config, &s.deadline)
+	input.arrival = func() { s.accepted = time.Time{} }
 	input.share = &bodyShare{budget: &s.gateway.bodies, cut: func() { s.deadline.end(0) }}
 	defer input.share.free()
 	s.window.stop(s.take(input))
@@ -176,10 +180,13 @@ func (s *bulkStream) take(input *bulkInput) string {
 }
 
 // judge returns the refusal of a line that the principal may not write. A credential that was accepted at the beginning
-// of the stream may have ended since.
+// of the stream may have ended since: it is checked again for what has arrived since the last check, and every second.
 func (s *bulkStream) judge(line *bulkLine) error {
-	if err := s.gateway.stillAccepted(s.request); err != nil {
-		return err
+	if now := time.Now(); now.Sub(s.accepted) >= bulkAcceptedMax {
+		if err := s.gateway.stillAccepted(s.request); err != nil {
+			return err
+		}
+		s.accepted = now
 	}
 	if line.transaction != nil {
 		return mayTransact(s.writer.principal, line.transaction.transaction)

@@ -175,6 +175,8 @@ type Config struct {
 	Logger *slog.Logger
 	// Auth finds the principals of requests. Default: none; then every client may do everything.
 	Auth auth.Authenticator
+	// KeysRead reports whether the API keys were read, which Auth needs. /readyz fails until then. Default: Auth needs none.
+	KeysRead func() bool
 	// TrustedProxies are proxies whose X-Forwarded-For is taken for a client's address, in the record of rejections and
 	// in the log. Default: none.
 	TrustedProxies []netip.Prefix
@@ -307,6 +309,7 @@ func New(config Config, backend Backend, recorder Recorder, metrics *metrics.Met
 		return g.backend.Points(ctx, length)
 	})
 	metrics.WatchDatabase(g.lastDatabase)
+	metrics.WatchCertificate(config.Certificates.expiry)
 	g.handler = g.onlyAllowedHosts(g.routes())
 	return g, nil
 }

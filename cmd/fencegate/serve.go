@@ -158,7 +158,7 @@ func (c *serveCmd) serveOn(
 		KeepAlive: c.EventKeepAlive, WatchesMax: c.WatchesMax, Logger: logger, Tracing: tracing,
 		Certificates: certificates, AllowedHosts: c.hosts(listener.Addr(), c.authenticated()),
 		TrustedProxies: prefixes(c.TrustedProxies), AccessLogSample: c.AccessLogSample, RefusalDelayMax: c.RefusalDelayMax,
-		Auth: c.authenticator(service),
+		Auth: c.authenticator(service), KeysRead: c.keysRead(service),
 	}, service, recorder, metrics)
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"log/slog"
+	"slices"
 
 	"github.com/fencegate/fencegate/gateway/auth"
 	"github.com/fencegate/fencegate/store/engine"
@@ -17,6 +18,14 @@ func (c *serveCmd) authenticator(service *engine.Engine) auth.Authenticator {
 		return nil
 	}
 	return auth.Keys{Keyring: service.Keyring()}
+}
+
+// keysRead reports whether the keys were read; nil: none are accepted.
+func (c *serveCmd) keysRead(service *engine.Engine) func() bool {
+	if !slices.Contains(c.Auth, "keys") {
+		return nil
+	}
+	return service.Keyring().Ready
 }
 
 // runKeyring follows the changes of keys, if keys are accepted, until ctx ends and the returned function is called.
