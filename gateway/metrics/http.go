@@ -38,6 +38,17 @@ var unauthenticatedFamily = httpSubject.counter("fencegate_unauthenticated_total
 		"`expired`: rotate keys before. `not_ready` ends soon after the start.",
 	Label{Name: "reason", Values: reasonTexts()})
 
+var certificateExpiryFamily = httpSubject.gauge("fencegate_certificate_expiry_timestamp_seconds",
+	"When the certificate that the gateway shows expires, in seconds since 1970. 0 without TLS.",
+	"Less than a week from now: its files were not renewed, or could not be read (the log says why).")
+
+// WatchCertificate shows when the certificate of the gateway expires; the zero time: it has none.
+func (m *Metrics) WatchCertificate(expiry func() time.Time) {
+	m.registry.onScrape(func(to *readings) {
+		to.value(certificateExpiryFamily, secondsSince1970(expiry()))
+	}, certificateExpiryFamily)
+}
+
 func reasonTexts() (texts []string) {
 	for _, reason := range auth.Reasons {
 		texts = append(texts, string(reason))
