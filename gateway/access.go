@@ -118,18 +118,25 @@ func ruleOf(method, template string) accessRule {
 	return rule
 }
 
-// authorize finds the principal of a request and judges it by the rule of the route.
+// authorize finds the principal of a request, counts it, and judges it by the rule of the route. Public routes are not
+// counted: they cost less than a refusal, and load balancers need them.
 func (g *Gateway) authorize(w *answerWriter, r *http.Request, rule *accessRule) error {
 	w.principal = access.Anyone
-	if len(rule.scopes) == 0 || g.config.Auth == nil {
+	if len(rule.scopes) == 0 {
 		return nil
+	}
+	if g.config.Auth == nil {
+		return g.count(w, r)
 	}
 	principal, reason := g.config.Auth.Authenticate(r)
 	if reason != auth.Accepted {
 		w.principal = nil
-		return g.unauthenticated(reason)
+		return g.countFailure(r, g.unauthenticated(reason))
 	}
 	w.principal = principal
+	if err := g.count(w, r); err != nil {
+		return err
+	}
 	if !rule.allows(principal, r) {
 		return rule.forbidden()
 	}

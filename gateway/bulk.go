@@ -70,6 +70,11 @@ func (g *Gateway) bulk(w *answerWriter, r *http.Request) error {
 		return busy("This gateway has as many bulk streams open as it may, " + strconv.Itoa(bulkStreamsMax) +
 			". Try again, or another gateway.")
 	}
+	defer w.caller.BulkStreams.Leave()
+	if err := g.enter(&w.caller.BulkStreams, metrics.LimitStreams,
+		"as many bulk streams open as one caller may, "+strconv.Itoa(CallerBulkStreamsMax)); err != nil {
+		return err
+	}
 	s := &bulkStream{
 		gateway: g, request: r, writer: w, controller: http.NewResponseController(w),
 		window: newBulkWindow(), ctx: context.WithoutCancel(r.Context()),
@@ -159,6 +164,7 @@ func (s *bulkStream) take(input *bulkInput) string {
 		case s.gateway.draining.Err() != nil: // the window may not have been stopped yet
 			return api.BulkShutdown
 		}
+		s.throttle()
 		line := s.window.take(input.number, len(text), &s.deadline)
 		if line == nil {
 			return api.BulkComplete // the stream was stopped before, for a reason that counts
@@ -204,6 +210,16 @@ func (s *bulkStream) pause() {
 	s.gateway.metrics.RefusalDelays.Begin()
 	defer s.gateway.metrics.RefusalDelays.End()
 	s.window.sleep(pause)
+}
+
+// throttle waits until the caller may send another request: each line counts as one.
+func (s *bulkStream) throttle() {
+	for wait := s.writer.caller.Take(); wait > 0; wait = s.writer.caller.Take() {
+		s.deadline.disarm() // the client is not late
+		if !s.window.sleep(wait) {
+			return
+		}
+	}
 }
 
 // submit submits a line to the store. While too many writes wait, it retries, and takes no other line: the writes of

@@ -55,6 +55,7 @@ var constantFamilies = map[string]string{
 	"fencegate_spans_dropped_total": "nothing is traced",
 
 	"fencegate_unauthenticated_total":                "see TestHostileCredentials",
+	"fencegate_rate_limited_total":                   "see TestCallerLimits",
 	"fencegate_certificate_expiry_timestamp_seconds": "see TestTLSRenewal",
 	"fencegate_redis_voting":                         "see TestRestartedServerDoesNotVote in store/redislease",
 	"fencegate_database_up":                          "see TestOutages",

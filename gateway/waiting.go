@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/gateway/metrics"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -51,6 +52,11 @@ func (g *Gateway) grant(
 func (g *Gateway) acquireWaiting(
 	w *answerWriter, r *http.Request, request store.AcquireRequest,
 ) (store.Lease, error) {
+	defer w.caller.Waiting.Leave()
+	if err := g.enter(&w.caller.Waiting, metrics.LimitWaiting,
+		"as many acquires that wait as one caller may (--caller-waiting-max)"); err != nil {
+		return store.Lease{}, err
+	}
 	w.share.free() // a wait must not keep a large body's share of the budget from others
 	g.metrics.Waiting.Inc()
 	defer g.metrics.Waiting.Dec()

@@ -40,7 +40,7 @@ type Metrics struct {
 	requests *prometheus.HistogramVec
 	swept    *prometheus.CounterVec
 
-	unauthenticated *prometheus.CounterVec
+	unauthenticated, rateLimited *prometheus.CounterVec
 }
 
 // New returns Metrics for a program of this version. codeOf returns the code of the answer to an error, "" for nil and
@@ -63,6 +63,7 @@ func New(version string, codeOf func(error) api.Code) *Metrics {
 		swept:         newSwept(r),
 
 		unauthenticated: newUnauthenticated(r),
+		rateLimited:     newRateLimited(r),
 	}
 	m.registerProcess()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
