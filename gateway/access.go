@@ -125,7 +125,8 @@ func ruleOf(method, template string) accessRule {
 	return rule
 }
 
-// authorize finds the principal of a request and judges it by the rule of the route.
+// authorize finds the principal of a request, counts it, and judges it by the rule of the route. Public routes are not
+// counted: they cost less than a refusal, and load balancers need them.
 func (g *Gateway) authorize(w *answerWriter, r *http.Request, rule *accessRule) error {
 	w.principal = access.Anyone
 	if rule.isPublic() {
@@ -135,14 +136,17 @@ func (g *Gateway) authorize(w *answerWriter, r *http.Request, rule *accessRule) 
 		return err
 	}
 	if g.config.Auth == nil {
-		return nil
+		return g.count(w, r)
 	}
 	principal, reason := g.config.Auth.Authenticate(r)
 	if reason != auth.Accepted {
 		w.principal = nil
-		return g.unauthenticated(reason)
+		return g.countFailure(r, g.unauthenticated(reason))
 	}
 	w.principal = principal
+	if err := g.count(w, r); err != nil {
+		return err
+	}
 	if !rule.allows(principal, r) {
 		return rule.forbidden()
 	}
@@ -192,7 +196,7 @@ func (a *accessRule) forbidden() *api.Problem {
 func (g *Gateway) unauthenticated(reason auth.Reason) *api.Problem {
 	g.metrics.Unauthenticated(reason)
 	if reason == auth.NotReady {
-		return busy("The gateway has not read its keys yet, or those of the token's issuer. Try again, or another gateway.")
+		return keysNotRead()
 	}
 	if reason == auth.Missing {
 		return problem(http.StatusUnauthorized, api.CodeUnauthenticated,
@@ -208,6 +212,12 @@ func recorded(principal *access.Principal) string {
 		return ""
 	}
 	return principal.Name
+}
+
+func keysNotRead() *api.Problem {
+	answer := busy("The gateway has not read its keys yet, or those of the token's issuer. Try again, or another gateway.")
+	answer.Reason = "keys_not_read"
+	return answer
 }
 
 type principalKey struct{}

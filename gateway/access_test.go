@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/fencegate/fencegate/gateway/api"
@@ -225,7 +226,7 @@ func TestHostileCredentials(t *testing.T) {
 			t.Errorf("%s: answered %d, %s %s", name, got.status, got.header, got.body)
 		}
 	}
-	for range 1000 {
+	for range 500 {
 		unknown, _, _ := apikey.New()
 		if got := ask(g, "GET", "/v1/keys", bearerOf(unknown)); got.status != http.StatusUnauthorized {
 			t.Fatalf("an unknown key was answered %d", got.status)
@@ -238,12 +239,58 @@ func TestHostileCredentials(t *testing.T) {
 	if metrics.status != http.StatusOK {
 		t.Fatalf("the good key was answered %d: %s", metrics.status, metrics.body)
 	}
-	for _, line := range []string{`{reason="missing"} 2`, `{reason="malformed"} 10`, `{reason="unknown"} 1000`} {
+	for _, line := range []string{`{reason="missing"} 2`, `{reason="malformed"} 10`, `{reason="unknown"} 500`} {
 		if !bytes.Contains(metrics.body, []byte("fencegate_unauthenticated_total"+line+"\n")) {
 			t.Errorf("/metrics does not have fencegate_unauthenticated_total%s", line)
 		}
 	}
 	if bytes.Contains(metrics.body, []byte(text)) {
 		t.Error("/metrics has a key")
+	}
+}
+
+// countingAuth counts how often a credential is checked.
+type countingAuth struct {
+	auth.Authenticator
+
+	checks atomic.Int64
+}
+
+func (c *countingAuth) Authenticate(r *http.Request) (*access.Principal, auth.Reason) {
+	c.checks.Add(1)
+	return c.Authenticator.Authenticate(r)
+}
+
+// TestBulkChecksOncePerArrival checks that lines which arrive together cost one look at the credential.
+func TestBulkChecksOncePerArrival(t *testing.T) {
+	t.Parallel()
+	keys := &keysInMemory{}
+	credential := keys.add("p", grantsOn("own", access.Write)...)
+	g := newKeyedGateway(t, keys)
+	counting := &countingAuth{Authenticator: g.config.Auth}
+	g.config.Auth = counting
+	const lines = 1000
+	body := strings.Repeat(`{"op":"delete","resource":"other","key":"k","fencing_token":1}`+"\n", lines)
+	c := serve(t, g)
+	got := c.send(t, http.MethodPost, "/v1/writes", body, "Content-Type: "+api.BulkContentType, credential)
+	if refused := bytes.Count(got.body, []byte(`"status":403`)); refused != lines {
+		t.Fatalf("%d lines were refused, want %d: %.500s", refused, lines, got.body)
+	}
+	if checks := counting.checks.Load(); checks > 100 {
+		t.Errorf("the credential was checked %d times for %d lines in one request, want a few", checks, lines)
+	}
+}
+
+// TestNotReadyWithoutKeys checks that a gateway is not ready before it has read the keys that it accepts.
+func TestNotReadyWithoutKeys(t *testing.T) {
+	t.Parallel()
+	ring := keyring.New(&keysInMemory{})
+	g, err := New(Config{Auth: auth.Keys{Keyring: ring}, KeysRead: ring.Ready}, nil, nil, NewMetrics("test"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := ask(g, "GET", "/readyz")
+	if got.status != http.StatusServiceUnavailable || !bytes.Contains(got.body, []byte("keys_not_read")) {
+		t.Errorf("before the keys were read, /readyz answered %d: %s", got.status, got.body)
 	}
 }

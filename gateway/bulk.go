@@ -25,6 +25,8 @@ const (
 	// bulkLinger is how long a client may take to end a body that is not read any more. If the connection were closed
 	// at once, its end could overtake the last verdicts.
 	bulkLinger = 2 * time.Second
+	// bulkAcceptedMax is how long lines that have arrived together are taken without another look at the credential.
+	bulkAcceptedMax = time.Second
 	// bulkPauseMin and bulkPauseMax bound the pause between two tries of a line for which the store has no room.
 	bulkPauseMin = time.Millisecond
 	bulkPauseMax = 50 * time.Millisecond
@@ -46,6 +48,7 @@ type bulkStream struct {
 	ctx context.Context
 
 	spans    lineSpans // used by the reader
+	accepted time.Time // when the credential was checked; used by the reader
 	deadline bulkDeadline
 	logged   bool // one failure in a stream is logged; used by the writer
 	refusals streamRefusals
@@ -66,6 +69,11 @@ func (g *Gateway) bulk(w *answerWriter, r *http.Request) error {
 	if g.bulkStreams.Add(1) > bulkStreamsMax {
 		return busy("This gateway has as many bulk streams open as it may, " + strconv.Itoa(bulkStreamsMax) +
 			". Try again, or another gateway.")
+	}
+	defer w.caller.BulkStreams.Leave()
+	if err := g.enter(&w.caller.BulkStreams, metrics.LimitStreams,
+		"as many bulk streams open as one caller may, "+strconv.Itoa(CallerBulkStreamsMax)); err != nil {
+		return err
 	}
 	s := &bulkStream{
 		gateway: g, request: r, writer: w, controller: http.NewResponseController(w),
@@ -131,6 +139,7 @@ func (s *bulkStream) read() {
 		}
 	}()
 	input := newBulkInput(s.request.Body, s.gateway.config, &s.deadline)
+	input.arrival = func() { s.accepted = time.Time{} }
 	input.share = &bodyShare{budget: &s.gateway.bodies, cut: func() { s.deadline.end(0) }}
 	defer input.share.free()
 	s.window.stop(s.take(input))
@@ -155,6 +164,7 @@ func (s *bulkStream) take(input *bulkInput) string {
 		case s.gateway.draining.Err() != nil: // the window may not have been stopped yet
 			return api.BulkShutdown
 		}
+		s.throttle()
 		line := s.window.take(input.number, len(text), &s.deadline)
 		if line == nil {
 			return api.BulkComplete // the stream was stopped before, for a reason that counts
@@ -176,10 +186,13 @@ func (s *bulkStream) take(input *bulkInput) string {
 }
 
 // judge returns the refusal of a line that the principal may not write. A credential that was accepted at the beginning
-// of the stream may have ended since.
+// of the stream may have ended since: it is checked again for what has arrived since the last check, and every second.
 func (s *bulkStream) judge(line *bulkLine) error {
-	if err := s.gateway.stillAccepted(s.request); err != nil {
-		return err
+	if now := time.Now(); now.Sub(s.accepted) >= bulkAcceptedMax {
+		if err := s.gateway.stillAccepted(s.request); err != nil {
+			return err
+		}
+		s.accepted = now
 	}
 	if line.transaction != nil {
 		return mayTransact(s.writer.principal, line.transaction.transaction)
@@ -197,6 +210,16 @@ func (s *bulkStream) pause() {
 	s.gateway.metrics.RefusalDelays.Begin()
 	defer s.gateway.metrics.RefusalDelays.End()
 	s.window.sleep(pause)
+}
+
+// throttle waits until the caller may send another request: each line counts as one.
+func (s *bulkStream) throttle() {
+	for wait := s.writer.caller.Take(); wait > 0; wait = s.writer.caller.Take() {
+		s.deadline.disarm() // the client is not late
+		if !s.window.sleep(wait) {
+			return
+		}
+	}
 }
 
 // submit submits a line to the store. While too many writes wait, it retries, and takes no other line: the writes of

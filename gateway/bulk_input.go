@@ -27,6 +27,7 @@ var (
 // bulkInput reads the lines of a bulk stream.
 type bulkInput struct {
 	body     io.Reader
+	arrival  func() // is called after each read of the body
 	deadline *bulkDeadline
 	share    *bodyShare    // of long
 	timeout  time.Duration // for a line to arrive
@@ -117,6 +118,7 @@ func (in *bulkInput) keep(part []byte) error {
 func (in *bulkInput) Read(into []byte) (int, error) {
 	in.deadline.arm()
 	n, err := in.body.Read(into)
+	in.arrival()
 	if errors.Is(err, io.EOF) {
 		in.deadline.bodyEnded() // even if there are lines left: they may take longer than the deadline
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/gateway/metrics"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -42,6 +43,11 @@ func (g *Gateway) streamEvents(w *answerWriter, r *http.Request, open func() (ev
 	if g.streams.Add(1) > int64(g.config.WatchesMax) {
 		return busy("This gateway has as many event streams open as it may (--watches-max). " +
 			"Try again, or another gateway.")
+	}
+	defer w.caller.Streams.Leave()
+	if err := g.enter(&w.caller.Streams, metrics.LimitStreams,
+		"as many event streams open as one caller may (--caller-streams-max)"); err != nil {
+		return err
 	}
 	g.metrics.Streams.Inc()
 	defer g.metrics.Streams.Dec()
@@ -98,6 +104,8 @@ func (g *Gateway) endReason(ctx context.Context, err error) string {
 		return ""
 	case errors.Is(context.Cause(ctx), errDraining):
 		return endShutdown
+	case codeOf(context.Cause(ctx)) == api.CodeUnauthenticated:
+		return endDismissed
 	case ctx.Err() != nil:
 		return ""
 	case errors.Is(err, store.ErrSlowReader):

@@ -30,6 +30,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/fencegate/fencegate/gateway/auth"
+	"github.com/fencegate/fencegate/gateway/limits"
 	"github.com/fencegate/fencegate/gateway/metrics"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/groupcommit"
@@ -172,10 +173,17 @@ type Config struct {
 	KeepAlive time.Duration
 	// WatchesMax bounds the open event streams. Default 10,000; at least 1.
 	WatchesMax int
+	// Limits bound what one caller may ask for. Default: nothing is bound.
+	Limits limits.Config
+	// ConnectionsMax bounds the open connections, and AddressConnectionsMax those from one address (of IPv6: from one
+	// /64) that is not a trusted proxy's. Further ones are closed at once. Default: any number.
+	ConnectionsMax, AddressConnectionsMax int
 	// Logger gets failures and, at level debug, every request. Default: nothing is logged.
 	Logger *slog.Logger
 	// Auth finds the principals of requests. Default: none; then every client may do everything.
 	Auth auth.Authenticator
+	// KeysRead reports whether the API keys were read, which Auth needs. /readyz fails until then. Default: Auth needs none.
+	KeysRead func() bool
 	// TrustedProxies are proxies whose X-Forwarded-For is taken for a client's address, in the record of rejections and
 	// in the log. Default: none.
 	TrustedProxies []netip.Prefix
@@ -229,6 +237,12 @@ func (c Config) withDefaults() (Config, error) {
 			"0 (none), 1 (every request) or more (one in so many)"},
 		{c.RefusalDelayMax >= 0 && c.RefusalDelayMax <= time.Minute, "refusal-delay-max", c.RefusalDelayMax, "0 to 1m"},
 		{c.WatchesMax >= 1, "watches-max", c.WatchesMax, "at least 1"},
+		{c.Limits.RequestsPerSecond >= 0 && c.Limits.RequestsPerSecond <= 1_000_000, "caller-requests-max",
+			c.Limits.RequestsPerSecond, "0 to 1000000"},
+		{c.Limits.Waiting >= 0, "caller-waiting-max", c.Limits.Waiting, "0 or more"},
+		{c.Limits.Streams >= 0, "caller-streams-max", c.Limits.Streams, "0 or more"},
+		{c.ConnectionsMax >= 0, "connections-max", c.ConnectionsMax, "0 or more"},
+		{c.AddressConnectionsMax >= 0, "address-connections-max", c.AddressConnectionsMax, "0 or more"},
 	} {
 		if !check.ok {
 			return c, fmt.Errorf("%w: --%s is %v, it must be %s", ErrInvalidConfig, check.flag, check.got, check.must)
@@ -253,7 +267,11 @@ type Gateway struct {
 	hosts    *hosts // nil: every one
 
 	crossOrigin *http.CrossOriginProtection
+	limits      *limits.Limits // of callers
+	failures    *limits.Limits // of addresses whose requests are not authenticated
+	connections connections
 
+	headerTimeout  time.Duration // for the header of a request
 	answerTimeout  time.Duration // for a client to take an answer
 	eventTimeout   time.Duration // for a client to take one event
 	hangUpInterval time.Duration // between checks of the connection of a client that waits
@@ -283,7 +301,7 @@ type Gateway struct {
 func NewMetrics(version string) *metrics.Metrics { return metrics.New(version, codeOf) }
 
 // New returns a Gateway that serves backend. It returns ErrInvalidConfig.
-func New(config Config, backend Backend, recorder Recorder, metrics *metrics.Metrics) (*Gateway, error) {
+func New(config Config, backend Backend, recorder Recorder, counted *metrics.Metrics) (*Gateway, error) {
 	config, err := config.withDefaults()
 	if err != nil {
 		return nil, err
@@ -293,15 +311,21 @@ func New(config Config, backend Backend, recorder Recorder, metrics *metrics.Met
 		return nil, fmt.Errorf("%w: --allowed-hosts: %w", ErrInvalidConfig, err)
 	}
 	g := &Gateway{
-		hosts: allowed, config: config, backend: backend, recorder: recorder, metrics: metrics, answerTimeout: writeTimeout,
-		eventTimeout: eventTimeout, hangUpInterval: hangUpInterval, started: time.Now(),
+		hosts: allowed, config: config, backend: backend, recorder: recorder, metrics: counted, answerTimeout: writeTimeout,
+		headerTimeout: headerTimeout, eventTimeout: eventTimeout, hangUpInterval: hangUpInterval, started: time.Now(),
 		crossOrigin: http.NewCrossOriginProtection(),
+	}
+	g.limits = limits.New(config.Limits)
+	g.failures = limits.New(limits.Config{RequestsPerSecond: failuresPerSecond})
+	g.connections = connections{
+		max: config.ConnectionsMax, perAddress: config.AddressConnectionsMax, trusted: g.trusted,
+		refused: func() { counted.RateLimited(metrics.LimitConnections) },
 	}
 	g.bodies.max, g.bodies.stalled = config.BodiesBytesMax, bodyStalled
 	g.draining, g.drain = context.WithCancel(context.Background())
 	g.cut, g.cutOff = context.WithCancel(context.Background())
 	g.rejected = newRejectionFeed(g.cut, backend)
-	g.refusalDelays = newRefusalDelays(g.draining, config.RefusalDelayMax, &metrics.RefusalDelays)
+	g.refusalDelays = newRefusalDelays(g.draining, config.RefusalDelayMax, &counted.RefusalDelays)
 	g.deadline.within(g.cut, config.RequestTimeout)
 	g.overviews = &broadcast[[]byte]{
 		produce: g.publishOverviews, until: g.cut, behindMax: overviewsBehindMax, replay: true,
@@ -310,7 +334,8 @@ func New(config Config, backend Backend, recorder Recorder, metrics *metrics.Met
 	g.history = newHistory(func(ctx context.Context, length time.Duration) ([]store.Point, error) {
 		return g.backend.Points(ctx, length)
 	})
-	metrics.WatchDatabase(g.lastDatabase)
+	counted.WatchDatabase(g.lastDatabase)
+	counted.WatchCertificate(config.Certificates.expiry)
 	g.handler = g.onlyAllowedHosts(g.routes())
 	return g, nil
 }

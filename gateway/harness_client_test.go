@@ -197,6 +197,7 @@ var codeStatuses = map[api.Code][]int{
 	api.CodeForbidden:           {403},
 	api.CodeTooLarge:            {413},
 	api.CodeTokenRequired:       {428},
+	api.CodeRateLimited:         {429},
 	api.CodeUnavailable:         {503},
 }
 

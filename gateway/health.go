@@ -38,6 +38,9 @@ func (g *Gateway) ready(ctx context.Context, _ *http.Request) (any, error) {
 		draining.Reason = "draining"
 		return nil, draining
 	}
+	if g.config.KeysRead != nil && !g.config.KeysRead() {
+		return nil, keysNotRead()
+	}
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	if notReady, is := errors.AsType[*readiness.NotReadyError](g.backend.Ready(ctx)); is {

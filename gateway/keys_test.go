@@ -64,11 +64,11 @@ func TestRevokedKey(t *testing.T) {
 	there.awaitStatus(t, http.StatusUnauthorized)
 	bulk.write(t, putLine(lease, 2, "k", "2"))
 	bulk.verdict(t, 2, http.StatusUnauthorized)
-	root.release(t, lease)
-	expectProblem(t, <-waiting, api.CodeUnauthenticated)
+	expectProblem(t, <-waiting, api.CodeUnauthenticated) // while the lock is held
+	root.awaitQueue(t, "job")
 	watch.endedFor(t, "unauthenticated")
 	idle.endedFor(t, "unauthenticated")
-	root.awaitQueue(t, "job")
+	root.release(t, lease)
 	if lock := root.lock(t, "job"); lock.State != "free" {
 		t.Errorf("the lock is %s, want free: the acquire of the revoked key was not granted", lock.State)
 	}
@@ -116,5 +116,26 @@ func TestKeysEnd(t *testing.T) {
 	}
 	if bytes.Contains(got.body, []byte("fgk_")) {
 		t.Errorf("the list has a key: %s", got.body)
+	}
+}
+
+// TestKeysMax checks that only keys which have not ended count against the limit.
+func TestKeysMax(t *testing.T) {
+	h, admin := newGuarded(t)
+	root := h.by(admin)
+	ended := root.makeKey(t, api.KeyRequest{Principal: "p", Grants: []string{"observe:"}})
+	root.send(t, "DELETE", "/v1/keys/"+ended.ID, "")
+	makeOne := func(id string) error {
+		_, err := h.db.Exec(t.Context(), `select fence.create_key($1, sha256($1::text::bytea), 'p', '', '{observe:}', 'test', null,
+			(select count(*) from fence.keys where revoked_at is null) + 1)`, id)
+		return err
+	}
+	if err := makeOne("0000000001"); err != nil {
+		t.Errorf("with room for one more key: %v", err)
+	}
+	_, err := h.db.Exec(t.Context(), `select fence.create_key('0000000002', sha256(''), 'p', '', '{observe:}', 'test', null,
+		(select count(*) from fence.keys where revoked_at is null))`)
+	if err == nil || !strings.Contains(err.Error(), "54000") {
+		t.Errorf("with as many live keys as there may be, the answer is %v, want 54000", err)
 	}
 }

@@ -54,13 +54,15 @@ var constantFamilies = map[string]string{
 	"fencegate_database_listening":  "see TestDatabaseDown",
 	"fencegate_spans_dropped_total": "nothing is traced",
 
-	"fencegate_admin_actions_total":           "see TestAuditLog",
-	"fencegate_unauthenticated_total":         "see TestHostileCredentials",
-	"fencegate_redis_voting":                  "see TestRestartedServerDoesNotVote in store/redislease",
-	"fencegate_database_up":                   "see TestOutages",
-	"fencegate_not_ready":                     "see TestOutages",
-	"fencegate_database_synchronous_expected": "see TestOutages",
-	"fencegate_database_synchronous_standbys": "see TestOutages",
+	"fencegate_admin_actions_total":                  "see TestAuditLog",
+	"fencegate_unauthenticated_total":                "see TestHostileCredentials",
+	"fencegate_redis_voting":                         "see TestRestartedServerDoesNotVote in store/redislease",
+	"fencegate_database_up":                          "see TestOutages",
+	"fencegate_not_ready":                            "see TestOutages",
+	"fencegate_database_synchronous_expected":        "see TestOutages",
+	"fencegate_database_synchronous_standbys":        "see TestOutages",
+	"fencegate_rate_limited_total":                   "see TestCallerLimits",
+	"fencegate_certificate_expiry_timestamp_seconds": "see TestTLSRenewal",
 }
 
 // Each family counts something that is really done.

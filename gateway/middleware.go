@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/gateway/limits"
 	"github.com/fencegate/fencegate/gateway/metrics"
 	"github.com/fencegate/fencegate/internal/access"
 )
@@ -27,6 +28,7 @@ type answerWriter struct {
 	leaving   *atomic.Bool      // of the gateway
 	abandoned bool              // the client has left: the connection is closed without an answer; net/http would answer 200
 	principal *access.Principal // whose request it is; nil: it has shown none
+	caller    *limits.Caller    // whose request it is; nil: the route is public
 	share     *bodyShare        // of the body, until the answer or a wait that does not need the body; nil: it is short
 	bodyLeft  bool              // neither was the body read to its end nor will it be, so the answer ends the connection
 }

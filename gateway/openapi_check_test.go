@@ -85,6 +85,9 @@ func (d *description) check(e exchange) error {
 	if e.status == http.StatusMisdirectedRequest {
 		return d.checkAnswer(e, d.document.Components.Responses["UnknownHost"])
 	}
+	if e.status == http.StatusTooManyRequests {
+		return d.checkAnswer(e, d.document.Components.Responses["RateLimited"])
+	}
 	path, variables := d.find(e.request.URL.Path)
 	if path == nil {
 		if e.status != http.StatusNotFound {

@@ -14,6 +14,9 @@ const (
 	headerBytes   = 64 << 10
 	idleTimeout   = 2 * time.Minute
 	writeTimeout  = 2 * time.Minute // an acquire that waits longer extends it
+	streamsOfOne  = 250             // requests at the same time on one connection of HTTP/2
+	pingInterval  = 30 * time.Second
+	pingTimeout   = 15 * time.Second
 	shutdownAgain = 500 * time.Millisecond
 	eventTimeout  = 10 * time.Second // for a client to take one event; a stream may last for ever
 )
@@ -25,14 +28,18 @@ const (
 func (g *Gateway) Serve(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
 		Handler:           g.handler, // without setBodyDeadline: ReadTimeout does the same
-		ReadHeaderTimeout: headerTimeout,
+		ReadHeaderTimeout: g.headerTimeout,
 		ReadTimeout:       g.config.BodyTimeout,
 		MaxHeaderBytes:    headerBytes,
 		IdleTimeout:       idleTimeout,
 		WriteTimeout:      g.answerTimeout,
 		ConnContext:       withConnection,
-		ErrorLog:          serverLog(g.config.Logger),
-		Protocols:         new(http.Protocols),
+		ConnState:         g.connections.changed,
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: streamsOfOne, SendPingTimeout: pingInterval, PingTimeout: pingTimeout,
+		},
+		ErrorLog:  serverLog(g.config.Logger),
+		Protocols: new(http.Protocols),
 	}
 	server.Protocols.SetHTTP1(true)
 	server.Protocols.SetHTTP2(true)

@@ -19,9 +19,6 @@ var refusedCases = []refusedCase{
 	// Rows of other resources, whose tokens are among the fences.
 	{`"op":"insert",` + onAccount + `,"row":{"id":3}`, api.CodeTokenRequired, `belongs to accounts/3`},
 	{`"op":"update",` + onAccount + `,"where":{"id":1},"set":{"id":3}`, api.CodeTokenRequired, `"resource":"accounts/3"`},
-	{`"op":"update",` + onAccount + `,"where":{"id":2},"set":{"balance":0}`, api.CodeTokenRequired, `accounts/2`},
-	{`"op":"update",` + onAccount + `,"where":{"balance":10},"set":{"balance":0}`, api.CodeTokenRequired, `accounts/2`},
-	{`"op":"delete",` + onAccount + `,"where":{"id":2}`, api.CodeTokenRequired, `"table":"public.accounts"`},
 	{`"op":"upsert",` + onAccount + `,"row":{"id":2,"balance":0},"conflict":["id"]`, api.CodeTokenRequired, `accounts/2`},
 	{`"op":"upsert","resource":"accounts/3","table":"public.accounts","row":{"id":3,"email":"two"},"conflict":["email"]`,
 		api.CodeTokenRequired, `accounts/2`},
@@ -46,6 +43,15 @@ var refusedCases = []refusedCase{
 	{`"op":"delete",` + onAccount + `,"where":{"id":1,"email":null},"expect_rows":1`, api.CodeRowsMismatch, `"rows":0`},
 	{`"op":"update","resource":"logs","table":"public.logs","where":{"line":"old"},"set":{"line":"new"}`,
 		api.CodeTooLarge, `10000 rows`},
+
+	// An operation finds no row of another resource, whatever it has.
+	{`"op":"update",` + onAccount + `,"where":{"id":2},"set":{"balance":0},"expect_rows":1`, api.CodeRowsMismatch,
+		`"rows":0`},
+	{`"op":"update",` + onAccount + `,"where":{"balance":10},"set":{"balance":0},"expect_rows":2`, api.CodeRowsMismatch,
+		`"rows":1`},
+	{`"op":"delete",` + onAccount + `,"where":{"email":"two"},"expect_rows":1`, api.CodeRowsMismatch, `"rows":0`},
+	{`"op":"delete","resource":"logs","table":"public.accounts","where":{"id":2},"expect_rows":1`, api.CodeRowsMismatch,
+		`"rows":0`},
 
 	// What is not open looks as if it did not exist.
 	{`"op":"insert","resource":"accounts/1","table":"public.nothing","row":{"id":1}`, api.CodeNotFound, "public.nothing"},

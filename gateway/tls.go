@@ -46,6 +46,14 @@ func (c *Certificates) config() *tls.Config {
 	}
 }
 
+// expiry returns when the certificate in use expires; the zero time: there is none.
+func (c *Certificates) expiry() time.Time {
+	if c == nil {
+		return time.Time{}
+	}
+	return c.current.Load().Certificates[0].Leaf.NotAfter
+}
+
 // load reads the files, and uses them if they have changed.
 func (c *Certificates) load() (changed bool, err error) {
 	var read [3][]byte
@@ -123,7 +131,7 @@ func (c *Certificates) follow(ctx context.Context, logger *slog.Logger) {
 			logger.Warn("certificates not reloaded; the former ones are used", "error", err)
 		case changed:
 			failed = ""
-			logger.Info("certificates reloaded", "not_after", c.current.Load().Certificates[0].Leaf.NotAfter)
+			logger.Info("certificates reloaded", "not_after", c.expiry())
 		}
 	}
 }

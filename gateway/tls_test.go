@@ -166,6 +166,11 @@ func TestTLSRenewal(t *testing.T) {
 	e.writePair(t, e.authority, devcert.Request{Name: "second", Hosts: []string{"127.0.0.1"}})
 	e.awaitName(t, "second")
 	e.awaitLog(t, "certificates reloaded")
+	shown, _ := e.scrape(t)
+	left := time.Until(time.Unix(int64(shown.value("fencegate_certificate_expiry_timestamp_seconds")), 0))
+	if left < devcert.Lifetime-time.Hour || left > devcert.Lifetime {
+		t.Errorf("by the metric the certificate expires in %s, want %s", left, devcert.Lifetime)
+	}
 	request, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
 		GotConn: func(got httptrace.GotConnInfo) {
 			if !got.Reused {

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/gateway/metrics"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -20,12 +22,12 @@ var (
 	errDraining = errors.New("the gateway is shutting down")
 )
 
-// attended returns a context that ends when the client leaves, and for errDraining when the gateway shuts down. It is
-// for waiting only: a statement with it would be cut off.
+// attended returns a context that ends when the client leaves, for errDraining when the gateway shuts down, and for an
+// *api.Problem when the credential has ended. It is for waiting only: a statement with it would be cut off.
 func (g *Gateway) attended(r *http.Request) (context.Context, context.CancelFunc) {
 	ctx, end := context.WithCancelCause(r.Context())
 	stop := context.AfterFunc(g.draining, func() { end(errDraining) })
-	go watchHangUp(ctx, r, g.hangUpInterval, func() { end(nil) })
+	go g.watchClient(ctx, r, end)
 	return ctx, func() {
 		stop()
 		end(nil)
@@ -51,6 +53,11 @@ func (g *Gateway) grant(
 func (g *Gateway) acquireWaiting(
 	w *answerWriter, r *http.Request, request store.AcquireRequest,
 ) (store.Lease, error) {
+	defer w.caller.Waiting.Leave()
+	if err := g.enter(&w.caller.Waiting, metrics.LimitWaiting,
+		"as many acquires that wait as one caller may (--caller-waiting-max)"); err != nil {
+		return store.Lease{}, err
+	}
 	w.share.free() // a wait must not keep a large body's share of the budget from others
 	g.metrics.Waiting.Inc()
 	defer g.metrics.Waiting.Dec()
@@ -87,11 +94,13 @@ func leftQueue(ctx context.Context, err error) error {
 		return &store.UnavailableError{Outcome: store.OutcomeUnknown, Err: err}
 	case errors.Is(cause, errDraining):
 		return busy("The gateway is shutting down, and nothing was granted. Send the acquire again, to any gateway.")
+	case codeOf(cause) == api.CodeUnauthenticated:
+		return cause
 	}
 	return store.NotApplied(err)
 }
 
-// hangUpInterval is how often the connection of a client that waits is checked.
+// hangUpInterval is how often the connection and the credential of a client that waits are checked.
 const hangUpInterval = time.Second
 
 type connectionKey struct{}
@@ -104,24 +113,20 @@ func withConnection(ctx context.Context, connection net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, connection)
 }
 
-// watchHangUp calls hungUp when the client has closed the connection of a request over HTTP/1.1, or its half of it. It
-// returns when ctx ends.
+// watchClient ends the wait of a client over HTTP/1.1 that has closed its connection, or its half of it, and of any
+// client whose credential has ended. It returns when ctx ends.
 //
 // net/http reads one byte ahead while a handler runs, so it notices the end of a connection, but not an end after
 // another byte: the next request of a client that pipelines, or an empty line. The gateway can't read instead of
 // net/http without taking over the connection. So it reads the state of the socket from the kernel, which consumes
 // no byte. A half-closed connection counts as closed, as it does for net/http: a FIN does not show which of the two it
 // is. Over HTTP/2 the connection is read all the time, so nothing is to be done.
-func watchHangUp(ctx context.Context, r *http.Request, interval time.Duration, hungUp func()) {
-	connection, ok := r.Context().Value(connectionKey{}).(syscall.Conn)
-	if !ok || r.ProtoMajor != 1 {
+func (g *Gateway) watchClient(ctx context.Context, r *http.Request, end context.CancelCauseFunc) {
+	socket := socketOf(r)
+	if socket == nil && g.config.Auth == nil {
 		return
 	}
-	socket, err := connection.SyscallConn()
-	if err != nil {
-		return
-	}
-	ticker := time.NewTicker(interval)
+	ticker := time.NewTicker(g.hangUpInterval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -129,9 +134,23 @@ func watchHangUp(ctx context.Context, r *http.Request, interval time.Duration, h
 			return
 		case <-ticker.C:
 		}
-		if isHungUp(socket) {
-			hungUp()
-			return
+		if socket != nil && isHungUp(socket) {
+			end(nil)
+		} else if err := g.stillAccepted(r); err != nil {
+			end(err)
 		}
 	}
+}
+
+// socketOf returns the socket of a request over HTTP/1.1, otherwise nil.
+func socketOf(r *http.Request) syscall.RawConn {
+	connection, ok := r.Context().Value(connectionKey{}).(syscall.Conn)
+	if !ok || r.ProtoMajor != 1 {
+		return nil
+	}
+	socket, err := connection.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	return socket
 }

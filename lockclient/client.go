@@ -204,7 +204,7 @@ func parseBase(baseURL string) (*url.URL, error) {
 func newTransport(config *tls.Config) *http.Transport {
 	dialer := &net.Dialer{Timeout: dialTimeout}
 	transport := &http.Transport{
-		Proxy:                  http.ProxyFromEnvironment,
+		Proxy:                  proxyOf,
 		DialContext:            dialer.DialContext,
 		Protocols:              new(http.Protocols),
 		TLSClientConfig:        config.Clone(),
@@ -218,6 +218,15 @@ func newTransport(config *tls.Config) *http.Transport {
 		transport.TLSClientConfig.NextProtos = nil // the caller's may offer HTTP/2
 	}
 	return transport
+}
+
+// proxyOf returns the proxy that the environment names for a request. There is none for a request over plain http with a
+// credential: the proxy could read it. By https it relays what is encrypted.
+func proxyOf(r *http.Request) (*url.URL, error) {
+	if r.URL.Scheme == "http" && r.Header.Get("Authorization") != "" {
+		return nil, nil
+	}
+	return http.ProxyFromEnvironment(r)
 }
 
 const hostBytesMax = 128

@@ -19,7 +19,8 @@ func WithTLS(config *tls.Config) Option {
 
 // WithToken sets the credential: an API key, or a token of your identity provider. Each request carries it in the
 // header Authorization. It is sent to the configured gateways only, since the client follows no redirects, and no error
-// or log has it in it. New refuses an empty one, or one with spaces or control characters.
+// or log has it in it. A proxy of the environment (HTTP_PROXY) is not used for gateways at http URLs then, since it could
+// read the credential. New refuses an empty one, or one with spaces or control characters.
 func WithToken(token string) Option {
 	return func(c *Client) { c.credential = &credential{token: token} }
 }

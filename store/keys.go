@@ -17,7 +17,7 @@ import (
 
 // Limits of keys.
 const (
-	KeysMax          = 10_000
+	KeysMax          = 10_000 // that have not ended
 	KeyGrantsMax     = 100
 	KeyLifetimeMin   = time.Second
 	KeyLifetimeMax   = 10 * 365 * 24 * time.Hour
@@ -115,7 +115,7 @@ func (s *Store) changeKey(ctx context.Context, missing, id, sql string, args ...
 	keys, err := collect(ctx, s.changeKeys, "select "+keyColumns+" from "+sql+" k", args, readKey)
 	switch {
 	case isState(err, "54000"):
-		return Key{}, fmt.Errorf("%w: there are %d keys already, the limit: revoke the unused ones", ErrInvalid, KeysMax)
+		return Key{}, fmt.Errorf("%w: there are %d live keys already, the limit: revoke the unused ones", ErrInvalid, KeysMax)
 	case err != nil:
 		return Key{}, err
 	case keys[0].ID == "":

@@ -3,10 +3,12 @@ package main
 import (
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/fencegate/fencegate/internal/pgtest"
@@ -92,6 +94,26 @@ func TestUnusableCredentialFlags(t *testing.T) {
 	bearer.Env = append(os.Environ(), variableBearer+"=fgk_secret with spaces")
 	if out, err := bearer.CombinedOutput(); bearer.ProcessState.ExitCode() != exitUsage || strings.Contains(string(out), "secret") {
 		t.Errorf("an unusable %s: %v, %s", variableBearer, err, out)
+	}
+}
+
+// A proxy of the environment receives no credential: requests over plain http that have one do not use it.
+func TestProxyReceivesNoCredential(t *testing.T) {
+	t.Parallel()
+	var requests, credentials atomic.Int64
+	proxy := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		requests.Add(1)
+		credentials.Add(int64(len(r.Header["Authorization"])))
+	}))
+	defer proxy.Close()
+	for token, want := range map[string]bool{"": true, "fgk_secret": false} {
+		requests.Store(0)
+		command := exec.CommandContext(t.Context(), program.Path(t), "lock", "ls", "--url", "http://192.0.2.1.invalid:1")
+		command.Env = append(os.Environ(), "HTTP_PROXY="+proxy.URL, variableBearer+"="+token)
+		if out, err := command.CombinedOutput(); err == nil || (requests.Load() > 0) != want || credentials.Load() > 0 {
+			t.Errorf("with the credential %q the proxy received %d requests, %d with it; the command: %v, %s",
+				token, requests.Load(), credentials.Load(), err, out)
+		}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fencegate/fencegate/gateway"
 	"github.com/fencegate/fencegate/gateway/auth"
+	"github.com/fencegate/fencegate/gateway/limits"
 	"github.com/fencegate/fencegate/gateway/metrics"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
@@ -70,6 +71,12 @@ type serveCmd struct {
 
 	EventKeepAlive time.Duration `help:"Time after which an idle event stream sends a keep-alive comment." env:"FENCEGATE_EVENT_KEEP_ALIVE" default:"15s"`
 	WatchesMax     int           `help:"Event streams that are open at the same time, at most." env:"FENCEGATE_WATCHES_MAX" default:"10000"`
+
+	CallerRequestsMax     int `help:"Requests a second of one principal, or without authentication of one address, at most; lines of bulk writes count. 0: any number." env:"FENCEGATE_CALLER_REQUESTS_MAX" default:"100000"`
+	CallerWaitingMax      int `help:"Acquires of one principal or address that wait, at most; 0: any number." env:"FENCEGATE_CALLER_WAITING_MAX" default:"10000"`
+	CallerStreamsMax      int `help:"Event streams of one principal or address, at most; 0: any number, and of bulk streams, too." env:"FENCEGATE_CALLER_STREAMS_MAX" default:"5000"`
+	ConnectionsMax        int `help:"Connections of clients, at most; further ones are closed at once. 0: any number." env:"FENCEGATE_CONNECTIONS_MAX" default:"20000"`
+	AddressConnectionsMax int `help:"Connections from one address, at most, unless it is in --trusted-proxies; 0: any number." env:"FENCEGATE_ADDRESS_CONNECTIONS_MAX" default:"10000"`
 
 	SweepInterval  time.Duration `help:"Time between sweeps of expired leases; nothing waits for a sweep." env:"FENCEGATE_SWEEP_INTERVAL" default:"1s"`
 	LeaseRetention time.Duration `help:"How long ended leases are remembered, for late releases and retried acquires." env:"FENCEGATE_LEASE_RETENTION" default:"10m"`
@@ -165,7 +172,9 @@ func (c *serveCmd) serveOn(
 		KeepAlive: c.EventKeepAlive, WatchesMax: c.WatchesMax, Logger: logger, Tracing: tracing,
 		Certificates: certificates, AllowedHosts: c.hosts(listener.Addr(), c.authenticated()),
 		TrustedProxies: prefixes(c.TrustedProxies), AccessLogSample: c.AccessLogSample, RefusalDelayMax: c.RefusalDelayMax,
-		Auth: c.authenticator(service, directory, certificates),
+		Auth:   c.authenticator(service, directory, certificates),
+		Limits: c.limits(), ConnectionsMax: c.ConnectionsMax, AddressConnectionsMax: c.AddressConnectionsMax,
+		KeysRead: c.keysRead(service),
 	}, service, recorder, metrics)
 	if err != nil {
 		return err
@@ -219,6 +228,15 @@ func logReadiness(logger *slog.Logger, notReady *readiness.NotReadyError) {
 		return
 	}
 	logger.Warn("not ready", "reason", string(notReady.Reason), "error", notReady)
+}
+
+// limits bound what one caller may ask for.
+func (c *serveCmd) limits() limits.Config {
+	of := limits.Config{RequestsPerSecond: c.CallerRequestsMax, Waiting: c.CallerWaitingMax, Streams: c.CallerStreamsMax}
+	if c.CallerStreamsMax > 0 {
+		of.BulkStreams = gateway.CallerBulkStreamsMax
+	}
+	return of
 }
 
 func (c *serveCmd) sweeper(st *store.Store) (*store.Sweeper, error) {

@@ -68,6 +68,14 @@ func (c *serveCmd) authenticator(
 	return accepted
 }
 
+// keysRead reports whether the keys were read; nil: none are accepted.
+func (c *serveCmd) keysRead(service *engine.Engine) func() bool {
+	if !c.accepts(authKeys) {
+		return nil
+	}
+	return service.Keyring().Ready
+}
+
 // runAuth follows the changes of keys and of the access file, as far as they are used, until ctx ends and the returned
 // function is called.
 func (c *serveCmd) runAuth(

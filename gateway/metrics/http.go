@@ -40,6 +40,48 @@ var unauthenticatedFamily = httpSubject.counter("fencegate_unauthenticated_total
 		"are read.",
 	Label{Name: "reason", Values: reasonTexts()})
 
+var certificateExpiryFamily = httpSubject.gauge("fencegate_certificate_expiry_timestamp_seconds",
+	"When the certificate that the gateway shows expires, in seconds since 1970. 0 without TLS.",
+	"Less than a week from now: its files were not renewed, or could not be read (the log says why).")
+
+// WatchCertificate shows when the certificate of the gateway expires; the zero time: it has none.
+func (m *Metrics) WatchCertificate(expiry func() time.Time) {
+	m.registry.onScrape(func(to *readings) {
+		to.value(certificateExpiryFamily, secondsSince1970(expiry()))
+	}, certificateExpiryFamily)
+}
+
+// The limits at which requests are answered 429, and connections are closed.
+const (
+	LimitRequests    = "requests"
+	LimitWaiting     = "waiting"
+	LimitStreams     = "streams"
+	LimitFailures    = "failures"
+	LimitConnections = "connections"
+)
+
+var limitLabel = Label{Name: "limit", Values: []string{
+	LimitRequests, LimitWaiting, LimitStreams, LimitFailures, LimitConnections,
+}}
+
+var rateLimitedFamily = httpSubject.counter("fencegate_rate_limited_total",
+	"Requests that were refused since their caller had asked for too much, and connections that were closed.",
+	"`requests`, `waiting`, `streams`: `--caller-requests-max`, `--caller-waiting-max`, `--caller-streams-max`. "+
+		"`failures`: an address sends many bad credentials. `connections`: `--connections-max`, "+
+		"`--address-connections-max`.", limitLabel)
+
+// newRateLimited makes the counters, so that each limit is shown from the start.
+func newRateLimited(r registry) *prometheus.CounterVec {
+	counters := r.counters(rateLimitedFamily)
+	for _, limit := range limitLabel.Values {
+		counters.WithLabelValues(limit)
+	}
+	return counters
+}
+
+// RateLimited counts what was refused at a limit.
+func (m *Metrics) RateLimited(limit string) { m.rateLimited.WithLabelValues(limit).Inc() }
+
 func reasonTexts() (texts []string) {
 	for _, reason := range auth.Reasons {
 		texts = append(texts, string(reason))

@@ -2,7 +2,8 @@
 //
 // Every metric belongs to a Family, declared once beside the code that counts it. The declaration is all that the
 // registry and docs/metrics.md know of it. Some values are counted as things happen; the others are read at each scrape
-// from the arguments of Watch, WatchRecorder, WatchSweeper, WatchTracing and WatchDatabase.
+// from the arguments of Watch, WatchRecorder, WatchSweeper, WatchTracing, WatchCertificate and
+// WatchDatabase.
 package metrics
 
 import (
@@ -39,9 +40,9 @@ type Metrics struct {
 	requests *prometheus.HistogramVec
 	swept    *prometheus.CounterVec
 
-	unauthenticated *prometheus.CounterVec
-	actions         *prometheus.CounterVec
-	access          accessMetrics
+	unauthenticated, rateLimited *prometheus.CounterVec
+	actions                      *prometheus.CounterVec
+	access                       accessMetrics
 }
 
 // New returns Metrics for a program of this version. codeOf returns the code of the answer to an error, "" for nil and
@@ -66,6 +67,7 @@ func New(version string, codeOf func(error) api.Code) *Metrics {
 		unauthenticated: newUnauthenticated(r),
 		actions:         newActions(r),
 		access:          newAccessMetrics(r),
+		rateLimited:     newRateLimited(r),
 	}
 	m.registerProcess()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

@@ -6,7 +6,9 @@
 // within PollInterval. While the database is unreachable it keeps the keys that it has. Nothing can be written then.
 //
 // A key expires by the clock of the database: a reading says how much longer the key lasts, and the Keyring measures
-// that by its own monotonic clock.
+// that by its monotonic clock, which nobody sets, and by its wall clock, which does not stop while the machine is
+// suspended. The key has expired when either says so. When the two differ more than at the reading, the Keyring reads
+// the keys again.
 package keyring
 
 import (
@@ -30,6 +32,8 @@ const (
 	usesInterval = time.Minute
 	// readTimeout bounds a reading and a report.
 	readTimeout = 5 * time.Second
+	// driftMax is how far the wall clock may move from the monotonic one before the keys are read again.
+	driftMax = time.Second
 )
 
 // Why a key is not accepted.
@@ -53,19 +57,46 @@ type Keyring struct {
 	reading sync.Mutex
 
 	pollInterval, usesInterval time.Duration
+	now                        func() instant
+}
+
+// instant is a time by both clocks of this process.
+type instant struct {
+	wall      time.Time     // without a monotonic reading
+	monotonic time.Duration // since the start of the process
+}
+
+var started = time.Now()
+
+func now() instant {
+	now := time.Now()
+	return instant{now.Round(0), now.Sub(started)}
+}
+
+func (i instant) add(d time.Duration) instant { return instant{i.wall.Add(d), i.monotonic + d} }
+
+// before reports whether an instant is before another one by both clocks.
+func (i instant) before(other instant) bool {
+	return i.monotonic < other.monotonic && i.wall.Before(other.wall)
+}
+
+// drift is how far the wall clock was set, or the monotonic clock stood still, since an earlier instant.
+func (i instant) drift(since instant) time.Duration {
+	return (i.wall.Sub(since.wall) - (i.monotonic - since.monotonic)).Abs()
 }
 
 // snapshot is one reading. It does not change.
 type snapshot struct {
 	changes int64
+	sent    instant
 	keys    map[string]*entry
 }
 
 type entry struct {
 	digest    apikey.Digest
 	principal *access.Principal
-	expiresAt time.Time // by this process's clock; zero: never
-	use       *use      // the same in all readings
+	expiresAt *instant // by this process's clocks; nil: never
+	use       *use     // the same in all readings
 }
 
 // use is when a key was last used, in seconds since 1970, and what of that was reported.
@@ -74,9 +105,12 @@ type use struct{ last, reported atomic.Int64 }
 // New returns a Keyring. It knows no key until Reload was called, or Run runs.
 func New(from Keys) *Keyring {
 	return &Keyring{
-		from: from, wake: make(chan struct{}, 1), pollInterval: PollInterval, usesInterval: usesInterval,
+		from: from, wake: make(chan struct{}, 1), pollInterval: PollInterval, usesInterval: usesInterval, now: now,
 	}
 }
+
+// Ready reports whether the keys were read.
+func (k *Keyring) Ready() bool { return k.current.Load() != nil }
 
 // Find returns the principal of a key. It returns ErrUnknown, ErrExpired or ErrNotReady.
 func (k *Keyring) Find(id string, digest apikey.Digest) (*access.Principal, error) {
@@ -88,11 +122,11 @@ func (k *Keyring) Find(id string, digest apikey.Digest) (*access.Principal, erro
 	if found == nil || subtle.ConstantTimeCompare(found.digest[:], digest[:]) == 0 {
 		return nil, ErrUnknown
 	}
-	now := time.Now()
-	if !found.expiresAt.IsZero() && !now.Before(found.expiresAt) {
+	now := k.now()
+	if found.expiresAt != nil && !now.before(*found.expiresAt) {
 		return nil, ErrExpired
 	}
-	if seconds := now.Unix(); found.use.last.Load() < seconds { // many requests of a second share one write
+	if seconds := now.wall.Unix(); found.use.last.Load() < seconds { // many requests of a second share one write
 		found.use.last.Store(seconds)
 	}
 	return found.principal, nil
@@ -106,29 +140,37 @@ func (k *Keyring) Wake() {
 	}
 }
 
-// Run follows the changes and reports uses until ctx ends. It passes errors to onError, and tries again.
+// Run follows the changes and reports uses until ctx ends. It passes errors to onError, and tries again. A report that
+// takes long delays no reading.
 func (k *Keyring) Run(ctx context.Context, onError func(error)) {
-	poll, report := time.NewTicker(k.pollInterval), time.NewTicker(k.usesInterval)
+	var reporting sync.WaitGroup
+	defer reporting.Wait()
+	reporting.Go(func() { k.runReports(ctx, onError) })
+	poll := time.NewTicker(k.pollInterval)
 	defer poll.Stop()
-	defer report.Stop()
 	k.Wake()
 	for {
-		var err error
 		select {
 		case <-ctx.Done():
-			err = k.ReportUses(context.WithoutCancel(ctx))
-			if err != nil {
-				onError(err)
-			}
 			return
 		case <-k.wake:
-			err = k.Reload(ctx)
 		case <-poll.C:
-			err = k.Reload(ctx)
-		case <-report.C:
-			err = k.ReportUses(ctx)
 		}
-		if err != nil && ctx.Err() == nil {
+		if err := k.Reload(ctx); err != nil && ctx.Err() == nil {
+			onError(err)
+		}
+	}
+}
+
+func (k *Keyring) runReports(ctx context.Context, onError func(error)) {
+	report := time.NewTicker(k.usesInterval)
+	defer report.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-report.C:
+		}
+		if err := k.ReportUses(context.WithoutCancel(ctx)); err != nil {
 			onError(err)
 		}
 	}
@@ -141,11 +183,10 @@ func (k *Keyring) Reload(ctx context.Context) error {
 	defer cancel()
 	k.reading.Lock()
 	defer k.reading.Unlock()
-	before, known := k.current.Load(), int64(-1)
-	if before != nil {
+	before, known, sent := k.current.Load(), int64(-1), k.now()
+	if before != nil && sent.drift(before.sent) <= driftMax {
 		known = before.changes
 	}
-	sent := time.Now()
 	live, err := k.from.LiveKeys(ctx, known)
 	if err != nil {
 		return fmt.Errorf("read the keys: %w", err)
@@ -162,15 +203,15 @@ func (k *Keyring) Reload(ctx context.Context) error {
 
 // newSnapshot makes a snapshot of a reading that was sent at a time of this process: at live.At of the database, or
 // before it. So no key lasts longer than the database says.
-func newSnapshot(before *snapshot, live *store.LiveKeys, sent time.Time) *snapshot {
-	next := &snapshot{changes: live.Changes, keys: make(map[string]*entry, len(live.Keys))}
+func newSnapshot(before *snapshot, live *store.LiveKeys, sent instant) *snapshot {
+	next := &snapshot{changes: live.Changes, sent: sent, keys: make(map[string]*entry, len(live.Keys))}
 	for _, key := range live.Keys {
 		e := &entry{
 			digest: key.Digest, principal: access.New(key.Principal, access.Key, key.Grants), use: &use{},
 		}
 		if !key.ExpiresAt.IsZero() {
-			e.expiresAt = sent.Add(key.ExpiresAt.Sub(live.At))
-			e.principal.ExpiresAt = e.expiresAt
+			e.expiresAt = new(sent.add(key.ExpiresAt.Sub(live.At)))
+			e.principal.ExpiresAt = e.expiresAt.wall
 		}
 		if before != nil && before.keys[key.ID] != nil {
 			e.use = before.keys[key.ID].use
@@ -187,7 +228,7 @@ func (k *Keyring) ReportUses(ctx context.Context) error {
 	if current == nil {
 		return nil
 	}
-	now, lasts, ages := time.Now(), map[*use]int64{}, map[string]time.Duration{}
+	now, lasts, ages := k.now().wall, map[*use]int64{}, map[string]time.Duration{}
 	for id, key := range current.keys {
 		if last := key.use.last.Load(); last > key.use.reported.Load() {
 			lasts[key.use], ages[id] = last, max(0, now.Sub(time.Unix(last, 0)))

@@ -20,6 +20,7 @@ type database struct {
 	down  bool
 	reads int
 	uses  map[string]time.Duration
+	slow  chan struct{} // a report waits until it is closed; nil: it does not wait
 }
 
 var errDown = errors.New("the database is down")
@@ -39,6 +40,9 @@ func (d *database) LiveKeys(_ context.Context, known int64) (*store.LiveKeys, er
 }
 
 func (d *database) NoteKeyUses(_ context.Context, ages map[string]time.Duration) error {
+	if d.slow != nil {
+		<-d.slow
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.down {
@@ -136,4 +140,53 @@ func TestRun(t *testing.T) {
 	})
 	d.set()
 	await.True(t, "the key is refused after it was revoked", func() bool { return !accepted() })
+}
+
+// A report of uses that hangs does not delay the end of a revoked key.
+func TestSlowReportDelaysNoReading(t *testing.T) {
+	t.Parallel()
+	d := &database{slow: make(chan struct{})}
+	k, a := New(d), newKey("a")
+	k.pollInterval, k.usesInterval = 5*time.Millisecond, 5*time.Millisecond
+	d.set(a)
+	ctx, end := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { k.Run(ctx, func(error) {}) })
+	defer running.Wait()
+	defer close(d.slow)
+	defer end()
+	accepted := func() bool { _, err := k.Find(a.ID, a.Digest); return err == nil }
+	await.True(t, "the key is accepted, and its use reported", accepted)
+	d.set()
+	await.True(t, "the key is refused after it was revoked", func() bool { return !accepted() })
+}
+
+// A key expires while the machine is suspended, when only the wall clock goes on, and while the wall clock is set back.
+// When a clock was set, the keys are read again, though they have not changed: a wall clock that was set forward refuses
+// no key for longer.
+func TestClocks(t *testing.T) {
+	t.Parallel()
+	d, clock := &database{}, now()
+	k, minute := New(d), newKey("a")
+	k.now = func() instant { return clock }
+	reload := func() {
+		t.Helper()
+		if err := k.Reload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.set()
+	minute.ExpiresAt = d.live.At.Add(time.Minute)
+	d.live.Keys = []store.LiveKey{minute}
+	reload()
+	expect(t, k, minute, nil)
+
+	clock.wall = clock.wall.Add(2 * time.Minute) // it was suspended, or its clock was set forward
+	expect(t, k, minute, ErrExpired)
+	reload()
+	expect(t, k, minute, nil) // by the database's clock it still lasts a minute
+
+	clock.wall = clock.wall.Add(-time.Hour)
+	clock.monotonic += 2 * time.Minute
+	expect(t, k, minute, ErrExpired)
 }

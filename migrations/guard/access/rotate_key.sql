@@ -2,7 +2,7 @@
 -- principal, description and grants of a key that is live; null if there is no such key.
 --
 -- The old key expires after overlap_ms, if it does not before. lifetime_ms null: the new key lasts as long as the old
--- one would have lasted from its beginning. Raises 54000 if there are keys_max keys.
+-- one would have lasted from its beginning. Raises 54000 if there are keys_max keys that have not ended.
 create or replace function fence.rotate_key(
     p_id text, p_new_id text, p_new_digest bytea, p_created_by text, p_lifetime_ms bigint, p_overlap_ms bigint,
     p_keys_max bigint, p_address text default null)

@@ -1,6 +1,7 @@
--- fence.row_statement(kind, table, row, where, conflict, returning) → an SQL statement that writes to a table and
--- returns the number of its rows, and those rows as JSON. Its parameters are row and where.
+-- fence.row_statement(kind, table, resource, row, where, conflict, returning) → an SQL statement that writes to a
+-- protected table and returns the number of its rows, and those rows as JSON. Its parameters are row and where.
 --
+-- resource   update and delete find only its rows: how many rows match must not tell what others have
 -- kind       insert, upsert, update or delete
 -- row        the values, a JSON object by column; for update the changed ones; for insert and upsert perhaps a JSON array
 --            of such objects, a row each, all with the columns of the first one
@@ -11,7 +12,8 @@
 -- Values become the types of the columns in the statement: json_to_record(set) takes each as text, without loss. No text
 -- of the caller becomes SQL (fence.typed_columns). Raises 22023 as fence.typed_columns does.
 create or replace function fence.row_statement(
-    p_kind text, p_table regclass, p_row json, p_where json, p_conflict text[], p_returning text[]) returns text
+    p_kind text, p_table regclass, p_resource text, p_row json, p_where json, p_conflict text[], p_returning text[])
+returns text
 language plpgsql stable
 set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan
 as $$
@@ -33,8 +35,9 @@ begin
     into v_row
     from fence.typed_columns(p_table, v_names) c;
 
-    select string_agg(case when w.is_null then format('t.%s is null', c.quoted)
-            else format('t.%1$s %2$s w.%1$s', c.quoted, c.equals) end, ' and ') as condition,
+    select concat_ws(' and ', fence.resource_condition(p_table, p_resource, 't'),
+            string_agg(case when w.is_null then format('t.%s is null', c.quoted)
+                else format('t.%1$s %2$s w.%1$s', c.quoted, c.equals) end, ' and ')) as condition,
         format('pg_catalog.json_to_record($2) as w (%s)',
             coalesce(string_agg(c.definition, ', ') filter (where not w.is_null), 'none text')) as source
     into v_where

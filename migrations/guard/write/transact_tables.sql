@@ -3,7 +3,7 @@
 --
 -- The tokens and the operations on records are those of fence.transact, which decides on them. Then the operations on
 -- tables are applied one by one: p_row_tokens (the token of each, from 1), kinds, tables, rows (JSON objects, or arrays
--- of them), wheres (JSON objects), conflicts and returnings (JSON arrays of columns), see fence.write_rows;
+-- of them), wheres (JSON objects, which find rows of the token's resource only), conflicts and returnings (JSON arrays of columns), see fence.write_rows;
 -- p_row_counts, how many rows each must write, null: any number. While an operation is applied, only rows of its own
 -- token's resource can be written: the triggers of the tables see to that. Deferred constraints are checked at the end,
 -- with the rights of the gateway.
@@ -61,7 +61,8 @@ begin
         if v_tables[i] is null then
             raise exception 'no such table is open to writes by HTTP' using errcode = 'LF201';
         end if;
-        v_written := fence.write_rows(p_row_kinds[i], v_tables[i], v_roles[i], p_rows[i]::json, p_wheres[i]::json,
+        v_written := fence.write_rows(p_row_kinds[i], v_tables[i], p_resources[p_row_tokens[i]], v_roles[i],
+            p_rows[i]::json, p_wheres[i]::json,
             array(select json_array_elements_text(p_conflicts[i]::json)),
             array(select json_array_elements_text(p_returnings[i]::json)));
         if v_written.row_count <> p_row_counts[i] then

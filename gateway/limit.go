@@ -1,0 +1,59 @@
+package gateway
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/gateway/limits"
+	"github.com/fencegate/fencegate/gateway/metrics"
+	"github.com/fencegate/fencegate/internal/access"
+)
+
+const (
+	// failuresPerSecond is how many requests a second whose credential is refused are answered so, for each address.
+	failuresPerSecond = 1000
+	// CallerBulkStreamsMax is how many bulk streams one caller may have open: half of all.
+	CallerBulkStreamsMax = bulkStreamsMax / 2
+	// slotRetry is when a caller that uses all of its slots should try again.
+	slotRetry = time.Second
+)
+
+// count finds out which caller sends a request, and counts it.
+func (g *Gateway) count(w *answerWriter, r *http.Request) error {
+	if w.principal == access.Anyone {
+		w.caller = g.limits.OfAddress(g.address(r))
+	} else {
+		w.caller = g.limits.OfPrincipal(w.principal)
+	}
+	if wait := w.caller.Take(); wait > 0 {
+		return g.rateLimited(metrics.LimitRequests, "You send more requests a second than one caller may "+
+			"(--caller-requests-max).", wait)
+	}
+	return nil
+}
+
+// countFailure counts a request whose credential was refused, and returns its answer.
+func (g *Gateway) countFailure(r *http.Request, refusal error) error {
+	if wait := g.failures.OfAddress(g.address(r)).Take(); wait > 0 {
+		return g.rateLimited(metrics.LimitFailures, "Too many requests from this address had a bad credential.", wait)
+	}
+	return refusal
+}
+
+// enter takes one of the slots of a caller. It must be left in any case.
+func (g *Gateway) enter(slots *limits.Slots, limit, what string) error {
+	if slots.Enter() {
+		return nil
+	}
+	return g.rateLimited(limit, "You have "+what+".", slotRetry)
+}
+
+// rateLimited is the answer to a request that changed nothing, and that its caller may send again later.
+func (g *Gateway) rateLimited(limit, detail string, wait time.Duration) *api.Problem {
+	g.metrics.RateLimited(limit)
+	answer := problem(http.StatusTooManyRequests, api.CodeRateLimited, detail+" Nothing was changed: try again later.")
+	answer.Retryable, answer.Outcome = true, api.OutcomeNotApplied
+	answer.RecommendedRetryMS = new(max(1, jittered(wait).Milliseconds()))
+	return answer
+}
