@@ -271,6 +271,7 @@ func applyGuard(ctx context.Context, tx pgx.Tx, lockTimeout time.Duration) error
 		select fence.remake_trigger_functions();
 		drop function if exists
 			fence.check_rows(oid, text[]),
+			fence.supersede(bigint, integer),
 			fence.trigger_functions(regclass, text),
 			fence.make_trigger_functions(integer, regclass, text);
 		insert into fence.database_identity (system_identifier, timeline, tokens_oid, started_at)

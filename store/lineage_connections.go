@@ -107,15 +107,16 @@ func readState(ctx context.Context, conn *pgconn.PgConn) (state, error) {
 	return now, nil
 }
 
-// supersede marks a database, so that no gateway uses it, also one that has seen no other. Where that fails, each
-// gateway has to find out by itself.
+// supersede marks a database, so that no gateway uses it, also one that has seen no other; unless an operator has
+// accepted it since it was judged. Where that fails, each gateway has to find out by itself.
 func (s *Store) supersede(ctx context.Context, conn *pgconn.PgConn, now, by state) {
 	if now.supersededByTimeline != 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, supersedeTimeout)
 	defer cancel()
-	_, _ = conn.Exec(ctx, fmt.Sprintf("select fence.supersede(%d, %d)", by.system, by.timeline)).ReadAll()
+	mark := fmt.Sprintf("select fence.supersede(%d, %d, %d)", by.system, by.timeline, now.accepted)
+	_, _ = conn.Exec(ctx, mark).ReadAll()
 }
 
 // endedLate returns ErrUnavailable, of unknown outcome, for a statement that the database has answered after another

@@ -59,7 +59,7 @@ func TestCheckFailover(t *testing.T) {
 		{sql: names + "'*'", want: "notice quorum: synchronous_standby_names is '*': any of 2 standbys confirms"},
 		{sql: "select pg_create_physical_replication_slot('idle', true)", want: "warning idle_slot: idle is read by nobody"},
 		{sql: "prepare transaction 'stuck'", want: "warning prepared_transaction: stuck is prepared since"},
-		{sql: "select fence.supersede(7, 8)", want: "error superseded: database is on timeline 1, and a gateway has seen " +
+		{sql: "select fence.supersede(7, 8, 0)", want: "error superseded: database is on timeline 1, and a gateway has seen " +
 			"timeline 8 of system 7"},
 		{sql: `insert into fence.gateway_states select gen_random_uuid(), 'g', 'v', now(), now(), 0, 0, 0, 0, 500, true, 0, '{}',
 			0, '{}'`, want: "warning max_connections: max_connections 197 are for all roles, and 1 gateways may use 503"},
