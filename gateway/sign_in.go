@@ -45,7 +45,7 @@ func (g *Gateway) signIn(_ context.Context, a action[store.Name, api.SignInReque
 	shown := &http.Request{Header: http.Header{"Authorization": {bearerScheme + a.body.Credential}}}
 	principal, reason := g.config.Auth.Authenticate(shown)
 	if reason != auth.Accepted {
-		return nil, g.countFailure(r, g.unauthenticated(reason))
+		return nil, g.countFailure(a.r, g.unauthenticated(reason))
 	}
 	lifetime := signInMax
 	if !principal.ExpiresAt.IsZero() {

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"crypto/tls"
 	"io"
 	"log/slog"
@@ -304,4 +305,31 @@ func TestLoadCertificatesRefuses(t *testing.T) {
 			t.Errorf("saw %v, expected an error with %q", err, want)
 		}
 	}
+}
+
+// Trusts follows the file of the clients' authorities.
+func TestTrusts(t *testing.T) {
+	t.Parallel()
+	e := &encrypted{dir: t.TempDir(), authority: newAuthority(t)}
+	e.writePair(t, e.authority, devcert.Request{Name: "gateway", Hosts: []string{"127.0.0.1"}})
+	first, second := newAuthority(t), newAuthority(t)
+	e.write(t, "ca.pem", append(bytes.Clone(e.authority.PEM), first.PEM...))
+	c, err := LoadCertificates(e.path("cert.pem"), e.path("key.pem"), e.path("ca.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect := func(authority *devcert.Authority, want bool) {
+		t.Helper()
+		if got := c.Trusts(parseAuthorities(authority.PEM)[0]); got != want {
+			t.Errorf("the authority is trusted: %t, want %t", got, want)
+		}
+	}
+	expect(first, true)
+	expect(second, false)
+	e.write(t, "ca.pem", second.PEM)
+	if _, err := c.load(); err != nil {
+		t.Fatal(err)
+	}
+	expect(first, false)
+	expect(second, true)
 }

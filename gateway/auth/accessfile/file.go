@@ -64,7 +64,10 @@ func Parse(text []byte) (*File, error) {
 	if err := decoder.Decode(&yaml.Node{}); !errors.Is(err, io.EOF) {
 		return nil, errors.New("it has more than one YAML document")
 	}
-	return file, file.check()
+	if err := file.check(); err != nil {
+		return nil, err
+	}
+	return file, nil
 }
 
 func (f *File) check() error {
