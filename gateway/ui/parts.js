@@ -8,6 +8,7 @@
 //   codeBadge(code, reason)              of a rejection: its shape, colour and name, as in the charts
 //   timeAt(instant)                      <time>; left.js has those that change
 //   name(text)                           a name chosen by a client: isolated (RTL), breakable, complete in its title
+//   owner({owner_id, principal}, {href})   the owner, and the principal whose request it was, if that is another name
 //   json(value)                          a value chosen by a client, as JSON
 //   fact(label, ...values)               a term and its description, for a dl with the class "facts"
 //   emptyMessage(title, ...children) · errorMessage(error, retry) · loading(text)   instead of content
@@ -74,6 +75,11 @@ export function timeAt(instant, {milliseconds = true} = {}) {
 
 export function name(text, {href = null} = {}) {
   return h(href === null ? 'span' : 'a', {class: 'name', href, title: text}, h('bdi', null, text));
+}
+
+export function owner({owner_id: id, principal}, props) {
+  const known = !principal || principal === id || id.startsWith(principal + '/');
+  return [name(id, props), !known && h('span', {class: 'note'}, ' of ', name(principal))];
 }
 
 export function json(value) {

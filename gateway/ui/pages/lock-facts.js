@@ -2,7 +2,7 @@
 
 import {fill, h, setText} from '../dom.js';
 import {count, duration, token} from '../format.js';
-import {badge, emptyMessage, errorMessage, fact, json, loading, name, panel, timeAt} from '../parts.js';
+import {badge, emptyMessage, errorMessage, fact, json, loading, name, owner, panel, timeAt} from '../parts.js';
 import {link} from '../router.js';
 import {timeAgo, timeLeft} from '../left.js';
 import {inWords, policyBadges} from './policies.js';
@@ -59,7 +59,7 @@ function stateText(state) {
 
 function holderFacts(holder) {
   return [
-    fact('Holder', name(holder.owner_id, {href: link('locks', null, {owner_id: holder.owner_id})}), ' ',
+    fact('Holder', owner(holder, {href: link('locks', null, {owner_id: holder.owner_id})}), ' ',
       termBadges(holder)),
     fact('Token', String(holder.fencing_token)),
     fact('Granted', timeAt(holder.granted_at), ' · ', timeAgo(holder.granted_at)),

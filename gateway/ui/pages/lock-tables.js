@@ -2,7 +2,7 @@
 
 import {h} from '../dom.js';
 import {bytes, count, duration, token} from '../format.js';
-import {badge, codeBadge, emptyMessage, name, timeAt} from '../parts.js';
+import {badge, codeBadge, emptyMessage, name, owner, timeAt} from '../parts.js';
 import {byContent, createTable} from '../table.js';
 import {link} from '../router.js';
 import {timeAgo, timeSince} from '../left.js';
@@ -84,7 +84,7 @@ export function leasesPart() {
     columns: [
       {id: 'token', label: 'Token', class: 'narrow', cell: (lease) => String(lease.fencing_token)},
       {id: 'owner', label: 'Owner', class: 'grow',
-        cell: (lease) => h('span', null, name(lease.owner_id), ' ', termBadges(lease))},
+        cell: (lease) => h('span', null, owner(lease), ' ', termBadges(lease))},
       {id: 'granted', label: 'Granted', class: 'tight', cell: (lease) => timeAgo(lease.granted_at)},
       {id: 'waited', label: 'Waited', number: true, cell: (lease) => lease.waited_ms > 0 && duration(lease.waited_ms)},
       {id: 'ended', label: 'Ended', class: 'grow', cell: endedCell},

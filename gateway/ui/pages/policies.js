@@ -37,6 +37,8 @@ export function inWords(policy) {
     rules[policy.rule] ?? policy.rule,
     authorities[policy.authority] ?? policy.authority,
     policy.require_lease_id && 'A write must carry the lease_id of its lease.',
+    policy.require_principal_owner &&
+      'The owner_id of an acquire must be the name of the principal, or begin with it and a slash.',
     policy.max_hold_ms &&
       `A lease ends ${duration(policy.max_hold_ms)} after its grant, however often it is renewed. Its fence closes.`,
     providers[policy.leases],
@@ -53,7 +55,7 @@ export function policyBadges(policy) {
     badge(policy.authority, policy.authority === 'builtin' ? '' : 'info'),
     policy.require_lease_id && badge('lease_id required', 'info'),
     policy.require_live_lease && badge('live lease required', 'info'),
-    policy.require_principal_owner && badge('owner must be the principal', 'info'),
+    policy.require_principal_owner && badge('owner is the principal', 'info'),
     policy.leases && badge('leases in ' + policy.leases, 'info'),
     policy.max_hold_ms && badge('held at most ' + duration(policy.max_hold_ms), 'info'),
   ];

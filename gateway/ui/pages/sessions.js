@@ -2,7 +2,7 @@
 
 import {h} from '../dom.js';
 import {count, duration} from '../format.js';
-import {badge, emptyMessage, json, name} from '../parts.js';
+import {badge, emptyMessage, json, owner} from '../parts.js';
 import {link} from '../router.js';
 import {pagedList} from '../paged.js';
 import {timeAgo, timeLeft} from '../left.js';
@@ -14,7 +14,7 @@ const tones = {live: 'good', ended: '', expired: 'warn'};
 const columns = [
   {id: 'handle', label: 'Session', class: 'tight', hint: 'The first digits of its ID, which is a secret of its owner',
     cell: (session) => h('code', null, session.handle + '…')},
-  {id: 'owner', label: 'Owner', class: 'grow', cell: (session) => name(session.owner_id)},
+  {id: 'owner', label: 'Owner', class: 'grow', cell: (session) => owner(session)},
   {id: 'state', label: 'State', class: 'tight', cell: (session) => badge(session.state, tones[session.state])},
   {id: 'leases', label: 'Leases', number: true, hint: 'Its live leases', cell: (session) => session.leases > 0
     ? h('a', {href: link('locks', null, {owner_id: session.owner_id})}, count(session.leases))

@@ -80,7 +80,7 @@ function choice(label, of, options) {
 
 // newKey shows a key, for this once.
 function newKey(key) {
-  const text = h('textarea', {class: 'secret', readonly: true, rows: 2, value: key.key, 'aria-label': 'The new key',
+  const text = h('textarea', {class: 'secret', readonly: true, rows: 3, value: key.key, 'aria-label': 'The new key',
     on: {focus: () => text.select()}});
   const copied = button('Copy', async () => {
     text.select();
