@@ -21,6 +21,7 @@ export const pages = [
   {page: 'tables', module: 'tables', label: 'Tables', scope: 'observe', everywhere: true},
   {page: 'policies', module: 'policies', label: 'Policies', scope: 'admin'},
   {page: 'keys', module: 'keys', label: 'Keys', scope: 'admin', everywhere: true},
+  {page: 'audit', module: 'audit', label: 'Audit', scope: 'admin'},
 ];
 
 export function parse(fragment) {

@@ -35,6 +35,9 @@ var shownPages = []shownPage{
 	}},
 	{"policies", "#/policies", "Policies", []string{"reports", "same_token", "live lease required"}},
 	{"keys", "#/keys", "Keys", []string{"billing", "lock, write on accounts/eu", "observe on every name", "never"}},
+	{"audit", "#/audit", "Audit", []string{
+		"lease broken", "importer-7f3a does not answer", "policy set", "table protected",
+	}},
 }
 
 // show opens a page and returns when it shows its texts.
