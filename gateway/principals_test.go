@@ -85,7 +85,9 @@ func TestPrincipalsOfRejections(t *testing.T) {
 	for _, zombie := range []client{a, a, b} {
 		expectProblem(t, zombie.put(t, lease, 1, "v"), api.CodeTokenStale)
 	}
-	b.bulk(t, putLine(lease, 1, "k", "v"))
+	if verdicts, _ := b.bulk(t, putLine(lease, 1, "k", "1")); len(verdicts) != 1 || verdicts[0].Code != api.CodeTokenStale {
+		t.Fatalf("the verdicts are %+v, want one that is stale", verdicts)
+	}
 	want := map[string]int64{"a http": 2, "b http": 1, "b bulk": 1}
 	await.True(t, "the rejections are recorded, each with its principal", func() bool {
 		h.record(t) // a verdict of a stream may be counted after it was sent
