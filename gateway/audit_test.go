@@ -53,9 +53,9 @@ func TestAuditLog(t *testing.T) {
 		}
 		got = append(got, strings.TrimSpace(e.Action+" "+e.Name))
 	}
-	const want = "key_created, policy_set jobs, policy_set jobs, policy_deleted jobs, lease_broken jobs/1, policy_set other, " +
-		"fence_set other/1, key_created, key_rotated, key_created, key_revoked, table_protected, table_opened, table_closed, " +
-		"table_unprotected, database_accepted"
+	const want = "key_created, policy_set jobs, policy_set jobs, policy_deleted jobs, lease_broken jobs/1, " +
+		"policy_set other, fence_set other/1, key_created, key_rotated, key_created, key_revoked, table_protected, " +
+		"table_opened, table_closed, table_unprotected, database_accepted"
 	if text := strings.Join(got, ", "); text != want {
 		t.Errorf("the audit log is\n%s, want\n%s", text, want)
 	}
@@ -68,28 +68,34 @@ func TestAuditLog(t *testing.T) {
 	if !strings.Contains(text, `"max_hold_ms":60000`) || !strings.Contains(text, `"before":{"rule":"same_token"`) {
 		t.Errorf("the audit log lacks a policy, or the one before it: %s", text)
 	}
-
-	for query, count := range map[string]int{
-		"?action=policy_set": 3, "?name=jobs/1": 1, "?prefix=jo": 4, "?principal=admin": 10, "?principal=test": 1, "?principal=nobody": 0,
-		"?until=2026-01-01T00:00:00Z": 0, "?since=2026-01-01T00:00:00Z&action=key_rotated": 1,
-	} {
-		if found := root.audit(t, query); len(found) != count {
-			t.Errorf("%s: there are %d entries, want %d", query, len(found), count)
-		}
-	}
-	first := as[api.Audit](t, root.get(t, "/v1/audit?limit=9"), http.StatusOK)
-	second := as[api.Audit](t, root.get(t, "/v1/audit?limit=9&cursor="+first.NextCursor), http.StatusOK)
-	if n := len(first.Entries) + len(second.Entries); n != len(entries) || second.Entries[0].ID != entries[9].ID {
-		t.Errorf("two pages have %d entries, want %d, and the second is %+v", n, len(entries), second)
-	}
-	csvText := root.get(t, "/v1/audit?format=csv&name=jobs/1")
-	rows, err := csv.NewReader(strings.NewReader(string(csvText.body))).ReadAll()
-	if err != nil || len(rows) != 2 || rows[1][4] != "lease_broken" || !strings.Contains(rows[1][6], `"=1"`) {
-		t.Errorf("the CSV is %s (%v)", csvText.body, err)
-	}
-	expectProblem(t, root.get(t, "/v1/audit?action=nothing"), api.CodeInvalidRequest)
+	root.expectAuditPages(t, entries)
 	metrics := string(root.get(t, "/metrics").body)
 	if line := `fencegate_admin_actions_total{action="policy_set"} 3`; !strings.Contains(metrics, line) {
 		t.Errorf("/metrics lacks %s", line)
 	}
+}
+
+// expectAuditPages checks the filters, the pages and the CSV of the audit log of TestAuditLog.
+func (c client) expectAuditPages(t *testing.T, entries []api.AuditEntry) {
+	t.Helper()
+	for query, count := range map[string]int{
+		"?action=policy_set": 3, "?name=jobs/1": 1, "?prefix=jo": 4,
+		"?principal=admin": 10, "?principal=test": 1, "?principal=nobody": 0,
+		"?until=2026-01-01T00:00:00Z": 0, "?since=2026-01-01T00:00:00Z&action=key_rotated": 1,
+	} {
+		if found := c.audit(t, query); len(found) != count {
+			t.Errorf("%s: there are %d entries, want %d", query, len(found), count)
+		}
+	}
+	first := as[api.Audit](t, c.get(t, "/v1/audit?limit=9"), http.StatusOK)
+	second := as[api.Audit](t, c.get(t, "/v1/audit?limit=9&cursor="+first.NextCursor), http.StatusOK)
+	if n := len(first.Entries) + len(second.Entries); n != len(entries) || second.Entries[0].ID != entries[9].ID {
+		t.Errorf("two pages have %d entries, want %d, and the second is %+v", n, len(entries), second)
+	}
+	csvText := c.get(t, "/v1/audit?format=csv&name=jobs/1")
+	rows, err := csv.NewReader(strings.NewReader(string(csvText.body))).ReadAll()
+	if err != nil || len(rows) != 2 || rows[1][4] != "lease_broken" || !strings.Contains(rows[1][6], `"=1"`) {
+		t.Errorf("the CSV is %s (%v)", csvText.body, err)
+	}
+	expectProblem(t, c.get(t, "/v1/audit?action=nothing"), api.CodeInvalidRequest)
 }
