@@ -211,7 +211,7 @@ const groupsMax = 10_000
 func recordGroups(recorder *store.Recorder, from, to int64) {
 	for i := from; i < to; i++ {
 		recorder.Record(&store.RejectedError{Verdict: store.VerdictTokenUnknown, Resource: "r", Token: i + 1}, "http",
-			"192.0.2.1")
+			"192.0.2.1", "")
 	}
 }
 
