@@ -137,7 +137,9 @@ func (p prometheus) checkQueries() {
 			p.t.Errorf("%s selects nothing: %s", alert.Alert, alert.Expr)
 		}
 		for _, selector := range selectors {
-			missing[selector] = alert.Alert
+			if !strings.HasPrefix(selector, "fencegate_issuer_") { // only a gateway with --access-file shows it
+				missing[selector] = alert.Alert
+			}
 		}
 	}
 	deadline := time.Now().Add(await.Limit)

@@ -68,6 +68,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 		}
 	}
 	want := documented(t)
+	delete(want, "fencegate_issuer_key_readings_total") // only a gateway with --access-file shows it
 	if len(want) < 30 {
 		t.Fatalf("docs/metrics.md was not understood: %v", want)
 	}
