@@ -69,27 +69,33 @@ func TestAuditLog(t *testing.T) {
 		t.Errorf("the audit log lacks a policy, or the one before it: %s", text)
 	}
 
-	for query, count := range map[string]int{
-		"?action=policy_set": 3, "?name=jobs/1": 1, "?prefix=jo": 4, "?principal=admin": 10, "?principal=test": 1, "?principal=nobody": 0,
-		"?until=2026-01-01T00:00:00Z": 0, "?since=2026-01-01T00:00:00Z&action=key_rotated": 1,
-	} {
-		if found := root.audit(t, query); len(found) != count {
-			t.Errorf("%s: there are %d entries, want %d", query, len(found), count)
-		}
-	}
-	first := as[api.Audit](t, root.get(t, "/v1/audit?limit=9"), http.StatusOK)
-	second := as[api.Audit](t, root.get(t, "/v1/audit?limit=9&cursor="+first.NextCursor), http.StatusOK)
-	if n := len(first.Entries) + len(second.Entries); n != len(entries) || second.Entries[0].ID != entries[9].ID {
-		t.Errorf("two pages have %d entries, want %d, and the second is %+v", n, len(entries), second)
-	}
-	csvText := root.get(t, "/v1/audit?format=csv&name=jobs/1")
-	rows, err := csv.NewReader(strings.NewReader(string(csvText.body))).ReadAll()
-	if err != nil || len(rows) != 2 || rows[1][4] != "lease_broken" || !strings.Contains(rows[1][6], `"=1"`) {
-		t.Errorf("the CSV is %s (%v)", csvText.body, err)
-	}
+	root.expectAuditQueries(t, entries)
 	expectProblem(t, root.get(t, "/v1/audit?action=nothing"), api.CodeInvalidRequest)
 	metrics := string(root.get(t, "/metrics").body)
 	if line := `fencegate_admin_actions_total{action="policy_set"} 3`; !strings.Contains(metrics, line) {
 		t.Errorf("/metrics lacks %s", line)
+	}
+}
+
+// expectAuditQueries checks filters, pages and the CSV of all these entries.
+func (c client) expectAuditQueries(t *testing.T, entries []api.AuditEntry) {
+	t.Helper()
+	for query, count := range map[string]int{
+		"?action=policy_set": 3, "?name=jobs/1": 1, "?prefix=jo": 4, "?principal=admin": 10, "?principal=test": 1, "?principal=nobody": 0,
+		"?until=2026-01-01T00:00:00Z": 0, "?since=2026-01-01T00:00:00Z&action=key_rotated": 1,
+	} {
+		if found := c.audit(t, query); len(found) != count {
+			t.Errorf("%s: there are %d entries, want %d", query, len(found), count)
+		}
+	}
+	first := as[api.Audit](t, c.get(t, "/v1/audit?limit=9"), http.StatusOK)
+	second := as[api.Audit](t, c.get(t, "/v1/audit?limit=9&cursor="+first.NextCursor), http.StatusOK)
+	if n := len(first.Entries) + len(second.Entries); n != len(entries) || second.Entries[0].ID != entries[9].ID {
+		t.Errorf("two pages have %d entries, want %d, and the second is %+v", n, len(entries), second)
+	}
+	csvText := c.get(t, "/v1/audit?format=csv&name=jobs/1")
+	rows, err := csv.NewReader(strings.NewReader(string(csvText.body))).ReadAll()
+	if err != nil || len(rows) != 2 || rows[1][4] != "lease_broken" || !strings.Contains(rows[1][6], `"=1"`) {
+		t.Errorf("the CSV is %s (%v)", csvText.body, err)
 	}
 }
