@@ -15,13 +15,6 @@ func (g *Gateway) asActor(ctx context.Context, w *answerWriter, r *http.Request)
 	return store.WithActor(ctx, store.Actor{Principal: w.principal.Name, Address: g.address(r)})
 }
 
-// logAction logs and counts an action of an administrator that was done.
-func (g *Gateway) logAction(w *answerWriter, r *http.Request, action, message string, attributes ...any) {
-	g.metrics.AdminAction(action)
-	g.config.Logger.InfoContext(r.Context(), message,
-		append(attributes, "by", w.principal.Name, "address", g.address(r))...)
-}
-
 // listAudit answers a page of the audit log as JSON, or all entries that match as CSV.
 func (g *Gateway) listAudit(w *answerWriter, r *http.Request) error {
 	page := readPage(r, "action", "principal", "name", "prefix", "since", "until", "format")

@@ -90,8 +90,10 @@ func (g *Gateway) keyMade(w *answerWriter, r *http.Request, action string, key s
 }
 
 func (g *Gateway) logKey(w *answerWriter, r *http.Request, action string, key store.Key) {
-	g.logAction(w, r, "key_"+action, "key changed", "action", action, "key_id", key.ID,
-		"principal", key.Principal, "grants", access.Texts(key.Grants))
+	g.metrics.AdminAction("key_" + action)
+	g.config.Logger.InfoContext(r.Context(), "key changed", "action", action, "key_id", key.ID,
+		"principal", key.Principal, "grants", access.Texts(key.Grants),
+		"by", w.principal.Name, "address", g.address(r))
 }
 
 func (g *Gateway) revokeKey(w *answerWriter, r *http.Request) error {

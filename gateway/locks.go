@@ -143,8 +143,10 @@ func (g *Gateway) breakLease(ctx context.Context, a action[store.Name, api.Break
 	if err != nil {
 		return nil, err
 	}
-	g.logAction(a.w, a.r, "lease_broken", "lease broken", "lock", a.key, "owner_id", lease.OwnerID,
-		"fencing_token", lease.Token, "reason", a.body.Reason)
+	g.metrics.AdminAction("lease_broken")
+	g.config.Logger.InfoContext(ctx, "lease broken", "lock", a.key, "owner_id", lease.OwnerID,
+		"fencing_token", lease.Token, "reason", a.body.Reason, "by", a.w.principal.Name,
+		"address", g.address(a.r))
 	return api.Broken{Broken: true, Lock: string(a.key), OwnerID: lease.OwnerID, FencingToken: lease.Token}, nil
 }
 

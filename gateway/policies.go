@@ -52,10 +52,12 @@ func (g *Gateway) putPolicy(ctx context.Context, a action[store.Name, api.Policy
 	if err := g.backend.PutPolicy(g.asActor(ctx, a.w, a.r), policy); err != nil {
 		return nil, err
 	}
-	g.logAction(a.w, a.r, "policy_set", "policy set", "prefix", policy.Prefix, "rule", policy.Rule,
+	g.metrics.AdminAction("policy_set")
+	g.config.Logger.InfoContext(ctx, "policy set", "prefix", policy.Prefix, "rule", policy.Rule,
 		"authority", policy.Authority, "require_lease_id", policy.RequireLeaseID,
 		"require_live_lease", policy.RequireLiveLease, "max_hold_ms", policy.MaxHold.Milliseconds(),
-		"leases", policy.Leases, "require_principal_owner", policy.RequirePrincipalOwner)
+		"leases", policy.Leases, "require_principal_owner", policy.RequirePrincipalOwner,
+		"by", a.w.principal.Name, "address", g.address(a.r))
 	return policyAnswer(policy), nil
 }
 
@@ -69,7 +71,9 @@ func (g *Gateway) deletePolicy(w *answerWriter, r *http.Request) error {
 	if err := g.backend.DeletePolicy(g.asActor(ctx, w, r), string(prefix)); err != nil {
 		return err
 	}
-	g.logAction(w, r, "policy_deleted", "policy deleted", "prefix", prefix)
+	g.metrics.AdminAction("policy_deleted")
+	g.config.Logger.InfoContext(r.Context(), "policy deleted", "prefix", prefix,
+		"by", w.principal.Name, "address", g.address(r))
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }

@@ -225,9 +225,10 @@ func (g *Gateway) setFence(ctx context.Context, a action[store.Name, api.FenceRe
 	if err != nil {
 		return nil, err
 	}
-	g.logAction(a.w, a.r, "fence_set", "fence set", "resource", a.key, "last_token", last.Token,
+	g.metrics.AdminAction("fence_set")
+	g.config.Logger.InfoContext(ctx, "fence set", "resource", a.key, "last_token", last.Token,
 		"last_sequence", last.Sequence, "previous_token", was.Token, "previous_sequence", was.Sequence,
-		"reason", a.body.Reason)
+		"reason", a.body.Reason, "by", a.w.principal.Name, "address", g.address(a.r))
 	return api.FenceSet{
 		Resource: string(a.key), LastToken: last.Token, LastSequence: last.Sequence,
 		PreviousToken: was.Token, PreviousSequence: was.Sequence,

@@ -3,8 +3,11 @@ package gateway
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/store"
 )
 
 // refusedCase is a transaction on tables that must be refused. The token of accounts/1 is the first one.
@@ -145,7 +148,9 @@ var refusedCases = []refusedCase{
 // A transaction with an operation on a table that is refused changes nothing at all, and its numbers may be used again.
 // The rights of a role end with its operation.
 func TestRefusedTableOperations(t *testing.T) {
-	h := newTables(t, patientDatabase(t), "accounts/1", "accounts/2", "accounts/3", "types/1", "logs", "closed/1",
+	// Only a superuser may call a function with this setting.
+	owned := store.Config{DatabaseURL: pgtest.Migrated(t), StatementTimeout: time.Hour}
+	h := newTables(t, owned, "accounts/1", "accounts/2", "accounts/3", "types/1", "logs", "closed/1",
 		"watched/1", "tampered/1", "tenants/1", "tenants/2", "tenants/3")
 	h.openWithRole(t)
 	h.exec(t, "alter function fence.write_rows set max_stack_depth = '500kB'")

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/store"
 )
@@ -61,10 +63,21 @@ func newTables(t *testing.T, config store.Config, resources ...string) *tables {
 	t.Helper()
 	h := &tables{harness: newHarnessOn(t, Config{}, config)}
 	h.exec(t, tablesSQL)
+	h.exec(t, "grant all on all tables in schema public to "+h.role(t))
 	for _, resource := range resources {
 		h.leases = append(h.leases, h.acquire(t, resource, "worker"))
 	}
 	return h
+}
+
+// role is the role of the gateway in the database.
+func (h *tables) role(t *testing.T) string {
+	t.Helper()
+	config, err := pgx.ParseConfig(h.databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return config.User
 }
 
 // openWithRole opens the table tenants for a role that has rights to nothing else.
@@ -72,7 +85,8 @@ func (h *tables) openWithRole(t *testing.T) {
 	t.Helper()
 	role := h.texts(t, "select current_database()")[0] + "_clerk"
 	h.exec(t, fmt.Sprintf(`create role %[1]s; grant usage on schema public to %[1]s;
-		grant select, insert, update on public.tenants to %[1]s; select fence.open_table('public.tenants', '%[1]s')`, role))
+		grant select, insert, update on public.tenants to %[1]s; grant %[1]s to %[2]s;
+		select fence.open_table('public.tenants', '%[1]s')`, role, h.role(t)))
 	t.Cleanup(func() {
 		if _, err := h.db.Exec(context.Background(), fmt.Sprintf("drop owned by %[1]s; drop role %[1]s", role)); err != nil {
 			t.Error(err)

@@ -47,9 +47,11 @@ var gatewayRights = []string{
 var gatewayFunctions = []string{
 	// access
 	"create_key", "live_keys", "note_key_uses", "revoke_key", "rotate_key",
+	// client
+	"escape_segment", "is_name", "segment",
 	// lease
 	"acquire_lease", "break", "conflicting_leases", "expiry_reason", "give_back", "grant_provided",
-	"lease_provider", "lease_request", "lease_until", "live_leases", "provided_due",
+	"lease_provider", "lease_request", "lease_until", "live_leases", "provided_due", "provided_status",
 	"release_lease", "renew_lease", "runs_until", "settle_provided",
 	// observe
 	"begin_watch", "forget_gateway", "keep_sample", "postpone_recount", "probe", "record_rejections", "recount",
@@ -64,10 +66,10 @@ var gatewayFunctions = []string{
 	"create_session", "end_session", "keep_alive", "postpone_session", "session_is_live", "settle_leases",
 	"settle_waiters",
 	// table
-	"check_tables", "protection_problem", "with_partitions",
+	"check_tables", "protection_problem", "template_columns", "template_segments", "with_partitions",
 	// write
-	"admit_only", "commit_durably", "confirm_read", "open_table_named", "row_statement", "transact",
-	"transact_tables", "typed_columns", "write", "write_one", "write_rows",
+	"admit_only", "commit_durably", "confirm_read", "open_table_named", "resource_condition", "row_statement",
+	"segment_value", "transact", "transact_tables", "typed_columns", "write", "write_one", "write_rows",
 }
 
 // tableOwnerRights are the rights that a role needs besides to protect its tables.

@@ -116,7 +116,7 @@ func (s *Store) LostReason(ctx context.Context, ref LeaseRef) error {
 		return err
 	}
 	var status string
-	err := s.queryRow(ctx, onLock(useRenewals, ref.Lock), "select fence.lease_status($1, $2, $3, $4)", ref.args(), &status)
+	err := s.queryRow(ctx, onLock(useRenewals, ref.Lock), "select fence.provided_status($1, $2, $3, $4)", ref.args(), &status)
 	if err != nil {
 		return err
 	}

@@ -181,7 +181,8 @@ func (s *server) makeGatewayTemplate(from string) (err error) {
 	if err := conn.QueryRow(ctx, sql, name, conn.Config().Password).Scan(&create); err != nil {
 		return err
 	}
-	if _, err := conn.Exec(ctx, create); err != nil {
+	quoted := pgx.Identifier{name}.Sanitize()
+	if _, err := conn.Exec(ctx, create+"; grant pg_read_all_stats to "+quoted); err != nil {
 		return fmt.Errorf("make the role of gateways: %w", err)
 	}
 	return migrations.Grant(ctx, conn, migrations.Roles{Gateway: []string{name}})
