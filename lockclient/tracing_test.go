@@ -52,7 +52,7 @@ func TestOneTrace(t *testing.T) {
 	trip("an acquire", func(ctx context.Context) { check(t, second(client.Acquire(ctx, "other"))) },
 		"POST /v1/locks/{lock}/acquire", "query fence.acquire_lease")
 	trip("a session", func(ctx context.Context) { check(t, second(client.NewSession(ctx))) },
-		"POST /v1/sessions", "query fence.sessions")
+		"POST /v1/sessions", "query fence.create_session")
 	trip("a read", func(ctx context.Context) { check(t, second(client.API().Fence(ctx, "job"))) },
 		"GET /v1/resources/{resource}/fence")
 	trip("a release", func(ctx context.Context) { check(t, lease.Release(ctx)) },
