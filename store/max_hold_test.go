@@ -201,16 +201,17 @@ func TestMaxHoldEndsAnEndlessHolder(t *testing.T) {
 	const hold = 300 * time.Millisecond
 	b := newTestbed(t)
 	s := newServices(t, b, 2, noPoll)
-	if err := b.PutPolicy(patient(t), store.Policy{Prefix: "lock", Rule: store.RuleStrict,
-		Authority: store.AuthorityBuiltin, MaxHold: hold}); err != nil {
-		t.Fatal(err)
-	}
 	holder := s.Acquire(t, 0, store.AcquireRequest{Lock: "lock", OwnerID: "endless", TTL: time.Hour})
 	second := s.Queue(t, 1, store.AcquireRequest{Lock: "lock", OwnerID: "second", TTL: time.Hour})
 	third := s.Queue(t, 0, store.AcquireRequest{Lock: "lock", OwnerID: "third", TTL: time.Hour})
 	session := s.OpenSession(t, 0, "fourth", time.Hour)
 	fourth := s.Queue(t, 0, store.AcquireRequest{Lock: "lock", OwnerID: "fourth", SessionID: session.ID})
 	fifth := s.Queue(t, 1, store.AcquireRequest{Lock: "lock", OwnerID: "fifth", TTL: time.Hour})
+	// Now that all wait, however long that took.
+	if err := b.PutPolicy(patient(t), store.Policy{Prefix: "lock", Rule: store.RuleStrict,
+		Authority: store.AuthorityBuiltin, MaxHold: hold}); err != nil {
+		t.Fatal(err)
+	}
 	var err error
 	for err == nil {
 		_, err = s.At(0).Renew(patient(t), holder.Ref(), 0)

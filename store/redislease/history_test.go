@@ -55,7 +55,11 @@ func TestHistory(t *testing.T) {
 	}
 	await.True(t, "two leases overlap, and a late write is rejected", func() bool {
 		overlaps, late := h.found()
-		return overlaps > 0 && late > 0
+		if overlaps > 0 && late > 0 {
+			return true
+		}
+		h.disturb(t, server, gateways)
+		return false
 	})
 	stop()
 	working.Wait()
