@@ -57,7 +57,7 @@ func TestForeignValues(t *testing.T) {
 func TestMinorityOfAnotherProgram(t *testing.T) {
 	t.Parallel()
 	servers := startVoting(t, 3)
-	leases := open(t, openDB(t), redislease.Config{Timeout: hasty}, servers...)
+	leases := open(t, openDB(t), redislease.Config{Timeout: time.Second}, servers...)
 	servers[0].Do("SET", "lock", "another program's", "PX", "600000")
 	servers[2].Freeze()
 	defer servers[2].Thaw()
