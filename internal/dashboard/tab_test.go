@@ -112,6 +112,18 @@ func (p *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 	check(p.t, chromedp.Do(p.ctx, actions...))
 }
 
+// onNode performs an action on an element. It reports false if the page has replaced the element meanwhile: then nothing
+// was done.
+func (p *tab) onNode(action chromedp.Action[chromedp.Void]) bool {
+	p.t.Helper()
+	err := chromedp.Do(p.ctx, action)
+	if err != nil && strings.Contains(err.Error(), "Could not find node with given id") {
+		return false
+	}
+	check(p.t, err)
+	return true
+}
+
 // open shows a page of the dashboard, such as "#/locks".
 func (p *tab) open(hash string) {
 	p.t.Helper()
@@ -183,7 +195,9 @@ func (p *tab) click(selector string) {
 	p.t.Helper()
 	p.wait(selector+" can be clicked",
 		"((node) => node?.checkVisibility() && !node.disabled)(document.querySelector(%s))", selector)
-	p.do(chromedp.Click(chromedp.CSS(selector)))
+	if !p.onNode(chromedp.Click(chromedp.CSS(selector))) {
+		p.click(selector)
+	}
 }
 
 // clickText waits for a visible, enabled element of a selector whose text contains a text, and clicks it.
@@ -196,15 +210,20 @@ func (p *tab) clickText(selector, text string) {
 		found?.setAttribute("data-test-target", "");
 		return found;
 	})()`, selector, text)
-	p.do(chromedp.Click(chromedp.CSS("[data-test-target]")))
+	if !p.onNode(chromedp.Click(chromedp.CSS("[data-test-target]"))) {
+		p.clickText(selector, text)
+	}
 }
 
 // write replaces the text of an input.
 func (p *tab) write(selector, text string) {
 	p.t.Helper()
 	p.wait(selector+" is visible", "document.querySelector(%s)?.checkVisibility()", selector)
-	p.do(chromedp.Focus(chromedp.CSS(selector)),
-		evaluation[chromedp.Void]("document.querySelector(%s).select?.()", []any{selector}), chromedp.KeyEvent(text))
+	if !p.onNode(chromedp.Focus(chromedp.CSS(selector))) {
+		p.write(selector, text)
+		return
+	}
+	p.do(evaluation[chromedp.Void]("document.querySelector(%s).select?.()", []any{selector}), chromedp.KeyEvent(text))
 }
 
 // press types keys into the element with the focus.
