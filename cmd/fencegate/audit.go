@@ -36,18 +36,12 @@ func (c *auditCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
-		entries, more, err := follow(c.Limit, func(cursor string, limit int) ([]api.AuditEntry, string, error) {
+		heading := []string{"WHEN", "ACTION", "NAME", "PRINCIPAL", "ADDRESS", "DETAILS"}
+		return listPages(con, c.Limit, heading, auditRow, func(cursor string, limit int) ([]api.AuditEntry, string, error) {
 			which.Cursor, which.Limit = cursor, limit
 			page, err := client.API().Audit(ctx, which)
 			return page.Entries, page.NextCursor, err
 		})
-		if err != nil {
-			return err
-		}
-		if more {
-			con.note("there are more than %d; --limit lists more", c.Limit)
-		}
-		return list(con, []string{"WHEN", "ACTION", "NAME", "PRINCIPAL", "ADDRESS", "DETAILS"}, entries, auditRow)
 	})
 }
 

@@ -19,18 +19,12 @@ type lockLsCmd struct {
 // Run lists locks.
 func (c *lockLsCmd) Run(ctx context.Context, con *console) error {
 	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
-		locks, more, err := follow(c.Limit, func(cursor string, limit int) ([]api.Lock, string, error) {
+		heading := []string{"LOCK", "STATE", "TOKEN", "OWNER", "EXPIRES"}
+		return listPages(con, c.Limit, heading, lockRow, func(cursor string, limit int) ([]api.Lock, string, error) {
 			page, err := client.API().Locks(ctx, lockclient.LocksQuery{Prefix: c.Prefix, State: c.State, Limit: limit,
 				Cursor: cursor})
 			return page.Locks, page.NextCursor, err
 		})
-		if err != nil {
-			return err
-		}
-		if more {
-			con.note("there are more than %d; --limit lists more", c.Limit)
-		}
-		return list(con, []string{"LOCK", "STATE", "TOKEN", "OWNER", "EXPIRES"}, locks, lockRow)
 	})
 }
 

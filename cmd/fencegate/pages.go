@@ -26,3 +26,18 @@ func follow[T any](
 		cursor = following
 	}
 }
+
+// listPages lists pages up to a limit, and notes when there are more.
+func listPages[T any](
+	con *console, limit int, heading []string, row func(T) []string,
+	next func(cursor string, limit int) ([]T, string, error),
+) error {
+	items, more, err := follow(limit, next)
+	if err != nil {
+		return err
+	}
+	if more {
+		con.note("there are more than %d; --limit lists more", limit)
+	}
+	return list(con, heading, items, row)
+}

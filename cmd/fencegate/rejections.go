@@ -44,19 +44,12 @@ func (c *rejectionsCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
-		rejections, more, err := follow(c.Limit, func(cursor string, limit int) ([]api.Rejection, string, error) {
+		heading := []string{"WHEN", "RESOURCE", "KEY", "CODE", "TOKEN", "NEWER", "LATE", "OWNER", "SOURCE", "COUNT"}
+		return listPages(con, c.Limit, heading, rejectionRow, func(cursor string, limit int) ([]api.Rejection, string, error) {
 			which.Cursor, which.Limit = cursor, limit
 			page, err := client.API().Rejections(ctx, which)
 			return page.Rejections, page.NextCursor, err
 		})
-		if err != nil {
-			return err
-		}
-		if more {
-			con.note("there are more than %d; --limit lists more", c.Limit)
-		}
-		heading := []string{"WHEN", "RESOURCE", "KEY", "CODE", "TOKEN", "NEWER", "LATE", "OWNER", "SOURCE", "COUNT"}
-		return list(con, heading, rejections, rejectionRow)
 	})
 }
 

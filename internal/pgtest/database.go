@@ -35,7 +35,7 @@ func Migrated(t testing.TB) string {
 // migrated returns the database that Migrated copies.
 func (s *server) migrated(t testing.TB) (name string) {
 	t.Helper()
-	s.template.once.Do(func() { s.template.err = s.makeTemplate() })
+	s.template.once.Do(func() { s.template.err = s.template.make(s, "", s.migrate) })
 	check(t, s.template.err)
 	return s.template.name
 }
@@ -48,9 +48,10 @@ func ForGateway(t testing.TB) string {
 	t.Helper()
 	server := sharedServer(t)
 	template := server.migrated(t)
-	server.gatewayTemplate.once.Do(func() { server.gatewayTemplate.err = server.makeGatewayTemplate(template) })
-	check(t, server.gatewayTemplate.err)
-	role := server.gatewayTemplate.name
+	made := &server.gatewayTemplate
+	made.once.Do(func() { made.err = made.make(server, template, server.makeGatewayRole) })
+	check(t, made.err)
+	role := made.name
 	owner := server.fresh(t, role)
 	gateway := owner + " user=" + role // the last one counts
 	if target, err := url.Parse(owner); err == nil && target.Scheme != "" {
@@ -127,15 +128,15 @@ func BreakRule(t testing.TB, url string) {
 	check(t, (&server{url: url}).exec(await.Context(t), broken))
 }
 
-// makeTemplate makes the database that Migrated copies.
-func (s *server) makeTemplate() (err error) {
+// make makes the database of a template, a copy of another one or empty, and prepares it.
+func (t *template) make(s *server, from string, prepare func(context.Context, *pgx.Conn) error) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	name := newName()
-	if err := s.create(ctx, name, ""); err != nil {
+	if err := s.create(ctx, name, from); err != nil {
 		return err
 	}
-	s.template.name = name
+	t.name = name
 	url, err := s.databaseURL(name)
 	if err != nil {
 		return err
@@ -146,6 +147,11 @@ func (s *server) makeTemplate() (err error) {
 	}
 	// A database that somebody is connected to can't be copied.
 	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
+	return prepare(ctx, conn)
+}
+
+// migrate prepares the database that Migrated copies.
+func (s *server) migrate(ctx context.Context, conn *pgx.Conn) error {
 	// PostgreSQL 15 writes the copy to its log, unless it is told otherwise. That takes twice the time of copying files.
 	if err := conn.QueryRow(ctx, "select case when current_setting('server_version_num')::integer >= 150000 "+
 		"then ' strategy file_copy' else '' end").Scan(&s.copying); err != nil {
@@ -157,25 +163,10 @@ func (s *server) makeTemplate() (err error) {
 	return nil
 }
 
-// makeGatewayTemplate makes a copy of a database, and a role of gateways in it that has its name, and the password of
-// the owner.
-func (s *server) makeGatewayTemplate(from string) (err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	name := newName()
-	if err := s.create(ctx, name, from); err != nil {
-		return err
-	}
-	s.gatewayTemplate.name = name
-	url, err := s.databaseURL(name)
-	if err != nil {
-		return err
-	}
-	conn, err := pgx.Connect(ctx, url)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
+// makeGatewayRole makes a role of gateways in the database that ForGateway copies. It has the name of the database, and
+// the password of the owner.
+func (s *server) makeGatewayRole(ctx context.Context, conn *pgx.Conn) error {
+	name := s.gatewayTemplate.name
 	const sql = "select format('create role %I login password %L', $1::text, nullif($2::text, ''))"
 	var create string
 	if err := conn.QueryRow(ctx, sql, name, conn.Config().Password).Scan(&create); err != nil {
