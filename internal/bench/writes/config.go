@@ -18,7 +18,7 @@ type Config struct {
 	Progress func(line string) `kong:"-"`
 
 	Measure     []string      `help:"What to measure: throughput, latency, sizes, fences, refusals, dashboards, flush." enum:"throughput,latency,sizes,fences,refusals,dashboards,flush" default:"throughput,refusals,flush"`
-	Targets     []string      `help:"What takes part: direct, handmade, store, store-unfenced, http, http-pooled, ndjson, ndjson-stream, floor, etcd, zookeeper, redis, redis-everysec. Default: all." placeholder:"TARGET,…"`
+	Targets     []string      `help:"What takes part: direct, handmade, store, store-unfenced, http, http-pooled, http-key, http-tls, ndjson, ndjson-stream, floor, etcd, zookeeper, redis, redis-everysec. Default: all." placeholder:"TARGET,…"`
 	GatewayURL  string        `name:"url" help:"A gateway that runs already, before the database of --database-url. Without one, a gateway is run." placeholder:"URL"`
 	Clients     []int         `help:"Numbers of clients to measure with." default:"1,8,64,256"`
 	Rounds      int           `help:"How often everything is measured." default:"3"`

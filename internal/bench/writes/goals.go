@@ -39,6 +39,8 @@ func (r Report) Goals() []bench.Goal {
 		g.atLeast(fmt.Sprintf("store / etcd, %d clients", clients), 6, many(nameStore, clients), many(nameEtcd, clients))
 		g.atLeast(fmt.Sprintf("http / etcd, %d clients", clients), 1.5, many(nameHTTP, clients), many(nameEtcd, clients))
 	}
+	g.atLeast("http with a key / http, 256 clients", 0.95, many(nameHTTPKey, 256), many(nameHTTP, 256))
+	g.atLeast("http with a key and TLS / http, 256 clients", 0.8, many(nameHTTPTLS, 256), many(nameHTTP, 256))
 	g.refusals()
 	g.atMost("p99 of store / p99 of direct, 64 clients", 1, p99, many(nameStore, 64), many(nameDirect, 64))
 	for _, c := range []struct {

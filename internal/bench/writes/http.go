@@ -29,7 +29,7 @@ func (t target) overWires(baseURL string, st policies, write func(*wires, settin
 		if err != nil {
 			return session{}, err
 		}
-		wires, err := dialWires(ctx, base.Host, s.clients)
+		wires, err := dialWires(ctx, base.Host, s.clients, t.access)
 		if err != nil {
 			return session{}, errors.Join(err, restore())
 		}

@@ -174,6 +174,12 @@ func (r *rig) openTarget(ctx context.Context, name string) (t target, version st
 		return httpTarget(r.gatewayURL, r.gatewayPIDs, r.st), "", nil
 	case nameHTTPPooled:
 		return r.startPooled(ctx)
+	case nameHTTPKey:
+		t, err = r.startKeyed(ctx, nameHTTPKey, nil)
+		return t, "", err
+	case nameHTTPTLS:
+		t, err = r.startEncrypted(ctx)
+		return t, "", err
 	case nameNDJSON:
 		return ndjsonTarget(r.gatewayURL, r.gatewayPIDs, r.st), "", nil
 	case nameNDJSONStream:

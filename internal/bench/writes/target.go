@@ -12,8 +12,9 @@ type target struct {
 	perRequest int
 	// pids are the processes that do the work, beside PostgreSQL's, and what they are called in the report; nil: there are
 	// none here.
-	role string
-	pids []int
+	role   string
+	pids   []int
+	access clientAccess // what the clients need
 	// open makes ready for so many clients.
 	open func(ctx context.Context, s setting) (session, error)
 	stop func() error
@@ -46,6 +47,8 @@ const (
 	nameStoreUnfenced = "store-unfenced"
 	nameHTTP          = "http"
 	nameHTTPPooled    = "http-pooled"
+	nameHTTPKey       = "http-key"
+	nameHTTPTLS       = "http-tls"
 	nameNDJSON        = "ndjson"
 	nameNDJSONStream  = "ndjson-stream"
 	nameFloor         = "floor"
@@ -59,7 +62,7 @@ const (
 // TargetNames are the valid values of --targets.
 func TargetNames() []string {
 	return []string{
-		nameDirect, nameHandmade, nameStore, nameStoreUnfenced, nameHTTP, nameHTTPPooled, nameNDJSON, nameNDJSONStream, nameFloor,
-		nameEtcd, nameZooKeeper, nameRedis, nameRedisEverysec,
+		nameDirect, nameHandmade, nameStore, nameStoreUnfenced, nameHTTP, nameHTTPPooled, nameHTTPKey, nameHTTPTLS,
+		nameNDJSON, nameNDJSONStream, nameFloor, nameEtcd, nameZooKeeper, nameRedis, nameRedisEverysec,
 	}
 }

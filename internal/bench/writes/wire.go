@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -16,10 +17,11 @@ import (
 // and the load has to leave the machine to what it measures. It understands what Go's server sends: a status line,
 // headers, a body that is chunked or of a stated length.
 type wire struct {
-	conn    net.Conn
-	in      *bufio.Reader
-	request []byte
-	body    []byte
+	conn       net.Conn
+	in         *bufio.Reader
+	credential string // "": none
+	request    []byte
+	body       []byte
 }
 
 // wires are the connections of a session, one a client.
@@ -28,17 +30,29 @@ type wires struct {
 	stop func() bool
 }
 
+// clientAccess is what a server asks of its clients: a credential, TLS, or nothing.
+type clientAccess struct {
+	credential string
+	tls        *tls.Config
+}
+
+func (a clientAccess) dial(ctx context.Context, address string) (net.Conn, error) {
+	if a.tls != nil {
+		return (&tls.Dialer{Config: a.tls}).DialContext(ctx, "tcp", address)
+	}
+	return new(net.Dialer).DialContext(ctx, "tcp", address)
+}
+
 // dialWires connects. When ctx ends the connections are closed, and what waits for an answer fails.
-func dialWires(ctx context.Context, address string, count int) (*wires, error) {
+func dialWires(ctx context.Context, address string, count int, a clientAccess) (*wires, error) {
 	w := &wires{}
-	var dialer net.Dialer
 	for range count {
-		conn, err := dialer.DialContext(ctx, "tcp", address)
+		conn, err := a.dial(ctx, address)
 		if err != nil {
 			w.close()
 			return nil, err
 		}
-		w.all = append(w.all, &wire{conn: conn, in: bufio.NewReaderSize(conn, 16<<10)})
+		w.all = append(w.all, &wire{conn: conn, in: bufio.NewReaderSize(conn, 16<<10), credential: a.credential})
 	}
 	w.stop = context.AfterFunc(ctx, func() {
 		for _, wire := range w.all {
@@ -66,6 +80,11 @@ func (w *wire) begin(method, path string) {
 	w.request = append(w.request, ' ')
 	w.request = append(w.request, path...)
 	w.request = append(w.request, " HTTP/1.1\r\nHost: localhost\r\n"...)
+	if w.credential != "" {
+		w.request = append(w.request, "Authorization: Bearer "...)
+		w.request = append(w.request, w.credential...)
+		w.request = append(w.request, "\r\n"...)
+	}
 }
 
 // send ends the headers, adds the body and sends all at once.
