@@ -15,10 +15,12 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -279,14 +281,26 @@ func (n *patroniNode) get(t *testing.T, path string) []byte {
 	return body
 }
 
+// diverged is how long a node fails to start before an operator would copy the leader again. Patroni compares a node
+// with its leader only once after a rewind: one that another failover overtakes meanwhile never starts by itself.
+const diverged = 30 * time.Second
+
 // awaitHealthy returns when each node runs, and one of them confirms the commits of the leader.
 func (c *patroniCluster) awaitHealthy(t *testing.T) {
 	t.Helper()
+	failing := map[string]time.Time{} // since when, by name
 	await.True(t, "all nodes of Patroni run, with a synchronous standby", func() bool {
 		leaders, synchronous, running := 0, 0, 0
 		for _, member := range c.members(t) {
-			if member.State == "running" || member.State == "streaming" {
+			switch {
+			case member.State == "running" || member.State == "streaming":
 				running++
+				delete(failing, member.Name)
+			case failing[member.Name].IsZero():
+				failing[member.Name] = time.Now()
+			case member.State == "start failed" && time.Since(failing[member.Name]) > diverged:
+				c.reinitialize(t, member.Name)
+				delete(failing, member.Name)
 			}
 			switch member.Role {
 			case "leader":
@@ -297,6 +311,22 @@ func (c *patroniCluster) awaitHealthy(t *testing.T) {
 		}
 		return running == len(c.nodes) && leaders == 1 && synchronous == 1 && c.writable(t)
 	})
+}
+
+// reinitialize copies the leader to a node again, as `patronictl reinit` does.
+func (c *patroniCluster) reinitialize(t *testing.T, name string) {
+	t.Helper()
+	t.Logf("%s is copied from the leader again", name)
+	node := c.nodes[slices.IndexFunc(c.nodes, func(n *patroniNode) bool { return n.name == name })]
+	request, err := http.NewRequestWithContext(await.Context(t), http.MethodPost, "http://"+node.api+"/reinitialize",
+		strings.NewReader(`{"force": true}`))
+	check(t, err)
+	response, err := http.DefaultClient.Do(request)
+	check(t, err)
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		t.Errorf("Patroni of %s does not copy the leader: %s", name, response.Status)
+	}
 }
 
 func (c *patroniCluster) writable(t *testing.T) bool {
