@@ -20,7 +20,7 @@ import (
 func TestRunStopsACommandThatHasLostItsLease(t *testing.T) {
 	t.Parallel()
 	s := newShell(t)
-	p := s.start("run", "--lock", "a", "--ttl", "6s", "--", "sh", "-c",
+	p := s.start("run", "--lock", "a", "--ttl", "30s", "--", "sh", "-c",
 		"trap 'echo cleaning up; exit 3' TERM; echo ready; while :; do sleep 0.02; done")
 	p.says("ready")
 	s.must("lock", "break", "a", "--reason", "test")
@@ -38,7 +38,7 @@ func TestRunKillsProcessesThatIgnoreTERM(t *testing.T) {
 	for name, leader := range map[string]string{"the leader too": "", "the grandchild alone": "trap 'exit 3' TERM; "} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "pid")
-			p := s.start("run", "--lock", "a", "--ttl", "6s", "--kill-after", "1900ms", "--", "sh", "-c",
+			p := s.start("run", "--lock", "a", "--ttl", "30s", "--kill-after", "1900ms", "--", "sh", "-c",
 				`trap "" TERM; sh -c 'echo $$ >`+file+`; exec sleep 60' >/dev/null 2>&1 & `+leader+
 					`echo ready; while :; do sleep 0.02; done`)
 			p.says("ready")

@@ -51,7 +51,6 @@ func TestSettings(t *testing.T) {
 		"unix_socket_permissions": "0700",
 		"unix_socket_directories": quoteListItem(cluster.SocketDir()),
 		"server_encoding":         "UTF8",
-		"lc_collate":              "C",
 		"data_checksums":          "on",
 		"max_connections":         "200",
 		"TimeZone":                "UTC",
@@ -60,6 +59,10 @@ func TestSettings(t *testing.T) {
 		if got := query(t, cluster.URL(), "select current_setting('"+setting+"')"); got != want {
 			t.Errorf("%s is %q, want %q", setting, got, want)
 		}
+	}
+	const collation = "select datcollate from pg_database where datname = current_database()"
+	if got := query(t, cluster.URL(), collation); got != "C" {
+		t.Errorf("the collation is %q, expected C", got)
 	}
 	info, err := os.Stat(cluster.SocketDir())
 	check(t, err)
