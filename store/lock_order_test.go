@@ -31,7 +31,8 @@ const lockOrderSubtree = "tree"
 func newLockOrderFixture(t *testing.T) *lockOrderFixture {
 	f := &lockOrderFixture{testbed: newTestbed(t)}
 	for i := range f.gateways {
-		f.gateways[i] = openStore(t, store.Config{DatabaseURL: f.URL, ConnectionsMax: 8})
+		// A busy machine lets a lock be held for long; a deadlock is found after 1 s.
+		f.gateways[i] = openStore(t, store.Config{DatabaseURL: f.URL, ConnectionsMax: 8, LockTimeout: 10 * time.Second})
 	}
 	for i := range 8 {
 		f.names = append(f.names, store.Name(fmt.Sprint("flat-", i)), store.Name(fmt.Sprint(lockOrderSubtree, "/", i)))
