@@ -31,6 +31,12 @@ type encrypted struct {
 
 func newEncrypted(t *testing.T) *encrypted {
 	t.Helper()
+	return newEncryptedWith(t, func(handler http.Handler) http.Handler { return handler })
+}
+
+// newEncryptedWith is newEncrypted with a handler around that of the gateway.
+func newEncryptedWith(t *testing.T, around func(http.Handler) http.Handler) *encrypted {
+	t.Helper()
 	parallel(t)
 	e := &encrypted{dir: t.TempDir(), log: &lockedbuffer.Buffer{}, authority: newAuthority(t)}
 	e.writePair(t, e.authority, devcert.Request{Name: "first", Hosts: []string{"127.0.0.1"}})
@@ -44,6 +50,7 @@ func newEncrypted(t *testing.T) *encrypted {
 		Certificates: certificates, KeepAlive: time.Hour, Logger: slog.New(slog.NewTextHandler(e.log, nil)),
 	}, patientDatabase(t))
 	e.gateway.hangUpInterval = quickInterval
+	e.gateway.handler = around(e.gateway.handler)
 	e.address = strings.TrimPrefix(e.serveItself(t).base, "http://")
 	e.client = e.connect(t, &tls.Config{}, false)
 	return e
