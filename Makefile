@@ -1,6 +1,6 @@
 # Everything is done from here; `make` alone lists it. What a target does is in scripts/, where it can be called too.
 .DEFAULT_GOAL := help
-.PHONY: help build build-bench build-demo run demo demo-all demo-deps demo-etcd demo-zookeeper demo-redis test test-postgres test-deps lint bench bench-locks bench-tables soak fuzz chaos chaos-safeguards failovers screenshots golden golden-check docs verify
+.PHONY: help build build-bench build-demo run demo demo-all demo-deps demo-etcd demo-zookeeper demo-redis test test-postgres test-deps lint bench bench-locks bench-tables soak fuzz hostile chaos chaos-safeguards failovers screenshots golden golden-check docs verify
 
 # Modules of their own: the benchmarks, the demos with locks of other services, and the examples.
 BENCH := internal/bench
@@ -22,6 +22,8 @@ POSTGRES_PACKAGES ?= ./migrations/... ./store/... ./internal/faults ./internal/c
 SEED     ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 DURATION ?= 30m
 WITHOUT  ?=
+# How many connections make hostile opens. Each needs two file descriptors (ulimit -n).
+CONNECTIONS ?= 10000
 # How many inputs each fuzz target is given (5000x), or how long it runs (60s).
 FUZZ_TIME  ?= 5000x
 
@@ -98,6 +100,9 @@ soak: build-bench ## Load two gateways for 30 minutes, and fail if memory, conne
 
 fuzz: ## Run every fuzz target for a short while (FUZZ_TIME, PACKAGES)
 	@FUZZ_TIME='$(FUZZ_TIME)' scripts/with-postgres scripts/fuzz $(PACKAGES)
+
+hostile: ## Open connections that send nothing or never end, and check memory and honest clients (CONNECTIONS)
+	FENCEGATE_CONNECTIONS='$(CONNECTIONS)' scripts/with-postgres go test ./gateway -run 'TestHostileConnections$$' -count=1 -v
 
 # Some ten minutes; with Patroni and etcd. FENCEGATE_PATRONI names another Patroni than the one on the PATH.
 failovers: ## Fail over in every way, under load, and show a table of what each cost

@@ -12,4 +12,7 @@
 // Partition, DelayedWrite, GCPause, RedisFailover and RedlockClock run the same two variants with the same workers. Each is
 // a failure: a value with what happens before A asks for the lock, while A works, when B has the lock, and when B has
 // written.
+//
+// Access shows something else: who may do what, and until when, at two gateways that accept API keys, client
+// certificates and tokens.
 package demo

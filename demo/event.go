@@ -14,11 +14,12 @@ type Event struct {
 	// rejected, stored, failed or result; or what goes wrong: frozen, thawed, cut, healed, delayed, delivered,
 	// heartbeat_failed, lost, resumed, and with Redis also waiting, server (what a server has at the key of the lock),
 	// killed, promoted, jumped (its clock), overlap (two leases run); of SQL also protected, begun, and ended: PostgreSQL
-	// ended the session.
+	// ended the session; of Access also key (one is made or ended), accepted and refused.
 	Event string `json:"event"`
 	// Variant is fenced or unfenced; of SQL also bounded.
 	Variant string `json:"variant,omitempty"`
-	// Actor is the worker that did it: A or B; worker-1 to worker-5 in a Loop; empty for the demo itself.
+	// Actor is the worker that did it: A or B; worker-1 to worker-5 in a Loop; the caller in Access; empty for the demo
+	// itself.
 	Actor     string     `json:"actor,omitempty"`
 	At        time.Time  `json:"at"`
 	Token     int64      `json:"token,omitempty"`
@@ -41,10 +42,12 @@ type printer struct {
 	out   io.Writer
 	json  bool
 	begun time.Time
+	// actor is the width of the column of actors.
+	actor int
 }
 
 func newPrinter(out io.Writer, asJSON bool) *printer {
-	return &printer{out: out, json: asJSON, begun: time.Now()}
+	return &printer{out: out, json: asJSON, begun: time.Now(), actor: 2}
 }
 
 func (n *printer) print(event Event) {
@@ -62,6 +65,6 @@ func (n *printer) print(event Event) {
 	case "round", "result":
 		_, _ = fmt.Fprintf(n.out, "\n%s\n", event.Text)
 	default:
-		_, _ = fmt.Fprintf(n.out, "%7.2fs  %-2s %s\n", event.At.Sub(n.begun).Seconds(), event.Actor, event.Text)
+		_, _ = fmt.Fprintf(n.out, "%7.2fs  %-*s %s\n", event.At.Sub(n.begun).Seconds(), n.actor, event.Actor, event.Text)
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// ErrUnexpected reports an outcome that must not be: the fence admitted the zombie, or the unfenced variant kept the
-// newer value.
+// ErrUnexpected reports an outcome that must not be: the fence admitted the zombie, the unfenced variant kept the newer
+// value, or a credential was wrongly accepted or refused.
 var ErrUnexpected = errors.New("the demo did not end as it must")
 
 // scenario is what differs from demo to demo.

@@ -150,17 +150,23 @@ func (h *harness) guard(t testing.TB) {
 	if err := h.store.Keyring().Reload(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	runBeside(t, func(ctx context.Context) { h.store.RunKeyring(ctx, func(error) {}) })
+	h.client = serve(t, conforming(t, h.gateway))
+}
+
+// runBeside runs a function until the test ends.
+func runBeside(t testing.TB, run func(context.Context)) {
+	t.Helper()
 	ctx, end := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		h.store.RunKeyring(ctx, func(error) {})
+		run(ctx)
 	}()
 	t.Cleanup(func() {
 		end()
 		<-ended
 	})
-	h.client = serve(t, conforming(t, h.gateway))
 }
 
 // key makes a key directly in the database, and returns the header that shows it.

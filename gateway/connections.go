@@ -9,7 +9,7 @@ import (
 )
 
 // connections counts the connections that are open, and closes those beyond the limits as they are accepted. One that is
-// idle uses some 20 KiB, and 60 KiB with TLS.
+// idle after a request uses 21 KiB of the gateway's memory, and 37 KiB with TLS, as measured with thousands of them.
 type connections struct {
 	max, perAddress int // 0: any number
 	trusted         func(address string) bool

@@ -110,7 +110,7 @@ func (g *Gateway) endReason(ctx context.Context, err error) string {
 		return ""
 	case errors.Is(err, store.ErrSlowReader):
 		return endSlowReader
-	case errors.Is(err, store.ErrUnavailable):
+	case errors.Is(err, store.ErrUnavailable), codeOf(err) == api.CodeUnavailable: // the database, or an issuer's keys
 		return endUnavailable
 	case codeOf(err) == api.CodeUnauthenticated:
 		return endDismissed

@@ -99,8 +99,8 @@ func readResponse(t testing.TB, request *http.Request, response *http.Response) 
 }
 
 // inBackground delivers an answer when it arrives, and an empty one if the test failed over it.
-func inBackground(request func() answer) <-chan answer {
-	answers := make(chan answer, 1)
+func inBackground[T any](request func() T) <-chan T {
+	answers := make(chan T, 1)
 	go func() {
 		defer close(answers)
 		answers <- request()

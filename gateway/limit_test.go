@@ -67,11 +67,11 @@ func TestCallerLimits(t *testing.T) {
 	as[api.Lease](t, <-waiting, http.StatusOK)
 }
 
-// hostile is a gateway that serves with the bounds of a real one, some of them quicker.
-func newHostile(t *testing.T, config Config) *harness {
+// newHostile is a gateway that serves with the bounds of a real one, but for the time for a header.
+func newHostile(t *testing.T, config Config, headerTimeout time.Duration) *harness {
 	t.Helper()
 	h := newGateway(t, config, patientDatabase(t))
-	h.gateway.headerTimeout = 2 * time.Second
+	h.gateway.headerTimeout = headerTimeout
 	h.serveItself(t)
 	return h
 }
@@ -109,7 +109,7 @@ func closes(t testing.TB, connection net.Conn) {
 // served meanwhile, and that the places of those that have ended are free again.
 func TestConnectionsFromOneAddress(t *testing.T) {
 	const most = 5
-	h := newHostile(t, Config{AddressConnectionsMax: most})
+	h := newHostile(t, Config{AddressConnectionsMax: most}, 2*time.Second)
 	var kept []net.Conn
 	for range most {
 		connection := h.dialFrom(t, "127.0.0.2")
@@ -130,16 +130,23 @@ func TestConnectionsFromOneAddress(t *testing.T) {
 	})
 }
 
+// count returns how many connections are open.
+func (c *connections) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.open)
+}
+
 // TestHostileConnections checks that connections which send nothing, or a header that never ends, are closed after the
 // time for a header, and that an honest client is served meanwhile. FENCEGATE_CONNECTIONS sets how many there are. Then
 // it also checks that each uses little memory; by default, that of other tests counts, too.
 func TestHostileConnections(t *testing.T) {
 	count, err := strconv.Atoi(os.Getenv("FENCEGATE_CONNECTIONS"))
-	alone := err == nil
+	alone, headerTimeout := err == nil, time.Minute
 	if !alone {
-		count = 200
+		count, headerTimeout = 200, 2*time.Second
 	}
-	h := newHostile(t, Config{})
+	h := newHostile(t, Config{}, headerTimeout)
 	h.get(t, "/healthz")
 	var before, during runtime.MemStats
 	runtime.GC()
@@ -153,6 +160,9 @@ func TestHostileConnections(t *testing.T) {
 	}
 	lease := h.acquire(t, "job", "honest")
 	as[api.WriteResult](t, h.put(t, lease, 1, "v"), http.StatusCreated)
+	if alone {
+		await.True(t, "all connections are open", func() bool { return h.gateway.connections.count() >= count })
+	}
 	runtime.GC()
 	runtime.ReadMemStats(&during)
 	each := int64(during.HeapAlloc+during.StackInuse-before.HeapAlloc-before.StackInuse) / int64(count)

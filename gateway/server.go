@@ -26,23 +26,7 @@ const (
 // it refuses acquires that wait, ends event streams, takes no new requests, finishes those under way, and returns nil.
 // If all of this takes longer than the ShutdownTimeout, it cuts them off and returns an error.
 func (g *Gateway) Serve(ctx context.Context, listener net.Listener) error {
-	server := &http.Server{
-		Handler:           g.handler, // without setBodyDeadline: ReadTimeout does the same
-		ReadHeaderTimeout: g.headerTimeout,
-		ReadTimeout:       g.config.BodyTimeout,
-		MaxHeaderBytes:    headerBytes,
-		IdleTimeout:       idleTimeout,
-		WriteTimeout:      g.answerTimeout,
-		ConnContext:       withConnection,
-		ConnState:         g.connections.changed,
-		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams: streamsOfOne, SendPingTimeout: pingInterval, PingTimeout: pingTimeout,
-		},
-		ErrorLog:  serverLog(g.config.Logger),
-		Protocols: new(http.Protocols),
-	}
-	server.Protocols.SetHTTP1(true)
-	server.Protocols.SetHTTP2(true)
+	server := g.newServer()
 	serve := func() error { return server.Serve(listener) }
 	if certificates := g.config.Certificates; certificates != nil {
 		server.TLSConfig = certificates.config()
@@ -86,6 +70,28 @@ func (g *Gateway) Serve(ctx context.Context, listener net.Listener) error {
 		err = errors.Join(err, served)
 	}
 	return err
+}
+
+// newServer returns a server with its bounds: what one connection may send, and how long it may take.
+func (g *Gateway) newServer() *http.Server {
+	server := &http.Server{
+		Handler:           g.handler, // without setBodyDeadline: ReadTimeout does the same
+		ReadHeaderTimeout: g.headerTimeout,
+		ReadTimeout:       g.config.BodyTimeout,
+		MaxHeaderBytes:    headerBytes,
+		IdleTimeout:       idleTimeout,
+		WriteTimeout:      g.answerTimeout,
+		ConnContext:       withConnection,
+		ConnState:         g.connections.changed,
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: streamsOfOne, SendPingTimeout: pingInterval, PingTimeout: pingTimeout,
+		},
+		ErrorLog:  serverLog(g.config.Logger),
+		Protocols: new(http.Protocols),
+	}
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetHTTP2(true)
+	return server
 }
 
 // shutDown ends the server after everything under way has been answered. Server.Shutdown requests the end of HTTP/2

@@ -64,7 +64,14 @@ func TestEndSessionOfDeepNames(t *testing.T) {
 		}
 		acquireIn(t, s, session, locks)
 		ending.Go(func() {
-			if ended, err := s.EndSession(context.Background(), session.ID); err != nil || ended != leases {
+			ended, err := s.EndSession(context.Background(), session.ID)
+			// One call goes on for 5 s. Each lease is a commit of its own, which may take longer on a busy machine.
+			for begun := time.Now(); errors.Is(err, store.ErrUnavailable) && time.Since(begun) < time.Minute; {
+				var more int64
+				more, err = s.EndSession(context.Background(), session.ID)
+				ended += more
+			}
+			if err != nil || ended != leases {
 				t.Errorf("%d of %d leases ended (%v)", ended, leases, err)
 			}
 		})

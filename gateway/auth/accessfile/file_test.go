@@ -1,10 +1,12 @@
 package accessfile
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/fencegate/fencegate/internal/access"
+	"github.com/fencegate/fencegate/store"
 )
 
 const good = `
@@ -122,12 +124,27 @@ func TestParseRefuses(t *testing.T) {
 			t.Errorf("%q: got %v, want an error with %q", change, err, words)
 		}
 	}
-	twice := strings.Replace(good, "certificates:", good[strings.Index(good, "  - name"):strings.Index(good, "certificates")]+"certificates:", 1)
-	if _, err := Parse([]byte(twice)); err == nil || !strings.Contains(err.Error(), "another issuer") {
-		t.Errorf("an issuer that is there twice: %v", err)
+	second := good[strings.Index(good, "  - name"):strings.Index(good, "certificates")]
+	for _, twice := range []string{
+		second, strings.Replace(second, "name: ci", "name: b", 1), strings.Replace(second, "//ci.", "//b.", 1),
+	} {
+		text := strings.Replace(good, "certificates:", twice+"certificates:", 1)
+		if _, err := Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), "another issuer") {
+			t.Errorf("two issuers of one name, or URL: got %v, want an error", err)
+		}
 	}
-	if _, err := Parse(make([]byte, BytesMax+1)); err == nil {
-		t.Error("a file that is too large is accepted")
+	var many strings.Builder
+	for i := range store.KeyGrantsMax {
+		fmt.Fprintf(&many, `"read:n%d", `, i)
+	}
+	for words, text := range map[string]string{
+		"the limit is 1048576": good + strings.Repeat("#", BytesMax),
+		"at most 1000 bytes":   strings.Replace(good, "eu-*", strings.Repeat("a", globMax+1), 1),
+		"the limit is 100":     strings.Replace(good, `["all:eu"`, "["+many.String()+`"all:eu"`, 1),
+	} {
+		if _, err := Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), words) {
+			t.Errorf("a file with more than a limit: got %v, want an error with %q", err, words)
+		}
 	}
 }
 

@@ -1,0 +1,201 @@
+package demo
+
+import (
+	"context"
+	"time"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/lockclient"
+)
+
+const (
+	// rotationOverlap is long enough to use both keys, also on a busy machine.
+	rotationOverlap = 3 * time.Second
+	// keysLimit is how late a gateway may know a change of keys: the longest time between two looks for changes, and
+	// some for a busy machine. A notification takes milliseconds.
+	keysLimit = 10 * time.Second
+	// issuerLimit is the same for keys of an issuer, which gateways read every 10 s at most.
+	issuerLimit = 20 * time.Second
+)
+
+// Access shows who may do what, with two gateways that accept API keys, tokens and client certificates. It returns
+// ErrUnexpected if a credential is accepted or refused that must not be. If ctx ends before, it returns the cause.
+func Access(ctx context.Context, config Config) (err error) {
+	ctx, ended := endedWithReader(ctx, &config.Out, &err)
+	defer ended()
+	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
+	defer cancel()
+	run := &accessRun{Config: config, printer: newPrinter(config.Out, config.JSON)}
+	run.actor = len("reporter")
+	defer run.stop()
+	if err := run.start(ctx); err != nil {
+		return err
+	}
+	for _, chapter := range []struct {
+		title string
+		show  func(context.Context) error
+	}{
+		{"API keys: an administrator makes, replaces and revokes them; both gateways know it within milliseconds",
+			run.showKeys},
+		{"Client certificates: the SPIFFE ID is the caller's name, and the access file has its grants",
+			run.showCertificates},
+		{"Tokens: an issuer signs them, and the access file has the grants of their claims", run.showTokens},
+	} {
+		run.print(Event{Event: "round", Text: chapter.title})
+		if err := chapter.show(ctx); err != nil {
+			return err
+		}
+	}
+	ok := true
+	run.print(Event{Event: "result", OK: &ok, Text: "Result: each credential was accepted on the names that it is for, " +
+		"for as long as it was valid, and nowhere else."})
+	return nil
+}
+
+// showKeys makes a key, replaces it by another one, and revokes that.
+func (r *accessRun) showKeys(ctx context.Context) error {
+	lock, other := "jobs"+r.Suffix+"/1", "accounts"+r.Suffix+"/1"
+	if err := r.known(ctx, r.admin); err != nil {
+		return err
+	}
+	first, id, err := r.makeKey(ctx, "makes a key for app: lock:jobs"+r.Suffix,
+		func(ctx context.Context, admin *lockclient.API) (api.NewKey, error) {
+			return admin.CreateKey(ctx, api.KeyRequest{Principal: "app", Grants: []string{"lock:jobs" + r.Suffix}})
+		})
+	if err != nil {
+		return err
+	}
+	if err := r.expect(ctx, attempt{first, lock, ""}, attempt{first, other, api.CodeForbidden}); err != nil {
+		return err
+	}
+
+	overlap, rotated := rotationOverlap.Milliseconds(), time.Now()
+	second, id, err := r.makeKey(ctx, "replaces the key "+id+", which works for "+rotationOverlap.String()+" more",
+		func(ctx context.Context, admin *lockclient.API) (api.NewKey, error) {
+			return admin.RotateKey(ctx, id, api.RotateRequest{OverlapMS: &overlap})
+		})
+	if err != nil {
+		return err
+	}
+	if err := r.expect(ctx, attempt{first, lock, ""}, attempt{second, lock, ""}); err != nil {
+		return err
+	}
+	for n := range r.gateways {
+		if err := r.until(ctx, first, n+1, api.CodeUnauthenticated, rotated, rotationOverlap+keysLimit); err != nil {
+			return err
+		}
+	}
+	if err := r.expect(ctx, attempt{second, lock, ""}); err != nil {
+		return err
+	}
+	return r.revoke(ctx, second, id, lock)
+}
+
+// makeKey lets the administrator make a key at gateway 1, and returns when gateway 2 knows it, too.
+func (r *accessRun) makeKey(
+	ctx context.Context, text string, send func(context.Context, *lockclient.API) (api.NewKey, error),
+) (caller *accessCaller, id string, err error) {
+	key, err := send(ctx, r.admin.clients[0].API())
+	if err != nil {
+		return nil, "", err
+	}
+	r.keys = append(r.keys, key.ID)
+	r.print(Event{Event: "key", Actor: "admin", Text: text})
+	if caller, err = r.caller("app", "the key "+key.ID, lockclient.WithToken(key.Secret)); err != nil {
+		return nil, "", err
+	}
+	return caller, key.ID, r.known(ctx, caller)
+}
+
+// known returns when both gateways know the caller.
+func (r *accessRun) known(ctx context.Context, c *accessCaller) error {
+	began := time.Now()
+	for n := range r.gateways {
+		if err := r.until(ctx, c, n+1, "", began, keysLimit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// revoke revokes a key at gateway 1. Gateway 2 refuses it soon.
+func (r *accessRun) revoke(ctx context.Context, c *accessCaller, id, lock string) error {
+	if _, err := r.admin.clients[0].API().RevokeKey(ctx, id); err != nil {
+		return err
+	}
+	revoked := time.Now()
+	r.print(Event{Event: "key", Actor: "admin", Text: "revokes the key " + id + " at gateway 1"})
+	if err := r.until(ctx, c, 1, api.CodeUnauthenticated, revoked, 0); err != nil {
+		return err
+	}
+	if err := r.until(ctx, c, 2, api.CodeUnauthenticated, revoked, keysLimit); err != nil {
+		return err
+	}
+	return r.expect(ctx, attempt{c, lock, api.CodeUnauthenticated})
+}
+
+// showCertificates uses a client certificate, and a connection without one.
+func (r *accessRun) showCertificates(ctx context.Context) error {
+	certificate, err := r.certificate()
+	if err != nil {
+		return err
+	}
+	reporter, err := r.caller("reporter", "the certificate of "+accessSPIFFE, nil, certificate)
+	if err != nil {
+		return err
+	}
+	nobody, err := r.caller("nobody", "no credential", nil)
+	if err != nil {
+		return err
+	}
+	lock, other := "reports"+r.Suffix+"/1", "jobs"+r.Suffix+"/1"
+	return r.expect(ctx, attempt{reporter, lock, ""}, attempt{reporter, other, api.CodeForbidden},
+		attempt{nobody, lock, api.CodeUnauthenticated})
+}
+
+// showTokens uses tokens before and after their issuer has replaced its key.
+func (r *accessRun) showTokens(ctx context.Context) error {
+	lock, other := "payments"+r.Suffix+"/1", "jobs"+r.Suffix+"/1"
+	former, err := r.tokenCaller("a token", accessAudience)
+	if err != nil {
+		return err
+	}
+	foreign, err := r.tokenCaller("a token for another service", "another-service")
+	if err != nil {
+		return err
+	}
+	if err := r.expect(ctx, attempt{former, lock, ""}, attempt{former, other, api.CodeForbidden},
+		attempt{foreign, lock, api.CodeUnauthenticated}); err != nil {
+		return err
+	}
+
+	if err := r.issuer.replaceKey(); err != nil {
+		return err
+	}
+	replaced := time.Now()
+	r.print(Event{Event: "key", Text: "the issuer withdraws its key and makes another one; gateways read its keys every " +
+		"10 s at most"})
+	next, err := r.tokenCaller("a token of the new key", accessAudience)
+	if err != nil {
+		return err
+	}
+	for n := range r.gateways {
+		if err := r.until(ctx, next, n+1, "", replaced, issuerLimit); err != nil {
+			return err
+		}
+	}
+	former.credential = "the token of the withdrawn key"
+	if err := r.expect(ctx, attempt{next, lock, ""}, attempt{former, lock, api.CodeUnavailable}); err != nil {
+		return err
+	}
+	r.print(Event{Event: "key", Text: "the gateways look for that key once more; after that, the answer is unauthenticated"})
+	return nil
+}
+
+func (r *accessRun) tokenCaller(credential, audience string) (*accessCaller, error) {
+	token, err := r.issuer.token(audience, accessSubject)
+	if err != nil {
+		return nil, err
+	}
+	return r.caller("payments", credential, lockclient.WithToken(token))
+}

@@ -1,0 +1,147 @@
+package demo
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/devcert"
+	"github.com/fencegate/fencegate/internal/gatewayprocess"
+	"github.com/fencegate/fencegate/lockclient"
+)
+
+const (
+	accessAudience = "fencegate"
+	accessSubject  = "payments"
+	accessSPIFFE   = "spiffe://example.org/ns/demo/sa/reporter"
+)
+
+// accessFileText maps tokens and certificates to principals and grants: the URL of the issuer, and the end of names.
+const accessFileText = `issuers:
+  - name: ci
+    issuer: %[1]s
+    audiences: [` + accessAudience + `]
+    rules:
+      - when: {sub: ` + accessSubject + `}
+        grants: ["lock:payments%[2]s"]
+certificates:
+  principal: "{spiffe}"
+  rules:
+    - when: {spiffe: "spiffe://example.org/ns/demo/sa/*"}
+      grants: ["lock:reports%[2]s"]
+`
+
+// accessRun is two gateways that ask for credentials, and what issues these.
+type accessRun struct {
+	*printer
+	Config
+
+	dir       string // of certificates and the access file
+	authority *devcert.Authority
+	issuer    *issuer
+	gateways  []*gatewayprocess.Process
+	admin     *accessCaller
+	keys      []string // IDs of the keys that were made
+}
+
+// start starts the issuer and the gateways, and makes the key of the administrator. After an error, too, stop is needed.
+func (r *accessRun) start(ctx context.Context) (err error) {
+	r.print(Event{Event: "database", Text: "the database: " + r.DatabaseName})
+	if r.dir, err = os.MkdirTemp("", "fencegate-demo-"); err != nil {
+		return err
+	}
+	if r.issuer, err = startIssuer(); err != nil {
+		return err
+	}
+	r.print(Event{Event: "service", Text: "the issuer of tokens: " + r.issuer.url})
+	if err := r.writeFiles(); err != nil {
+		return err
+	}
+	for n := range 2 {
+		gateway, err := gatewayprocess.Start(ctx, r.Program, "--database-url", r.DatabaseURL,
+			"--auth", "keys,tokens,certificates", "--access-file", r.path("access.yaml"),
+			"--tls-cert", r.path("gateway.pem"), "--tls-key", r.path("gateway-key.pem"), "--client-ca", r.path("ca.pem"))
+		if err != nil {
+			return err
+		}
+		r.gateways = append(r.gateways, gateway)
+		r.print(Event{Event: "gateway", Text: fmt.Sprintf("gateway %d: %s", n+1, gateway.URL)})
+	}
+	return r.startAdmin(ctx)
+}
+
+func (r *accessRun) path(name string) string { return filepath.Join(r.dir, name) }
+
+// writeFiles writes the files that the gateways read.
+func (r *accessRun) writeFiles() (err error) {
+	if r.authority, err = devcert.NewAuthority("fencegate demo"); err != nil {
+		return err
+	}
+	pair, err := r.authority.Issue(devcert.Request{Name: "gateway", Hosts: []string{"127.0.0.1"}})
+	if err != nil {
+		return err
+	}
+	for name, text := range map[string][]byte{
+		"ca.pem": r.authority.PEM, "gateway.pem": pair.Certificate, "gateway-key.pem": pair.Key,
+		"access.yaml": fmt.Appendf(nil, accessFileText, r.issuer.url, r.Suffix),
+	} {
+		if err := os.WriteFile(r.path(name), text, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// startAdmin makes the first key in the database, as the command does, since no gateway would accept the request.
+func (r *accessRun) startAdmin(ctx context.Context) error {
+	answer, err := exec.CommandContext(ctx, r.Program, "keys", "create", "admin", "--grant", "all:",
+		"--in-database", r.DatabaseURL, "--output", "json").Output()
+	if err != nil {
+		return fmt.Errorf("fencegate keys create: %w", err)
+	}
+	var key api.NewKey
+	if err := json.Unmarshal(answer, &key); err != nil {
+		return err
+	}
+	r.keys = append(r.keys, key.ID)
+	r.print(Event{Event: "key", Actor: "admin", Text: "gets the first key, which is made in the database"})
+	r.admin, err = r.caller("admin", "the key "+key.ID, lockclient.WithToken(key.Secret))
+	return err
+}
+
+// certificate makes a client certificate with a SPIFFE ID.
+func (r *accessRun) certificate() (tls.Certificate, error) {
+	id, err := url.Parse(accessSPIFFE)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	pair, err := r.authority.Issue(devcert.Request{Name: "reporter", URIs: []*url.URL{id}})
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return pair.TLS()
+}
+
+// stop revokes the keys that were made, and ends all that was started.
+func (r *accessRun) stop() {
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	for len(r.keys) > 0 && r.admin != nil {
+		last := len(r.keys) - 1 // the first one is the administrator's own
+		_, _ = r.admin.clients[0].API().RevokeKey(ctx, r.keys[last])
+		r.keys = r.keys[:last]
+	}
+	for _, gateway := range r.gateways {
+		_ = gateway.Stop()
+	}
+	if r.issuer != nil {
+		r.issuer.stop()
+	}
+	_ = os.RemoveAll(r.dir)
+}
