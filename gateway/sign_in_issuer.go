@@ -91,7 +91,7 @@ func (g *Gateway) finishSignIn(w *answerWriter, r *http.Request) error {
 		g.toDashboard(w, "", api.SignInExpired)
 		return nil
 	}
-	g.setAttempt(w, r, "", -1)
+	g.setAttempt(w, r, "", -time.Second)
 	failure, err := g.exchange(w, r, begun, given)
 	if err != nil {
 		return err
