@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -95,9 +94,8 @@ func (i *Issuer) Rotate(t testing.TB) string {
 
 // document is the discovery document.
 func (i *Issuer) document() map[string]any {
-	elsewhere := strings.Replace(i.URL, "127.0.0.1", "localhost", 1) // for browsers, another site
 	return map[string]any{
-		"issuer": i.URL, "jwks_uri": i.URL + "/keys", "authorization_endpoint": elsewhere + "/authorize?tenant=1",
+		"issuer": i.URL, "jwks_uri": i.URL + "/keys", "authorization_endpoint": i.Site() + "/authorize?tenant=1",
 		"token_endpoint": i.URL + "/token", "token_endpoint_auth_methods_supported": []string{"client_secret_basic"},
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 )
 
 // signIn is what the endpoints of the authorization code flow know.
@@ -40,6 +41,9 @@ func (i *Issuer) SetIDToken(claims map[string]any) {
 	defer i.mu.Unlock()
 	i.signIn.claims = claims
 }
+
+// Site is where browsers find the authorization endpoint: to them, that is another site than 127.0.0.1.
+func (i *Issuer) Site() string { return strings.Replace(i.URL, "127.0.0.1", "localhost", 1) }
 
 // Exchanges returns how often the token endpoint was asked.
 func (i *Issuer) Exchanges() int {
