@@ -1,6 +1,7 @@
 package accessfile
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -105,6 +106,22 @@ func TestParseSignIn(t *testing.T) {
 	}
 	if got := file.Issuers[0].SignIn; got.Label != "ci" || len(got.Scopes) != 1 || got.Scopes[0] != "openid" {
 		t.Errorf("read %+v, want the name as the label, and the scope openid", got)
+	}
+}
+
+// The example in docs/security.md can be used.
+func TestDocumentedSignIn(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../../docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "## Signing in by an issuer")
+	_, rest, _ := strings.Cut(section, "```yaml\n")
+	example, _, _ := strings.Cut(rest, "```")
+	file, err := Parse([]byte(example))
+	if err != nil || file.Issuers[0].SignIn.Label != "Example SSO" {
+		t.Errorf("the example was read as %+v, %v", file, err)
 	}
 }
 
