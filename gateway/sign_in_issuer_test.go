@@ -30,6 +30,7 @@ type issued struct {
 	gateway    *Gateway
 	sso, other *issuertest.Issuer
 	log        *lockedbuffer.Buffer
+	access     string // the path of the access file
 }
 
 // newIssued starts the gateway. sso knows the client dashboard by its secret, other a public client.
@@ -45,7 +46,7 @@ func newIssued(t *testing.T) *issued {
 		}
 		return path
 	}
-	access := write("access.yaml", fmt.Sprintf(`
+	i.access = write("access.yaml", fmt.Sprintf(`
 issuers:
   - name: sso
     issuer: %q
@@ -64,7 +65,7 @@ issuers:
     sign_in: {client_id: fencegate}
 `, i.sso.URL, write("secret", "s&cret\n"), write("keys", string(i.sso.KeySet())), i.other.URL))
 	logger := slog.New(slog.NewTextHandler(i.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	directory, err := auth.LoadDirectory(access, logger)
+	directory, err := auth.LoadDirectory(i.access, logger)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,6 +250,14 @@ func TestSignInAttacks(t *testing.T) {
 	b.expectFailure("another secret", b.begin("sso", ""), api.SignInFailed)
 	i.sso.SetDown(true)
 	b.expectFailure("an issuer that is down", b.begin("sso", ""), api.SignInUnreachable)
+	unread, err := auth.LoadDirectory(i.access, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	i.gateway.config.SignIn = unread
+	if to := b.follow(b.base + "/v1/sign-in/sso/start?return=/locks").String(); to != b.base+"/?sign-in=unreachable#/locks" {
+		t.Errorf("an issuer whose document was never read: led to %s", to)
+	}
 	for _, secret := range []string{stolen, "eyJ", "s&cret", "s%26cret", b.cookies("/v1/sign-in/sso/start")[attemptCookiePlaintext]} {
 		if log := i.log.String(); secret != "" && strings.Contains(log, secret) {
 			t.Errorf("the log has %q:\n%s", secret, log)

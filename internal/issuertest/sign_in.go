@@ -74,7 +74,7 @@ func (i *Issuer) serveAuthorization(w http.ResponseWriter, r *http.Request) {
 		_ = page.Execute(w, back.String())
 		return
 	}
-	http.Redirect(w, r, back.String(), http.StatusFound)
+	http.Redirect(w, r, back.String(), http.StatusFound) //nolint:gosec // it serves one test, which asks for that
 }
 
 // serveToken answers an ID token for a code, once, to the client that has asked for it.
