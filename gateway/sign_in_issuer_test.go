@@ -237,12 +237,15 @@ func TestSignInAttacks(t *testing.T) {
 		"the audience of the API": {"aud": "api"},
 		"another party":           {"aud": []string{"dash:board", "api"}, "azp": "api"},
 		"an unknown audience":     {"aud": "unknown"},
-		"another issuer":          {"iss": i.other.URL},
 		"an expired token":        {"exp": time.Now().Add(-time.Hour).Unix()},
 	} {
 		i.sso.SetIDToken(claims)
 		b.expectFailure(about, b.begin("sso", ""), api.SignInRefused)
 	}
+	i.sso.SetSigner(i.other)
+	i.sso.SetIDToken(map[string]any{"aud": []string{"dash:board", "fencegate"}})
+	b.expectFailure("another issuer's token", b.begin("sso", ""), api.SignInRefused)
+	i.sso.SetSigner(nil)
 	i.sso.SetIDToken(map[string]any{"groups": strings.Repeat("g", cookieBytesMax)})
 	b.expectFailure("a long token", b.begin("sso", ""), api.SignInTooLong)
 	i.sso.SetIDToken(nil)

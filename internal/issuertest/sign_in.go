@@ -1,6 +1,7 @@
 package issuertest
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
@@ -17,6 +18,7 @@ type signIn struct {
 	clientID, secret string // a public client has no secret
 	asks             bool
 	claims           map[string]any
+	signer           *Issuer // of the ID tokens; nil: this one
 	codes            map[string]url.Values // the authorization request of each unused code
 	exchanges        int
 }
@@ -40,6 +42,13 @@ func (i *Issuer) SetIDToken(claims map[string]any) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.signIn.claims = claims
+}
+
+// SetSigner makes the token endpoint answer with tokens of another issuer, or of its own again if that is nil.
+func (i *Issuer) SetSigner(other *Issuer) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.signIn.signer = other
 }
 
 // Site is where browsers find the authorization endpoint: to them, that is another site than 127.0.0.1.
@@ -113,6 +122,6 @@ func (i *Issuer) serveToken(w http.ResponseWriter, r *http.Request) {
 		all[name] = value
 	}
 	_ = json.NewEncoder(w).Encode(map[string]any{
-		"access_token": "opaque", "token_type": "Bearer", "expires_in": 60, "id_token": i.Token(i.t, all),
+		"access_token": "opaque", "token_type": "Bearer", "expires_in": 60, "id_token": cmp.Or(client.signer, i).Token(i.t, all),
 	})
 }
