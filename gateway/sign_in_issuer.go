@@ -129,7 +129,7 @@ func (g *Gateway) exchange(
 
 // signInFailure logs why nobody was signed in, and returns what the user learns of it.
 func (g *Gateway) signInFailure(r *http.Request, err error) api.SignInFailure {
-	g.config.Logger.WarnContext(r.Context(), "sign-in failed", "issuer", mux.Vars(r)["issuer"], "error", err)
+	g.config.Logger.WarnContext(r.Context(), "sign-in failed", "issuer", clip(mux.Vars(r)["issuer"]), "error", err)
 	switch {
 	case errors.Is(err, auth.ErrUnreachable):
 		return api.SignInUnreachable
