@@ -18,7 +18,7 @@ type signIn struct {
 	clientID, secret string // a public client has no secret
 	asks             bool
 	claims           map[string]any
-	signer           *Issuer // of the ID tokens; nil: this one
+	signer           *Issuer               // of the ID tokens; nil: this one
 	codes            map[string]url.Values // the authorization request of each unused code
 	exchanges        int
 }
