@@ -61,6 +61,9 @@ var accessRules = map[string]accessRule{
 	"POST /v1/keys/{id}/rotate":                     onAll(access.Admin),
 	"GET /v1/audit":                                 onEach(access.Admin),
 	"GET /v1/whoami":                                anyPrincipal,
+	"GET /v1/sign-in":                               public,
+	"GET /v1/sign-in/{issuer}/start":                public,
+	"GET /v1/sign-in/{issuer}/callback":             public,
 	"POST /v1/sign-in":                              public,
 	"DELETE /v1/sign-in":                            public,
 	"GET /metrics":                                  onAll(access.Observe),
@@ -126,7 +129,7 @@ func ruleOf(method, template string) accessRule {
 }
 
 // authorize finds the principal of a request, counts it, and judges it by the rule of the route. Public routes are not
-// counted: they cost less than a refusal, and load balancers need them.
+// counted: they cost less than a refusal, and load balancers need them. (Signing in by an issuer counts its own.)
 func (g *Gateway) authorize(w *answerWriter, r *http.Request, rule *accessRule) error {
 	w.principal = access.Anyone
 	if rule.isPublic() {

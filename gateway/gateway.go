@@ -182,6 +182,8 @@ type Config struct {
 	Logger *slog.Logger
 	// Auth finds the principals of requests. Default: none; then every client may do everything.
 	Auth auth.Authenticator
+	// SignIn has the issuers by which users of browsers sign in. Auth must accept their tokens. Default: there are none.
+	SignIn *auth.Directory
 	// KeysRead reports whether the API keys were read, which Auth needs. /readyz fails until then. Default: Auth needs none.
 	KeysRead func() bool
 	// TrustedProxies are proxies whose X-Forwarded-For is taken for a client's address, in the record of rejections and
@@ -269,6 +271,8 @@ type Gateway struct {
 	crossOrigin *http.CrossOriginProtection
 	limits      *limits.Limits // of callers
 	failures    *limits.Limits // of addresses whose requests are not authenticated
+	signIns     *limits.Limits // of addresses that sign in by an issuer
+	exchanges   *limits.Caller // all sign-ins together, as the issuers see them
 	connections connections
 
 	headerTimeout  time.Duration // for the header of a request
@@ -317,6 +321,8 @@ func New(config Config, backend Backend, recorder Recorder, counted *metrics.Met
 	}
 	g.limits = limits.New(config.Limits)
 	g.failures = limits.New(limits.Config{RequestsPerSecond: failuresPerSecond})
+	g.signIns = limits.New(limits.Config{RequestsPerSecond: signInsPerSecond})
+	g.exchanges = limits.New(limits.Config{RequestsPerSecond: exchangesPerSecond}).OfAddress("")
 	g.connections = connections{
 		max: config.ConnectionsMax, perAddress: config.AddressConnectionsMax, trusted: g.trusted,
 		refused: func() { counted.RateLimited(metrics.LimitConnections) },

@@ -85,7 +85,7 @@ func TestOpenAPISchemasAreTheWireTypes(t *testing.T) {
 		api.BulkWrite{}, api.BulkVerdict{}, api.BulkEnd{},
 		api.Fence{}, api.Policy{}, api.PolicyRequest{}, api.Policies{}, api.Table{}, api.Tables{}, api.Rejection{}, api.Rejections{}, api.Health{},
 		api.KeyRequest{}, api.RotateRequest{}, api.Key{}, api.NewKey{}, api.Keys{},
-		api.SignInRequest{}, api.Principal{},
+		api.SignIns{}, api.SignInIssuer{}, api.SignInRequest{}, api.Principal{},
 		api.Problem{}, api.Holder{}, api.Wait{}, api.WatchState{},
 	} {
 		kind := reflect.TypeOf(wire)

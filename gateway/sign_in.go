@@ -22,7 +22,10 @@ const (
 
 func (g *Gateway) principalRoutes(router *mux.Router) {
 	g.route(router, "/v1/whoami", methods{"GET": g.whoAmI})
-	g.route(router, "/v1/sign-in", methods{"POST": acting(g, noName, g.signIn), "DELETE": g.signOut})
+	g.route(router, "/v1/sign-in",
+		methods{"GET": g.listSignIns, "POST": acting(g, noName, g.signIn), "DELETE": g.signOut})
+	g.route(router, "/v1/sign-in/{issuer}/start", methods{"GET": g.startSignIn})
+	g.route(router, "/v1/sign-in/{issuer}/callback", methods{"GET": g.finishSignIn})
 }
 
 func (g *Gateway) whoAmI(w *answerWriter, r *http.Request) error {
@@ -47,12 +50,17 @@ func (g *Gateway) signIn(_ context.Context, a action[store.Name, api.SignInReque
 	if reason != auth.Accepted {
 		return nil, g.countFailure(a.r, g.unauthenticated(reason))
 	}
-	lifetime := signInMax
-	if !principal.ExpiresAt.IsZero() {
-		lifetime = min(lifetime, time.Until(principal.ExpiresAt))
-	}
-	g.setCookie(a.w, a.r, a.body.Credential, lifetime)
+	g.keepCredential(a.w, a.r, a.body.Credential, principal)
 	return principalAnswer(principal), nil
+}
+
+// keepCredential has the browser keep a credential that was accepted.
+func (g *Gateway) keepCredential(w http.ResponseWriter, r *http.Request, credential string, of *access.Principal) {
+	lifetime := signInMax
+	if !of.ExpiresAt.IsZero() {
+		lifetime = min(lifetime, time.Until(of.ExpiresAt))
+	}
+	g.setCookie(w, r, credential, lifetime)
 }
 
 func (g *Gateway) signOut(w *answerWriter, r *http.Request) error {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/gateway/auth"
 	"github.com/fencegate/fencegate/internal/access"
 	"github.com/fencegate/fencegate/store"
 )
@@ -96,6 +97,13 @@ func TestSignIn(t *testing.T) {
 	}
 }
 
+// certified accepts every request, as certificates do on the connection of a client that has shown one.
+type certified struct{}
+
+func (certified) Authenticate(*http.Request) (*access.Principal, auth.Reason) {
+	return access.New("certificate:c", access.Certificate, grantsOn("", access.Admin)), auth.Accepted
+}
+
 // TestRequestsOfBrowsers checks that a cookie is as good as the header, on requests that no other origin has sent, and
 // that no other origin can use what a browser sends by itself, also where no credential is asked for.
 func TestRequestsOfBrowsers(t *testing.T) {
@@ -106,10 +114,14 @@ func TestRequestsOfBrowsers(t *testing.T) {
 	const cross, sibling = "Sec-Fetch-Site: cross-site", "Sec-Fetch-Site: same-site"
 	const there = "Origin: https://elsewhere.test"
 	guarded := newKeyedGateway(t, keys)
-	open, err := New(Config{}, nil, nil, NewMetrics("test"))
-	if err != nil {
-		t.Fatal(err)
+	newWith := func(authenticator auth.Authenticator) *Gateway {
+		g, err := New(Config{Auth: authenticator}, nil, nil, NewMetrics("test"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
 	}
+	open, certificates := newWith(nil), newWith(auth.Several{Certificates: certified{}})
 	const refused = http.StatusUnsupportedMediaType // passed: the handler wants JSON
 	for _, one := range []struct {
 		g       *Gateway
@@ -135,7 +147,12 @@ func TestRequestsOfBrowsers(t *testing.T) {
 		{guarded, "POST", []string{cookie, sibling}, 403},
 		{guarded, "POST", []string{cookie, there}, 403},
 		{guarded, "POST", []string{cookie, "Origin: null"}, 403},
-		{guarded, "POST", []string{cross}, 403}, // a client certificate may come with it
+		{guarded, "POST", []string{cross}, 403},
+		{certificates, "POST", nil, refused},
+		{certificates, "POST", []string{"Sec-Fetch-Site: same-origin"}, refused},
+		{certificates, "POST", []string{cross}, 403}, // the browser shows the certificate with it
+		{certificates, "POST", []string{there}, 403},
+		{certificates, "POST", []string{cross, "Authorization: Basic YTpi"}, 403},
 		{guarded, "POST", []string{header, cross}, refused},
 		{open, "GET", nil, 200},
 		{open, "GET", []string{cross}, 200}, // another origin can't read the answer
@@ -146,8 +163,8 @@ func TestRequestsOfBrowsers(t *testing.T) {
 	} {
 		path := map[string]string{"GET": "/v1/whoami", "POST": "/v1/keys"}[one.method]
 		if got := ask(one.g, one.method, path, one.headers...); got.status != one.status {
-			t.Errorf("%s %.60q (auth %t): answered %d, want %d: %s", one.method, one.headers, one.g == guarded, got.status,
-				one.status, got.body)
+			t.Errorf("%s %.60q (keys %t, certificates %t): answered %d, want %d: %s", one.method, one.headers,
+				one.g == guarded, one.g == certificates, got.status, one.status, got.body)
 		}
 	}
 	who := as[api.Principal](t, ask(guarded, "GET", "/v1/whoami", cookie), http.StatusOK)

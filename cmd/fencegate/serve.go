@@ -174,7 +174,7 @@ func (c *serveCmd) serveOn(
 		TrustedProxies: prefixes(c.TrustedProxies), AccessLogSample: c.AccessLogSample, RefusalDelayMax: c.RefusalDelayMax,
 		Auth:   c.authenticator(service, directory, certificates),
 		Limits: c.limits(), ConnectionsMax: c.ConnectionsMax, AddressConnectionsMax: c.AddressConnectionsMax,
-		KeysRead: c.keysRead(service),
+		KeysRead: c.keysRead(service), SignIn: c.signIn(directory),
 	}, service, recorder, metrics)
 	if err != nil {
 		return err

@@ -68,6 +68,14 @@ func (c *serveCmd) authenticator(
 	return accepted
 }
 
+// signIn returns the issuers by which users sign in; nil: their tokens are not accepted.
+func (c *serveCmd) signIn(directory *auth.Directory) *auth.Directory {
+	if !c.accepts(authTokens) {
+		return nil
+	}
+	return directory
+}
+
 // keysRead reports whether the keys were read; nil: none are accepted.
 func (c *serveCmd) keysRead(service *engine.Engine) func() bool {
 	if !c.accepts(authKeys) {

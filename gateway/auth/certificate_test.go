@@ -94,7 +94,7 @@ func (c *certified) expect(t *testing.T, client *http.Client, want string, heade
 }
 
 // A client with a certificate is the principal that its SPIFFE ID names. Its certificate is judged at each request of a
-// connection: its end, its authority, and that no page of another site makes the request. A token counts before it.
+// connection: its end, and its authority. A token counts before it.
 func TestCertificates(t *testing.T) {
 	t.Parallel()
 	c := newCertified(t, accessFile)
@@ -110,9 +110,6 @@ func TestCertificates(t *testing.T) {
 	const principal = "certificate:spiffe://example.org/ns/eu/sa/worker certificate lock:jobs"
 	c.expect(t, client, principal)
 	c.expect(t, client, string(Malformed), "Authorization", "Bearer secret")
-	c.expect(t, client, string(Missing), "Sec-Fetch-Site", "cross-site")
-	c.expect(t, client, string(Missing), "Origin", "https://elsewhere.test")
-	c.expect(t, client, principal, "Sec-Fetch-Site", "same-origin")
 
 	c.expect(t, c.client(t, nil, devcert.Request{}), string(Missing))
 	c.expect(t, c.client(t, c.authority, devcert.Request{Name: "spiffe://example.org/ns/eu/sa/worker"}), string(Unknown))

@@ -67,7 +67,7 @@ var limitLabel = Label{Name: "limit", Values: []string{
 var rateLimitedFamily = httpSubject.counter("fencegate_rate_limited_total",
 	"Requests that were refused since their caller had asked for too much, and connections that were closed.",
 	"`requests`, `waiting`, `streams`: `--caller-requests-max`, `--caller-waiting-max`, `--caller-streams-max`. "+
-		"`failures`: an address sends many bad credentials. `connections`: `--connections-max`, "+
+		"`failures`: an address sends many bad credentials, or sign-ins by an issuer. `connections`: `--connections-max`, "+
 		"`--address-connections-max`.", limitLabel)
 
 // newRateLimited makes the counters, so that each limit is shown from the start.

@@ -51,7 +51,7 @@ func (b *browser) start(path string) error {
 		chromedp.Flag("disable-domain-reliability", true),
 		chromedp.Flag("no-pings", true),
 		// The browser's own services can't be reached.
-		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"),
+		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"),
 		chromedp.Flag("no-proxy-server", true),
 		chromedp.Flag("font-render-hinting", "none"),
 		chromedp.Flag("lang", "en-GB"),

@@ -23,6 +23,20 @@ type recorder struct {
 	mu      sync.Mutex
 	faults  []string
 	allowed []string
+	hosts   []string // besides the base
+}
+
+// allowHost lets the tab load pages of another host, whose address is "http://HOST:PORT".
+func (r *recorder) allowHost(address string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.hosts = append(r.hosts, address)
+}
+
+func (r *recorder) mayRequest(url string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.ContainsFunc(append(r.hosts, r.base), func(host string) bool { return strings.HasPrefix(url, host+"/") })
 }
 
 // allow ignores console entries about failed requests that contain a text, such as "net::ERR_CONNECTION_REFUSED" or
@@ -56,7 +70,7 @@ func (r *recorder) record(event any) {
 	case *log.EventEntryAdded:
 		r.recordEntry(event.Entry)
 	case *network.EventRequestWillBeSent:
-		if url := event.Request.URL; !strings.HasPrefix(url, r.base+"/") {
+		if url := event.Request.URL; !r.mayRequest(url) {
 			r.fault("a request to another host", url)
 		}
 	case *network.EventWebSocketCreated:

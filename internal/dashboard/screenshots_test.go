@@ -66,7 +66,7 @@ func TestScreenshotsOfAccess(t *testing.T) {
 	}
 	t.Parallel()
 	f := newFixture(t)
-	g, admin := startGuarded(t, f.database)
+	g, admin := startGuarded(t, f.database, "--auth", "tokens", "--access-file", newIssuerFile(t).path)
 	for _, as := range []device{desktop, desktopDark, phone} {
 		picturesOfAccess(t, g, admin, as)
 	}
@@ -78,7 +78,7 @@ func picturesOfAccess(t *testing.T, g *gateway, admin string, as device) {
 	p := openTab(t, g, as)
 	p.allow("401")
 	p.open("#/locks")
-	p.waitText("main h1", "Sign in")
+	p.waitText(".issuers", "Example SSO")
 	p.picture("sign-in-"+as.name, 0)
 	p.signIn(key)
 	p.waitText("main table", fixtureLock)

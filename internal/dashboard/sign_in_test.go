@@ -18,14 +18,14 @@ import (
 )
 
 // startGuarded serves a database to callers with keys, until the test ends. Its client is the principal admin.
-func startGuarded(t *testing.T, database string) (g *gateway, admin string) {
+func startGuarded(t *testing.T, database string, flags ...string) (g *gateway, admin string) {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), program.PathChecked(t), "keys", "create", "admin", "--grant", "all:",
 		"--in-database", database)
 	made, err := command.Output()
 	check(t, err)
 	admin = regexp.MustCompile(`fgk_\w+`).FindString(string(made))
-	g = startGatewayOn(t, database, "--auth", "keys")
+	g = startGatewayOn(t, database, append(flags, "--auth", "keys")...)
 	g.API = g.client(t, lockclient.WithToken(admin))
 	await.True(t, "the gateway has read the keys", func() bool {
 		_, err := g.WhoAmI(t.Context())

@@ -1,4 +1,5 @@
-// Package issuertest has an issuer of tokens for tests: a server of key sets, and real signatures.
+// Package issuertest has an issuer of tokens for tests: a server of key sets, real signatures, and the authorization code
+// flow, which signs everybody in as alice.
 package issuertest
 
 import (
@@ -10,6 +11,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"sync"
 	"testing"
 	"time"
@@ -22,6 +24,9 @@ import (
 type Issuer struct {
 	URL string
 
+	t      testing.TB
+	signIn signIn
+
 	mu    sync.Mutex
 	keys  []jose.JSONWebKey // private; the newest is the last one
 	made  int
@@ -33,12 +38,14 @@ type Issuer struct {
 // New starts an issuer with one key, until the test ends.
 func New(t testing.TB) *Issuer {
 	t.Helper()
-	i := &Issuer{}
+	i := &Issuer{t: t, signIn: signIn{clientID: "fencegate", codes: map[string]url.Values{}}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(map[string]string{"issuer": i.URL, "jwks_uri": i.URL + "/keys"})
+		_ = json.NewEncoder(w).Encode(i.document())
 	})
 	mux.HandleFunc("GET /keys", i.serveKeys)
+	mux.HandleFunc("GET /authorize", i.serveAuthorization)
+	mux.HandleFunc("POST /token", i.serveToken)
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	i.URL = server.URL
@@ -83,6 +90,14 @@ func (i *Issuer) Rotate(t testing.TB) string {
 	id := fmt.Sprint("key-", i.made)
 	i.keys = append(i.keys, jose.JSONWebKey{Key: key, KeyID: id, Algorithm: string(jose.ES256), Use: "sig"})
 	return id
+}
+
+// document is the discovery document.
+func (i *Issuer) document() map[string]any {
+	return map[string]any{
+		"issuer": i.URL, "jwks_uri": i.URL + "/keys", "authorization_endpoint": i.Site() + "/authorize?tenant=1",
+		"token_endpoint": i.URL + "/token", "token_endpoint_auth_methods_supported": []string{"client_secret_basic"},
+	}
 }
 
 // Withdraw removes all keys but the newest.

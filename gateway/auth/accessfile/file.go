@@ -38,6 +38,7 @@ type Issuer struct {
 	Issuer    string         `yaml:"issuer"`    // the claim iss
 	Audiences []string       `yaml:"audiences"` // the claim aud has one of them
 	Leeway    *time.Duration `yaml:"leeway"`    // of clocks; never nil after Parse
+	SignIn    *SignIn        `yaml:"sign_in"`   // nil: users of browsers can't sign in by it
 	Source    `yaml:",inline"`
 	Mapping   `yaml:",inline"`
 }
@@ -121,19 +122,24 @@ func (i *Issuer) check() error {
 	}
 	if i.JWKSFile == "" {
 		if err := CheckURL(address); err != nil {
-			return err
+			return fmt.Errorf("%q: %w; or name a jwks_file", address, err)
+		}
+	}
+	if i.SignIn != nil {
+		if err := i.SignIn.check(i); err != nil {
+			return fmt.Errorf("sign_in: %w", err)
 		}
 	}
 	return i.Mapping.check(i.Name, "{sub}")
 }
 
-// CheckURL refuses a URL from which keys may not be read: who can change what is on the way could replace them.
+// CheckURL refuses a URL from which no keys may be read, and to which no secret may be sent: who can change what is on
+// the way could replace them, or read it.
 func CheckURL(text string) error {
 	address, err := url.Parse(text)
 	if err == nil && address.Host != "" && address.User == nil &&
 		(address.Scheme == "https" || address.Scheme == "http" && isLoopback(address.Hostname())) {
 		return nil
 	}
-	return errors.New("the keys must be at a https URL without a user, or a http URL of the loopback interface, " +
-		"or in a jwks_file")
+	return errors.New("it must be a https URL without a user, or a http URL of the loopback interface")
 }

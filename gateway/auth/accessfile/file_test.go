@@ -2,6 +2,7 @@ package accessfile
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -91,6 +92,41 @@ func TestGlobs(t *testing.T) {
 	}
 }
 
+const (
+	signIn   = "leeway: 5s=>sign_in: {client_id: fencegate, "
+	callback = "/v1/sign-in/ci/callback}"
+)
+
+// A sign-in has defaults, and may name where the issuer sends users back to.
+func TestParseSignIn(t *testing.T) {
+	t.Parallel()
+	_, settings, _ := strings.Cut(signIn, "=>")
+	text := strings.Replace(good, "leeway: 5s", settings+"redirect_url: https://a.example/locks"+callback, 1)
+	file, err := Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := file.Issuers[0].SignIn; got.Label != "ci" || len(got.Scopes) != 1 || got.Scopes[0] != "openid" {
+		t.Errorf("read %+v, want the name as the label, and the scope openid", got)
+	}
+}
+
+// The example in docs/security.md can be used.
+func TestDocumentedSignIn(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../../docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "## Signing in by an issuer")
+	_, rest, _ := strings.Cut(section, "```yaml\n")
+	example, _, _ := strings.Cut(rest, "```")
+	file, err := Parse([]byte(example))
+	if err != nil || file.Issuers[0].SignIn.Label != "Example SSO" {
+		t.Errorf("the example was read as %+v, %v", file, err)
+	}
+}
+
 // A file that is not as it should be is refused, and the error says what is wrong.
 func TestParseRefuses(t *testing.T) {
 	t.Parallel()
@@ -99,6 +135,13 @@ func TestParseRefuses(t *testing.T) {
 		"name: ci=>name: certificate":                            "name must have",
 		"https://ci.example=>http://ci.example":                  "https",
 		"https://ci.example=>https://user@ci.example":            "https",
+		"leeway: 5s=>sign_in: {client_id: other}":                "audiences must contain",
+		"leeway: 5s=>sign_in: {label: x}":                        "client_id",
+		signIn + "scopes: [email]}":                              "openid",
+		signIn + `label: "a\nb"}`:                                "label",
+		signIn + "}\n    jwks_url: https://a.example":            "jwks_url",
+		signIn + "redirect_url: http://a.example" + callback:     "redirect_url",
+		signIn + "redirect_url: https://a.example/other}":        "redirect_url",
 		"[fencegate]=>[]":                                        "audiences",
 		"leeway: 5s=>leeway: 1h":                                 "leeway",
 		"leeway: 5s=>leeway: 1h, x: y":                           "line",

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/fencegate/fencegate/gateway/auth/accessfile"
+	"github.com/fencegate/fencegate/gateway/auth/oidc"
 )
 
 const (
@@ -46,9 +48,10 @@ type Keys struct {
 
 // reading is what was read last. It does not change.
 type reading struct {
-	began time.Time
-	text  []byte
-	set   *Set
+	began    time.Time
+	document *oidc.Document // nil: the keys are where the file says
+	text     []byte
+	set      *Set
 }
 
 // New returns the keys of an issuer. There are none until Run runs.
@@ -73,6 +76,14 @@ func (k *Keys) Are(issuer string, from accessfile.Source) bool {
 func (k *Keys) Set() *Set {
 	if current := k.current.Load(); current != nil {
 		return current.set
+	}
+	return nil
+}
+
+// Document returns the discovery document that has led to the current keys; nil: none was read.
+func (k *Keys) Document() *oidc.Document {
+	if current := k.current.Load(); current != nil {
+		return current.document
 	}
 	return nil
 }
@@ -141,17 +152,41 @@ func (k *Keys) pause(ctx context.Context, failed bool) {
 
 // Reload reads the keys.
 func (k *Keys) Reload(ctx context.Context) error {
-	began := time.Now()
-	text, err := fetch(ctx, k.issuer, k.from)
-	if err != nil {
+	next := &reading{began: time.Now()}
+	if err := next.fetch(ctx, k.issuer, k.from); err != nil {
 		return err
 	}
-	next := &reading{began: began, text: text}
-	if former := k.current.Load(); former != nil && bytes.Equal(former.text, text) {
+	if former := k.current.Load(); former != nil && bytes.Equal(former.text, next.text) {
 		next.set = former.set
-	} else if next.set, err = Parse(text); err != nil {
-		return err
+	} else {
+		var err error
+		if next.set, err = Parse(next.text); err != nil {
+			return err
+		}
 	}
 	k.current.Store(next)
 	return nil
+}
+
+// fetch reads the key set of an issuer as it is now.
+func (r *reading) fetch(ctx context.Context, issuer string, from accessfile.Source) (err error) {
+	if from.JWKSFile != "" {
+		r.text, err = os.ReadFile(from.JWKSFile)
+		return err
+	}
+	client, err := oidc.NewClient(from)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, oidc.Timeout)
+	defer cancel()
+	address := from.JWKSURL
+	if address == "" {
+		if r.document, err = client.Discover(ctx, issuer); err != nil {
+			return err
+		}
+		address = r.document.KeysURL
+	}
+	r.text, err = client.Get(ctx, address)
+	return err
 }

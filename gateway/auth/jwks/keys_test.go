@@ -135,8 +135,7 @@ func TestFetch(t *testing.T) {
 		t.Fatal(err)
 	}
 	fetch := func(issuerURL string, from accessfile.Source) error {
-		_, err := fetch(t.Context(), issuerURL, from)
-		return err
+		return (&reading{}).fetch(t.Context(), issuerURL, from)
 	}
 	if err := fetch(issuer.URL, accessfile.Source{BearerTokenFile: file}); err != nil {
 		t.Error(err)
@@ -154,7 +153,7 @@ func TestFetch(t *testing.T) {
 		"is of the issuer": fmt.Sprintf(`{"issuer":%q,"jwks_uri":"%s/keys"}`, issuer.URL, issuer.URL),
 		"https URL":        fmt.Sprintf(`{"issuer":%q,"jwks_uri":"http://example.com/keys"}`, other.URL),
 		"can't be read":    "secret",
-		"more than":        strings.Repeat(" ", bytesMax+1),
+		"more than":        strings.Repeat(" ", 1<<20+1),
 	} {
 		document = found
 		if err := fetch(other.URL, accessfile.Source{BearerTokenFile: file}); err == nil || !strings.Contains(err.Error(), words) {

@@ -1,0 +1,218 @@
+package gateway
+
+import (
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/gorilla/mux"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/gateway/auth"
+	"github.com/fencegate/fencegate/gateway/auth/accessfile"
+	"github.com/fencegate/fencegate/gateway/auth/oidc"
+	"github.com/fencegate/fencegate/gateway/metrics"
+)
+
+const (
+	// signInsPerSecond bounds the sign-ins from one address, exchangesPerSecond those of all that reach the issuers.
+	signInsPerSecond, exchangesPerSecond = 10, 50
+	// attemptAge is the time that a user has to sign in at the issuer.
+	attemptAge = 10 * time.Minute
+	// returnMax bounds the page to which a user returns, in bytes.
+	returnMax = 1000
+)
+
+// Names of the cookie of a sign-in that has begun. Browsers accept the first over TLS only.
+const (
+	attemptCookie          = "__Secure-fencegate-sign-in"
+	attemptCookiePlaintext = "fencegate-sign-in"
+)
+
+// attempt is a sign-in by an issuer that has begun. The browser keeps it in a cookie, so any gateway can finish it.
+//
+// Nobody signs the cookie. To put one into the browser of somebody else, an attacker needs power over a host of the same
+// domain, and then could as well begin a sign-in himself and put in the cookie that he got, signed or not. With it he
+// would sign the other one in as himself, who would see less than before, under the attacker's name.
+type attempt struct {
+	oidc.Secrets
+
+	page string // of the dashboard to return to: what follows # in its address
+}
+
+func (g *Gateway) listSignIns(w *answerWriter, r *http.Request) error {
+	_, err := query(r)
+	return answerJSON(w, api.SignIns{
+		Issuers: convert(g.config.SignIn.SignIns(), func(issuer *accessfile.Issuer) api.SignInIssuer {
+			return api.SignInIssuer{Name: issuer.Name, Label: issuer.SignIn.Label}
+		}),
+	}, err)
+}
+
+// startSignIn sends a browser to an issuer.
+func (g *Gateway) startSignIn(w *answerWriter, r *http.Request) error {
+	given, err := query(r, "return")
+	if err != nil {
+		return err
+	}
+	begun := attempt{oidc.NewSecrets(), given.Get("return")}
+	if !isPage(begun.page) {
+		return invalid("return must be what follows # in an address of the dashboard, at most %d bytes.", returnMax)
+	}
+	if err := g.countSignIn(r); err != nil {
+		return err
+	}
+	address, err := g.config.SignIn.BeginSignIn(mux.Vars(r)["issuer"], begun.Secrets, g.callback(r))
+	switch {
+	case errors.Is(err, auth.ErrNoSignIn):
+		return problem(http.StatusNotFound, api.CodeNotFound, "Nobody can sign in by an issuer of this name.")
+	case err != nil:
+		g.toDashboard(w, begun.page, g.signInFailure(r, err))
+		return nil
+	}
+	values := url.Values{"state": {begun.State}, "nonce": {begun.Nonce}, "verifier": {begun.Verifier}, "page": {begun.page}}
+	g.setAttempt(w, r, values.Encode(), attemptAge)
+	redirect(w, address)
+	return nil
+}
+
+// finishSignIn takes the browser back from the issuer, signs the user in, and shows the page where it began.
+func (g *Gateway) finishSignIn(w *answerWriter, r *http.Request) error {
+	if err := g.countSignIn(r); err != nil {
+		return err
+	}
+	given := r.URL.Query() // issuers add parameters of their own
+	begun, ok := g.attempt(r)
+	if !ok || subtle.ConstantTimeCompare([]byte(given.Get("state")), []byte(begun.State)) != 1 {
+		g.toDashboard(w, "", api.SignInExpired)
+		return nil
+	}
+	g.setAttempt(w, r, "", -time.Second)
+	failure, err := g.exchange(w, r, begun, given)
+	if err != nil {
+		return err
+	}
+	g.toDashboard(w, begun.page, failure)
+	return nil
+}
+
+// exchange has the browser keep the ID token for the code that it brings; "": it does.
+func (g *Gateway) exchange(
+	w http.ResponseWriter, r *http.Request, begun attempt, given url.Values,
+) (api.SignInFailure, error) {
+	switch refusal := given.Get("error"); {
+	case refusal == "access_denied":
+		return api.SignInDenied, nil
+	case refusal != "" || given.Get("code") == "":
+		return g.signInFailure(r, fmt.Errorf("the issuer has sent the error %.40q, and no code", refusal)), nil
+	}
+	if wait := g.exchanges.Take(); wait > 0 {
+		return "", g.rateLimited(metrics.LimitFailures, "Too many sign-ins are under way.", wait)
+	}
+	ctx, cancel := g.work(r)
+	defer cancel()
+	token, principal, err := g.config.SignIn.FinishSignIn(ctx, mux.Vars(r)["issuer"], begun.Secrets, given.Get("code"),
+		g.callback(r))
+	switch {
+	case err != nil:
+		return g.signInFailure(r, err), nil
+	case len(token) > cookieBytesMax:
+		return api.SignInTooLong, nil
+	}
+	g.keepCredential(w, r, token, principal)
+	return "", nil
+}
+
+// signInFailure logs why nobody was signed in, and returns what the user learns of it.
+func (g *Gateway) signInFailure(r *http.Request, err error) api.SignInFailure {
+	g.config.Logger.WarnContext(r.Context(), "sign-in failed", "issuer", clip(mux.Vars(r)["issuer"]), "error", err)
+	switch {
+	case errors.Is(err, auth.ErrUnreachable):
+		return api.SignInUnreachable
+	case errors.Is(err, auth.ErrIDToken):
+		return api.SignInRefused
+	}
+	return api.SignInFailed
+}
+
+// countSignIn counts a request that costs more than another public one.
+func (g *Gateway) countSignIn(r *http.Request) error {
+	if wait := g.signIns.OfAddress(g.address(r)).Take(); wait > 0 {
+		return g.rateLimited(metrics.LimitFailures, "Too many sign-ins from this address.", wait)
+	}
+	return nil
+}
+
+// callback is where an issuer sends a browser back to: this gateway, as the browser has reached it. The issuer sends
+// users only to addresses that its operator has listed, so a false Host leads nowhere.
+func (g *Gateway) callback(r *http.Request) string {
+	address := url.URL{Scheme: "http", Host: r.Host, Path: accessfile.CallbackPath(mux.Vars(r)["issuer"])}
+	if g.isSecure(r) {
+		address.Scheme = "https"
+	}
+	return address.String()
+}
+
+// attempt reads the cookie of a sign-in. Several are refused: another host may have set one.
+func (g *Gateway) attempt(r *http.Request) (attempt, bool) {
+	cookies := r.CookiesNamed(attemptName(g.isSecure(r)))
+	if len(cookies) != 1 {
+		return attempt{}, false
+	}
+	values, err := url.ParseQuery(cookies[0].Value)
+	begun := attempt{
+		oidc.Secrets{State: values.Get("state"), Nonce: values.Get("nonce"), Verifier: values.Get("verifier")},
+		values.Get("page"),
+	}
+	return begun, err == nil && begun.State != "" && begun.Nonce != "" && isPage(begun.page)
+}
+
+// setAttempt has the browser keep a sign-in, or drop it. Without a Path, browsers take the directory of the address
+// that they see: /v1/sign-in/ISSUER, below the path of a proxy where there is one. So an issuer's callback gets the
+// cookie of its own sign-in, and of no other issuer's. It is Lax, since the issuer's page leads to the callback.
+func (g *Gateway) setAttempt(w http.ResponseWriter, r *http.Request, value string, age time.Duration) {
+	secure := g.isSecure(r)
+	http.SetCookie(w, &http.Cookie{ //nolint:gosec // without TLS it can't be Secure
+		Name: attemptName(secure), Value: value, MaxAge: int(age / time.Second),
+		Secure: secure, HttpOnly: true, SameSite: http.SameSiteLaxMode,
+	})
+}
+
+func attemptName(secure bool) string {
+	if secure {
+		return attemptCookie
+	}
+	return attemptCookiePlaintext
+}
+
+// isPage reports whether a text can follow # in an address of the dashboard.
+func isPage(text string) bool {
+	return len(text) <= returnMax && !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r >= 0x7f })
+}
+
+// toDashboard shows a page of the dashboard, with the failure. The address is relative, and the page is behind its #: it
+// is on this gateway, whatever the page says.
+//
+// The browser comes from the issuer's page, so it does not send the cookie of the credential, which is Strict, with this
+// request. It needs none: the page is public, and the requests that it makes are of its own origin.
+func (g *Gateway) toDashboard(w http.ResponseWriter, page string, failure api.SignInFailure) {
+	address := "../../../"
+	if failure != "" {
+		address += "?sign-in=" + string(failure)
+	}
+	redirect(w, address+"#"+page)
+}
+
+// redirect sends a browser elsewhere. Neither the answer nor the address from which it comes, which may have a code, is
+// kept.
+func redirect(w http.ResponseWriter, address string) {
+	header := w.Header()
+	header.Set("Location", address)
+	header.Set("Cache-Control", "no-store")
+	header.Set("Referrer-Policy", "no-referrer")
+	w.WriteHeader(http.StatusSeeOther)
+}
