@@ -174,8 +174,9 @@ func (e *HeldError) Is(target error) bool { return target == ErrLeaseHeld }
 
 // Wait says that an owner waits for a lock.
 type Wait struct {
-	OwnerID string `json:"owner_id"`
-	Lock    Name   `json:"lock"`
+	OwnerID   string `json:"owner_id"`
+	Principal string `json:"principal"` // see AcquireRequest
+	Lock      Name   `json:"lock"`
 }
 
 // DeadlockError is the cycle that a wait would close: each owner waits for the lock, and the next one has it or is
