@@ -87,3 +87,5 @@ drop function if exists fence.record_rejections(text[], text[], text[], text[], 
 drop function if exists fence.lease_request(text, text, text, text, integer, uuid, text, json);
 drop function if exists fence.break(text, text);
 drop function if exists fence.set_fence(text, bigint, bigint);
+drop function if exists fence.row_statement(text, regclass, json, json, text[], text[]);
+drop function if exists fence.write_rows(text, regclass, name, json, json, text[], text[]);
