@@ -46,6 +46,9 @@ comment on column fence.audit.address is 'of the client; of a connection to the 
 comment on column fence.audit.name is
     'the lock, the resource, or the prefix of the policy; empty where the action was not on a name, or was on all';
 
+-- The sweep deletes entries of callers without a credential sooner.
+create index audit_anonymous on fence.audit (id) where principal = 'anonymous';
+
 insert into fence.sweeps (part) values ('audit');
 
 -- The principals. Empty: a gateway that asks for no credential.
