@@ -46,9 +46,12 @@ func (f *AuditFilter) check() error {
 	if f.Action != "" && !slices.Contains(Actions, f.Action) {
 		return fmt.Errorf("%w: action must be one like %s or %s", ErrInvalid, Actions[0], Actions[2])
 	}
-	return cmp.Or(checkText("principal", f.Principal, 0, PrincipalMax+len(access.SQLPrefix)),
+	return cmp.Or(checkText("principal", f.Principal, 0, principalTextMax),
 		checkText("prefix", f.Prefix, 0, NameBytesMax))
 }
+
+// principalTextMax is the most bytes of a principal's name, also of a role's.
+const principalTextMax = PrincipalMax + len(access.SQLPrefix)
 
 // AuditQuery asks for a part of the audit log, the newest entry first.
 type AuditQuery struct {

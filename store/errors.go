@@ -148,6 +148,7 @@ type HeldError struct {
 	// OwnerID is the holder, of several the one whose lease lasts longest; empty where the lock is free and others are
 	// before the caller in the queue.
 	OwnerID   string
+	Principal string // of the holder, see AcquireRequest; "" also where only Redis knows the holder
 	ExpiresAt time.Time
 	// By is the name of the holder's lock: where one of the two leases is of a subtree, it is not Lock. Empty: it is Lock.
 	By Name
