@@ -99,7 +99,8 @@ func TestKeysEnd(t *testing.T) {
 	expectProblem(t, root.post(t, "/v1/keys", `{"principal":"p","grants":["wirte:a"]}`), api.CodeInvalidRequest)
 	expectProblem(t, root.post(t, "/v1/keys", `{"principal":"p","grants":["write:a//b"]}`), api.CodeInvalidName)
 	for _, principal := range []string{"", "anonymous", "sql:", "sql:admin"} {
-		expectProblem(t, root.post(t, "/v1/keys", `{"principal":"`+principal+`","grants":["write:a"]}`), api.CodeInvalidRequest)
+		body := `{"principal":"` + principal + `","grants":["write:a"]}`
+		expectProblem(t, root.post(t, "/v1/keys", body), api.CodeInvalidRequest)
 	}
 
 	short := root.makeKey(t, api.KeyRequest{Principal: "p", Grants: []string{"observe:"}, LifetimeMS: new(int64(1000))})

@@ -8,8 +8,8 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 )
 
-// TestAuditCommand checks that the command lists the actions of administrators, the newest first, that its flags select,
-// and that it writes JSON.
+// TestAuditCommand checks that the command lists the actions of administrators, the newest first, that its flags
+// select, and that it writes JSON.
 func TestAuditCommand(t *testing.T) {
 	t.Parallel()
 	s := newShell(t)
