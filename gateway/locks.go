@@ -205,7 +205,7 @@ func otherProvider(lease store.Lease) string {
 
 func waiterAnswer(waiter store.Waiter) api.Waiter {
 	return api.Waiter{
-		OwnerID: waiter.OwnerID, Mode: string(waiter.Mode), Scope: string(waiter.Scope),
+		OwnerID: waiter.OwnerID, Principal: waiter.Principal, Mode: string(waiter.Mode), Scope: string(waiter.Scope),
 		QueuedAt: api.Time{Time: waiter.QueuedAt},
 	}
 }

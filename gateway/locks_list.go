@@ -120,11 +120,15 @@ func (g *Gateway) getWaits(ctx context.Context, r *http.Request) (any, error) {
 
 func waitAnswer(wait store.WaitOf) api.WaitOf {
 	return api.WaitOf{
-		OwnerID: wait.OwnerID, Lock: string(wait.Lock), Mode: string(wait.Mode), Scope: string(wait.Scope),
+		OwnerID: wait.OwnerID, Principal: wait.Principal,
+		Lock: string(wait.Lock), Mode: string(wait.Mode), Scope: string(wait.Scope),
 		QueuedAt: api.Time{Time: wait.QueuedAt}, For: convert(wait.For, blockerAnswer),
 	}
 }
 
 func blockerAnswer(blocker store.Blocker) api.Blocker {
-	return api.Blocker{OwnerID: blocker.OwnerID, Relation: string(blocker.Relation), Lock: string(blocker.Lock)}
+	return api.Blocker{
+		OwnerID: blocker.OwnerID, Principal: blocker.Principal,
+		Relation: string(blocker.Relation), Lock: string(blocker.Lock),
+	}
 }

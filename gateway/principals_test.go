@@ -21,6 +21,17 @@ func TestPrincipalsOfLeases(t *testing.T) {
 	waits := request
 	waits.RequestID = new("later")
 	waiting := b.waitInQueue(t, "job", waits)
+	if lock := root.lock(t, "job"); lock.Queue[0].Principal != "b" {
+		t.Errorf("the queue is %+v, want the principal b", lock.Queue)
+	}
+	graph := as[api.Waits](t, root.get(t, "/v1/waits"), http.StatusOK)
+	if of := graph.Waits[0]; of.Principal != "b" || of.For[0].Principal != "a" {
+		t.Errorf("the wait is %+v, want that of the principal b for the one of a", of)
+	}
+	held := expectProblem(t, b.post(t, lockPath("job", "/acquire"), `{"owner_id":"x"}`), api.CodeLockHeld)
+	if held.Holder.Principal != "a" {
+		t.Errorf("the holder is %+v, want the principal a", held.Holder)
+	}
 	b.createSession(t, "w", time.Minute)
 
 	if again := a.acquireAs(t, "job", request); again.LeaseID != lease.LeaseID {
@@ -97,4 +108,8 @@ func TestPrincipalsOfRejections(t *testing.T) {
 		}
 		return maps.Equal(found, want)
 	})
+	if of := as[api.Rejections](t, root.get(t, "/v1/rejections?principal=a"), http.StatusOK).Rejections; len(of) != 1 ||
+		of[0].Principal != "a" {
+		t.Errorf("the rejections of the principal a are %+v, want one", of)
+	}
 }

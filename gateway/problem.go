@@ -141,7 +141,7 @@ func addData(answer *api.Problem, err error) {
 	case errors.As(err, &deadlock):
 		answer.Detail = deadlockDetail(deadlock)
 		answer.Cycle = convert(deadlock.Cycle, func(wait store.Wait) api.Wait {
-			return api.Wait{OwnerID: wait.OwnerID, Lock: string(wait.Lock)}
+			return api.Wait{OwnerID: wait.OwnerID, Principal: wait.Principal, Lock: string(wait.Lock)}
 		})
 	case errors.As(err, &lost):
 		answer.Reason = lost.Reason
@@ -196,7 +196,9 @@ func addRefusedRow(answer *api.Problem, refused *store.TableError) {
 
 func addHolder(answer *api.Problem, held *store.HeldError) {
 	if held.OwnerID != "" {
-		answer.Holder = &api.Holder{OwnerID: held.OwnerID, ExpiresAt: api.Time{Time: held.ExpiresAt}}
+		answer.Holder = &api.Holder{
+			OwnerID: held.OwnerID, Principal: held.Principal, ExpiresAt: api.Time{Time: held.ExpiresAt},
+		}
 	}
 	answer.QueueLength = &held.QueueLength
 	answer.RecommendedRetryMS = new(jittered(retryAfter(held.Remaining, held.QueueLength)).Milliseconds())

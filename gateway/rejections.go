@@ -100,7 +100,9 @@ func countAnswer(top store.RejectionTop) api.RejectionCount {
 }
 
 // rejectionFilters are the parameters that select rejections.
-var rejectionFilters = []string{"resource", "prefix", "key", "code", "reason", "source", "owner_id", "since", "until"}
+var rejectionFilters = []string{
+	"resource", "prefix", "key", "code", "reason", "source", "owner_id", "principal", "since", "until",
+}
 
 // rejectionFilter reads rejectionFilters; the store checks the values.
 func (p *parameters) rejectionFilter() store.RejectionFilter {
@@ -108,7 +110,7 @@ func (p *parameters) rejectionFilter() store.RejectionFilter {
 		Resource: p.name("resource"), Prefix: p.Get("prefix"), Key: p.Get("key"),
 		Verdict: store.Verdict(p.Get("code")),
 		Reason:  p.Get("reason"), Source: p.Get("source"), OwnerID: p.Get("owner_id"),
-		Since: p.time("since"), Until: p.time("until"),
+		Principal: p.Get("principal"), Since: p.time("since"), Until: p.time("until"),
 	}
 }
 

@@ -24,6 +24,8 @@ type RejectionsQuery struct {
 	Source string
 	// OwnerID is the owner of the token's lease.
 	OwnerID string
+	// Principal is who sent the writes.
+	Principal string
 	// Since leaves out groups last seen before it, and Until groups first seen after it, by the gateways' clocks. The
 	// zero time leaves out nothing.
 	Since, Until time.Time
@@ -39,7 +41,7 @@ type RejectionsQuery struct {
 func (a *API) Rejections(ctx context.Context, which RejectionsQuery) (api.Rejections, error) {
 	query := pageQuery(which.Limit, which.Cursor, map[string]string{
 		"resource": which.Resource, "prefix": which.Prefix, "key": which.Key, "code": string(which.Code), "reason": which.Reason,
-		"source": which.Source, "owner_id": which.OwnerID,
+		"source": which.Source, "owner_id": which.OwnerID, "principal": which.Principal,
 	})
 	for name, instant := range map[string]time.Time{"since": which.Since, "until": which.Until} {
 		if !instant.IsZero() {

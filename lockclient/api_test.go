@@ -134,11 +134,11 @@ func TestAPIRequests(t *testing.T) {
 			return second(a.Get(ctx, "a/b", "k", lockclient.Durable()))
 		},
 		"GET /v1/rejections": func() error { return second(a.Rejections(ctx, lockclient.RejectionsQuery{})) },
-		"GET /v1/rejections?code=token_stale&cursor=c&limit=1&owner_id=o&prefix=p&reason=shared&resource=r&since=" +
+		"GET /v1/rejections?code=token_stale&cursor=c&limit=1&owner_id=o&prefix=p&principal=w&reason=shared&resource=r&since=" +
 			"2026-01-02T02%3A04%3A05.000006Z&sort=last_seen&source=http&until=2026-01-02T02%3A04%3A05Z": func() error {
 			return second(a.Rejections(ctx, lockclient.RejectionsQuery{
 				Resource: "r", Prefix: "p", Code: api.CodeTokenStale, Reason: "shared", Source: "http", OwnerID: "o",
-				Since: instant, Until: instant.Truncate(time.Second), LastSeen: true, Limit: 1, Cursor: "c",
+				Principal: "w", Since: instant, Until: instant.Truncate(time.Second), LastSeen: true, Limit: 1, Cursor: "c",
 			}))
 		},
 		"GET /v1/audit": func() error { return second(a.Audit(ctx, lockclient.AuditQuery{})) },

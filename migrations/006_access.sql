@@ -46,6 +46,9 @@ comment on column fence.audit.address is 'of the client; of a connection to the 
 comment on column fence.audit.name is
     'the lock, the resource, or the prefix of the policy; empty where the action was not on a name, or was on all';
 
+-- The sweep deletes entries of callers without a credential sooner.
+create index audit_anonymous on fence.audit (id) where principal = 'anonymous';
+
 insert into fence.sweeps (part) values ('audit');
 
 -- The principals. Empty: a gateway that asks for no credential.
@@ -65,8 +68,27 @@ drop index fence.rejections_group;
 create unique index rejections_group on fence.rejections (
     resource, fencing_token, code, reason, source, address, principal);
 
+-- An owner is a principal and an owner_id.
+drop index fence.leases_owner;
+drop index fence.waiters_owner;
+create index leases_owner on fence.leases (owner_id, principal) where ended_at is null;
+create index waiters_owner on fence.waiters (owner_id, principal);
+
+drop function if exists fence.wait_path(text, bigint, fence.wait_step[], fence.wait_step[], text);
+drop function if exists fence.wait_steps(fence.wait_vertex[], fence.wait_step[], text, boolean, integer);
+drop function if exists fence.wait_vertices(fence.wait_step[], integer, fence.wait_vertex[], boolean);
+drop function if exists fence.leases_and_waits(text[]);
+drop function if exists fence.blockers(text, text, text, bigint, integer);
+drop type fence.wait_step;
+
+-- A step of the search for deadlocks: an owner, and the wait (its lock and ticket) by which the search found it.
+-- parent is the index of the step before, 0 the start.
+create type fence.wait_step as (principal text, owner_id text, lock text, ticket bigint, parent integer);
+
 drop function if exists fence.record_rejections(text[], text[], text[], text[], text[], text[], bigint[], bigint[],
     bigint[], bigint[], bigint[], bigint[], timestamptz[], timestamptz[]);
 drop function if exists fence.lease_request(text, text, text, text, integer, uuid, text, json);
 drop function if exists fence.break(text, text);
 drop function if exists fence.set_fence(text, bigint, bigint);
+drop function if exists fence.row_statement(text, regclass, json, json, text[], text[]);
+drop function if exists fence.write_rows(text, regclass, name, json, json, text[], text[]);

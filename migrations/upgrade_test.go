@@ -2,9 +2,13 @@ package migrations_test
 
 import (
 	"errors"
+	"maps"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/migrations"
 )
 
@@ -74,4 +78,76 @@ func TestUpgradeBesideOpenTransactions(t *testing.T) {
 	if err := migrations.Check(t.Context(), conn); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestUpgradeKeepsData checks that a database of version 5, with rows in every table that version 6 changes, loses
+// nothing and none of the former functions stays beside the new one; that its leases can be renewed and write, its
+// waiters are in their queue, and its rejections are counted on.
+func TestUpgradeKeepsData(t *testing.T) {
+	t.Parallel()
+	conn := connect(t, pgtest.Empty(t))
+	exec(t, conn, "create schema fence")
+	if err := migrations.ApplyNumbered(t.Context(), conn, 5); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, conn, dataOfVersion5)
+	before := rowsOf(t, conn)
+	bringUpToDate(t, conn)
+	if after := rowsOf(t, conn); !maps.Equal(after, before) {
+		t.Errorf("the rows were\n%v\nand are\n%v", before, after)
+	}
+	for sql, want := range map[string]string{
+		`select status from fence.renew_lease('job', 'w', '00000000-0000-0000-0000-000000000001', 7, 60000)`: "live",
+		`select outcome from fence.acquire_lease(fence.lease_request('job', 'x', 'exclusive', 'node', 1000,
+			null, 'r', null), 60000, '00000000-0000-0000-0000-000000000002')`: "queued",
+		`select count(*)::text from fence.waiters where ticket = 1`:                   "1",
+		`select status from fence.keep_alive('00000000-0000-0000-0000-000000000003')`: "live",
+		`select verdict from fence.try_guard('job', 7, 1)`:                            "admitted",
+		`select prefix || max_hold_ms || require_principal_owner from fence.policies`: "jobs60000false",
+		`select principal || count from fence.rejections`:                             "3",
+	} {
+		var got string
+		if err := conn.QueryRow(t.Context(), sql).Scan(&got); err != nil || got != want {
+			t.Errorf("%s: %q (%v), want %q", sql, got, err, want)
+		}
+	}
+}
+
+const dataOfVersion5 = `
+	insert into fence.policies (prefix, max_hold_ms) values ('jobs', 60000);
+	insert into fence.fences (resource, granted_token, open) values ('job', 7, true);
+	insert into fence.gateways values ('00000000-0000-0000-0000-000000000002', clock_timestamp() + interval '1 day');
+	insert into fence.sessions (session_id, owner_id, ttl_ms, created_at, expires_at) values
+		('00000000-0000-0000-0000-000000000003', 'w', 60000, clock_timestamp(), clock_timestamp() + interval '1 day');
+	insert into fence.leases (lock, fencing_token, lease_id, owner_id, ttl_ms, requested_ttl_ms, granted_at, expires_at)
+		values ('job', 7, '00000000-0000-0000-0000-000000000001', 'w', 60000, 60000, clock_timestamp(),
+			clock_timestamp() + interval '1 day');
+	insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, request_id, queued_at, deadline_at) values
+		('job', '00000000-0000-0000-0000-000000000002', 'x', 'exclusive', 'node', 1000, 'r', clock_timestamp(),
+			clock_timestamp() + interval '1 day');
+	insert into fence.rejections (resource, key, code, reason, source, address, fencing_token, granted_token, last_token,
+		last_sequence, count, first_at, last_at)
+		values ('job', 'k', 'token_stale', 'superseded', 'http', '', 6, 7, 0, 0, 3, clock_timestamp(), clock_timestamp());
+	create function fence.break(text, text) returns void language sql as '';
+	create function fence.set_fence(text, bigint, bigint) returns void language sql as '';
+	create function fence.lease_request(text, text, text, text, integer, uuid, text, json) returns void
+		language sql as '';
+	create function fence.blockers(text, text, text, bigint, integer) returns void language sql as '';
+	create function fence.leases_and_waits(text[]) returns void language sql as '';
+	create function fence.row_statement(text, regclass, json, json, text[], text[]) returns void language sql as '';
+	create function fence.write_rows(text, regclass, name, json, json, text[], text[]) returns void language sql as ''`
+
+// rowsOf returns the rows of the tables with data of clients, without the columns that version 6 has added.
+func rowsOf(t *testing.T, conn *pgx.Conn) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	for _, table := range []string{"policies", "fences", "gateways", "sessions", "leases", "waiters", "rejections"} {
+		var rows string
+		sql := `select coalesce(json_agg(to_jsonb(t) - 'principal' - 'require_principal_owner'), '[]')::text from fence.` + table + ` t`
+		if err := conn.QueryRow(t.Context(), sql).Scan(&rows); err != nil {
+			t.Fatal(err)
+		}
+		found[table] = rows
+	}
+	return found
 }

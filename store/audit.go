@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/fencegate/fencegate/internal/access"
 )
 
 // Actions are what the audit log has entries of.
@@ -44,12 +46,12 @@ func (f *AuditFilter) check() error {
 	if f.Action != "" && !slices.Contains(Actions, f.Action) {
 		return fmt.Errorf("%w: action must be one like %s or %s", ErrInvalid, Actions[0], Actions[2])
 	}
-	return cmp.Or(checkText("principal", f.Principal, 0, PrincipalMax+len(sqlPrincipal)),
+	return cmp.Or(checkText("principal", f.Principal, 0, principalTextMax),
 		checkText("prefix", f.Prefix, 0, NameBytesMax))
 }
 
-// sqlPrincipal begins the principal of an action by SQL; fence.note_action adds it.
-const sqlPrincipal = "sql:"
+// principalTextMax is the most bytes of a principal's name, also of a role's.
+const principalTextMax = PrincipalMax + len(access.SQLPrefix)
 
 // AuditQuery asks for a part of the audit log, the newest entry first.
 type AuditQuery struct {

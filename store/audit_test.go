@@ -22,3 +22,20 @@ func TestSweepForgetsOldActions(t *testing.T) {
 			swept.AuditForgotten, err, len(left), listErr)
 	}
 }
+
+// TestSweepBoundsAnonymousActions checks that a sweep keeps the entries of callers without a credential only among the
+// newest ones, however young they are, and deletes none of a principal or a role.
+func TestSweepBoundsAnonymousActions(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	b.Exec(t, `insert into fence.audit (principal, address, action, name, details)
+		select (array['anonymous', 'p', 'anonymous', 'sql:r', 'anonymous'])[i % 5 + 1], '', 'fence_set', 'n' || i, '{}'
+		from generate_series(0, 2999) i`)
+	swept, err := newSweeper(t, b.Store, store.SweeperConfig{AuditAnonymousMax: 100}).Sweep(t.Context())
+	left := b.Count(t, "select count(*) from fence.audit where principal = 'anonymous'")
+	named := b.Count(t, "select count(*) from fence.audit where principal <> 'anonymous'")
+	if err != nil || swept.AuditForgotten != 1740 || left != 60 || named != 1200 {
+		t.Errorf("%d entries were deleted (%v), %d without a credential and %d others are left, want 1740, 60 and 1200",
+			swept.AuditForgotten, err, left, named)
+	}
+}

@@ -148,6 +148,7 @@ type HeldError struct {
 	// OwnerID is the holder, of several the one whose lease lasts longest; empty where the lock is free and others are
 	// before the caller in the queue.
 	OwnerID   string
+	Principal string // of the holder, see AcquireRequest; "" also where only Redis knows the holder
 	ExpiresAt time.Time
 	// By is the name of the holder's lock: where one of the two leases is of a subtree, it is not Lock. Empty: it is Lock.
 	By Name
@@ -174,8 +175,9 @@ func (e *HeldError) Is(target error) bool { return target == ErrLeaseHeld }
 
 // Wait says that an owner waits for a lock.
 type Wait struct {
-	OwnerID string `json:"owner_id"`
-	Lock    Name   `json:"lock"`
+	OwnerID   string `json:"owner_id"`
+	Principal string `json:"principal"` // see AcquireRequest
+	Lock      Name   `json:"lock"`
 }
 
 // DeadlockError is the cycle that a wait would close: each owner waits for the lock, and the next one has it or is

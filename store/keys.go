@@ -68,6 +68,10 @@ func (r KeyRequest) check() error {
 }
 
 func (r KeyRequest) checkHolder() error {
+	if access.IsReserved(r.Principal) {
+		return fmt.Errorf("%w: principal is %.100q, which no key may have: %q is for callers without a credential, and "+
+			"names that begin with %q are for roles of the database", ErrInvalid, r.Principal, access.Anyone.Name, access.SQLPrefix)
+	}
 	if len(r.Grants) < 1 || len(r.Grants) > KeyGrantsMax {
 		return fmt.Errorf("%w: a key has %d grants, it must have 1 to %d", ErrInvalid, len(r.Grants), KeyGrantsMax)
 	}

@@ -135,8 +135,8 @@ func notGranted(
 	switch outcome {
 	case "held":
 		return &HeldError{
-			Lock: lock, OwnerID: blocking.OwnerID, ExpiresAt: blocking.ExpiresAt, By: blocking.Lock,
-			Remaining: max(0, left), QueueLength: int(queueLength),
+			Lock: lock, OwnerID: blocking.OwnerID, Principal: blocking.Principal, ExpiresAt: blocking.ExpiresAt,
+			By: blocking.Lock, Remaining: max(0, left), QueueLength: int(queueLength),
 		}
 	case "lost":
 		return &LostError{Lock: lock, Reason: endReason}

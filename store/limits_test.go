@@ -145,7 +145,7 @@ func TestLimitsOfConfigurations(t *testing.T) {
 	}
 	for _, config := range []store.SweeperConfig{
 		{Interval: 9 * time.Millisecond}, {Interval: time.Hour + 1}, {LeaseRetention: time.Second - 1},
-		{RejectionAge: time.Second - 1}, {RejectionsMax: -1},
+		{RejectionAge: time.Second - 1}, {RejectionsMax: -1}, {AuditAnonymousMax: -1},
 	} {
 		if _, err := store.NewSweeper(nil, config); !errors.Is(err, store.ErrInvalid) {
 			t.Errorf("%+v: %v, want ErrInvalid", config, err)

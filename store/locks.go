@@ -49,10 +49,11 @@ func (l Lock) Holder() *Lease {
 
 // Waiter is an acquire in the queue for a lock.
 type Waiter struct {
-	OwnerID  string
-	Mode     Mode
-	Scope    Scope
-	QueuedAt time.Time
+	OwnerID   string
+	Principal string // see AcquireRequest
+	Mode      Mode
+	Scope     Scope
+	QueuedAt  time.Time
 }
 
 // untilSQL is when the lease l expires; s is its session or a row of nulls. The planner inlines the call.
@@ -82,14 +83,16 @@ const showSQL = `
 		%s
 	)
 	select k.resource, k.granted_token, case when l.runs then 'held' when k.open then 'expired' else 'free' end, %s,
-		queue.length, queue.owners, queue.modes, queue.scopes, queue.since, %s
+		queue.length, queue.owners, queue.principals, queue.modes, queue.scopes, queue.since, %s
 	from chosen k
 	cross join lateral (
 		select count(*) as length,
-			(array_agg(p.owner_id))[1:@queue_max] as owners, (array_agg(p.mode))[1:@queue_max] as modes,
-			(array_agg(p.scope))[1:@queue_max] as scopes, (array_agg(p.queued_at))[1:@queue_max] as since
+			(array_agg(p.owner_id))[1:@queue_max] as owners, (array_agg(p.principal))[1:@queue_max] as principals,
+			(array_agg(p.mode))[1:@queue_max] as modes, (array_agg(p.scope))[1:@queue_max] as scopes,
+			(array_agg(p.queued_at))[1:@queue_max] as since
 		from (
-			select w.owner_id, w.mode, w.scope, w.queued_at from ` + waitingSQL + ` and w.lock = k.resource order by w.ticket
+			select w.owner_id, w.principal, w.mode, w.scope, w.queued_at from ` + waitingSQL + ` and w.lock = k.resource
+			order by w.ticket
 		) p
 	) queue
 	left join lateral (
@@ -150,23 +153,26 @@ func (s *Store) CountLocks(ctx context.Context, query LockQuery) (count int64, e
 
 // lockRow is a lock with one of its holders, or none.
 type lockRow struct {
-	lock                  Lock
-	owners, modes, scopes []string
-	since                 []time.Time
-	holder                leaseRow
+	lock                              Lock
+	owners, principals, modes, scopes []string
+	since                             []time.Time
+	holder                            leaseRow
 }
 
 func (r *lockRow) dest() []any {
 	return append([]any{
-		&r.lock.Lock, &r.lock.Token, &r.lock.State, &r.lock.SortKey, &r.lock.QueueLength, &r.owners, &r.modes, &r.scopes,
-		&r.since,
+		&r.lock.Lock, &r.lock.Token, &r.lock.State, &r.lock.SortKey, &r.lock.QueueLength, &r.owners, &r.principals,
+		&r.modes, &r.scopes, &r.since,
 	}, r.holder.dest()...)
 }
 
 func (r *lockRow) queue() []Waiter {
 	queue := make([]Waiter, len(r.owners))
 	for i := range queue {
-		queue[i] = Waiter{OwnerID: r.owners[i], Mode: Mode(r.modes[i]), Scope: Scope(r.scopes[i]), QueuedAt: r.since[i]}
+		queue[i] = Waiter{
+			OwnerID: r.owners[i], Principal: r.principals[i], Mode: Mode(r.modes[i]), Scope: Scope(r.scopes[i]),
+			QueuedAt: r.since[i],
+		}
 	}
 	return queue
 }

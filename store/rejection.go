@@ -52,6 +52,8 @@ type RejectionFilter struct {
 	Reason   string
 	Source   string
 	OwnerID  string
+	// Principal is who sent the writes.
+	Principal string
 	// Since leaves out those that were last seen before it, Until those that were not seen before it.
 	Since, Until time.Time
 	// Within are the names of resources that it is limited to, and the names below them; nil: all.
@@ -71,7 +73,7 @@ func (f *RejectionFilter) Check() error {
 		bytesMax    int
 	}{
 		{"prefix", f.Prefix, NameBytesMax}, {"key", f.Key, NameBytesMax}, {"reason", f.Reason, filterBytesMax}, {"source", f.Source, filterBytesMax},
-		{"owner_id", f.OwnerID, OwnerBytesMax},
+		{"owner_id", f.OwnerID, OwnerBytesMax}, {"principal", f.Principal, principalTextMax},
 	} {
 		if err := checkText(text.field, text.text, 0, text.bytesMax); err != nil {
 			return err
@@ -85,21 +87,23 @@ func (f *RejectionFilter) Matches(r *Rejection) bool {
 	return (f.Resource == "" || r.Resource == f.Resource) && strings.HasPrefix(string(r.Resource), f.Prefix) &&
 		(f.Key == "" || string(r.Key) == f.Key) && (f.Verdict == "" || r.Verdict == f.Verdict) &&
 		(f.Reason == "" || r.Reason == f.Reason) && (f.Source == "" || r.Source == f.Source) &&
-		(f.OwnerID == "" || r.OwnerID == f.OwnerID) &&
+		(f.OwnerID == "" || r.OwnerID == f.OwnerID) && (f.Principal == "" || r.Principal == f.Principal) &&
 		isWithin(r.Resource, f.Within) && !r.LastAt.Before(f.Since) && (f.Until.IsZero() || r.FirstAt.Before(f.Until))
 }
 
 // rejectionFilterSQL is what args are the arguments of.
 var rejectionFilterSQL = `($1 = '' or r.resource = $1) and starts_with(r.resource, $2) and ($3 = '' or r.code = $3) and ($4 = '' or r.reason = $4)
 	and ($5 = '' or r.source = $5) and ($6 = '' or r.owner_id = $6) and r.last_at >= $7
-	and ($8::timestamptz is null or r.first_at < $8) and ($9 = '' or r.key = $9) and ` + withinSQL("r.resource", "$10")
+	and ($8::timestamptz is null or r.first_at < $8) and ($9 = '' or r.key = $9) and ` + withinSQL("r.resource", "$10") + `
+	and ($11 = '' or r.principal = $11)`
 
 func (f *RejectionFilter) args(more ...any) []any {
 	var until *time.Time
 	if !f.Until.IsZero() {
 		until = &f.Until
 	}
-	return append([]any{f.Resource, f.Prefix, f.Verdict, f.Reason, f.Source, f.OwnerID, f.Since, until, f.Key, f.Within}, more...)
+	return append([]any{f.Resource, f.Prefix, f.Verdict, f.Reason, f.Source, f.OwnerID, f.Since, until, f.Key, f.Within,
+		f.Principal}, more...)
 }
 
 // RejectionOrder is how rejections are listed.
@@ -143,11 +147,11 @@ const rejectionColumns = `r.id, r.resource, r.key, r.code, r.reason, r.source, r
 
 var (
 	rejectionsByFirstSeenSQL = "select " + rejectionColumns + " from fence.rejections r where " + rejectionFilterSQL + `
-		and ($11::bigint is null or r.id < $11)
-		order by r.id desc limit $12`
+		and ($12::bigint is null or r.id < $12)
+		order by r.id desc limit $13`
 	rejectionsByLastSeenSQL = "select " + rejectionColumns + " from fence.rejections r where " + rejectionFilterSQL + `
-		and ($11::bigint is null or (r.changed_at, r.id) < ($12::timestamptz, $11::bigint))
-		order by r.changed_at desc, r.id desc limit $13`
+		and ($12::bigint is null or (r.changed_at, r.id) < ($13::timestamptz, $12::bigint))
+		order by r.changed_at desc, r.id desc limit $14`
 )
 
 // Rejections returns rejected writes. It returns ErrInvalid or ErrUnavailable. A reader that continues after the last

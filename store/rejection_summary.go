@@ -40,10 +40,10 @@ var rejectionSummarySQL = `
 	select 'code', f.code, sum(f.count)::bigint, count(*), max(f.late), max(f.last_at) from found f group by f.code
 	union all (
 		select 'owner', f.owner_id, sum(f.count)::bigint as writes, count(*), max(f.late), max(f.last_at)
-		from found f where f.owner_id is not null group by f.owner_id order by writes desc, f.owner_id collate "C" limit $11)
+		from found f where f.owner_id is not null group by f.owner_id order by writes desc, f.owner_id collate "C" limit $12)
 	union all (
 		select 'resource', f.resource, sum(f.count)::bigint as writes, count(*), max(f.late), max(f.last_at)
-		from found f group by f.resource order by writes desc, f.resource limit $11)
+		from found f group by f.resource order by writes desc, f.resource limit $12)
 	order by kind, writes desc, name`
 
 // RejectionSummary counts the rejections that match. It returns ErrInvalid or ErrUnavailable.

@@ -49,7 +49,7 @@ func (s *Sweeper) parts(swept *Swept) []sweepPart {
 		{"waiting", sweepRowsMax, eventsAge, 0, uncounted},
 		{"events", sweepRowsMax, eventsAge, eventsMax, uncounted},
 		{"history", sweepRowsMax, c.HistoryRetention, 0, &swept.SamplesForgotten},
-		{"audit", sweepRowsMax, c.AuditRetention, 0, &swept.AuditForgotten},
+		{"audit", sweepRowsMax, c.AuditRetention, c.AuditAnonymousMax, &swept.AuditForgotten},
 		{"unused", sweepRowsMax, 0, 0, uncounted},
 	}
 }

@@ -25,6 +25,9 @@ type SweeperConfig struct {
 	RejectionsMax int64
 	// AuditRetention is how long entries of the audit log are kept. Default 400 days; at least 1 h.
 	AuditRetention time.Duration
+	// AuditAnonymousMax: entries of the audit log by callers without a credential are deleted sooner, if they are not
+	// among so many newest entries. Default 100,000.
+	AuditAnonymousMax int64
 	// HistoryRetention is how long samples of gateways are kept, and gateways that are silent. Default 24 h; 1 min to 30
 	// days.
 	HistoryRetention time.Duration
@@ -37,6 +40,7 @@ func (c SweeperConfig) withDefaults() (SweeperConfig, error) {
 	c.RejectionAge = cmp.Or(c.RejectionAge, 7*24*time.Hour)
 	c.RejectionsMax = cmp.Or(c.RejectionsMax, 100_000)
 	c.AuditRetention = cmp.Or(c.AuditRetention, 400*24*time.Hour)
+	c.AuditAnonymousMax = cmp.Or(c.AuditAnonymousMax, 100_000)
 	c.HistoryRetention = cmp.Or(c.HistoryRetention, 24*time.Hour)
 	switch {
 	case c.HistoryRetention < time.Minute || c.HistoryRetention > 30*24*time.Hour:
@@ -49,6 +53,8 @@ func (c SweeperConfig) withDefaults() (SweeperConfig, error) {
 		return c, fmt.Errorf("%w: --rejection-age is %s, it must be at least 1s", ErrInvalid, c.RejectionAge)
 	case c.AuditRetention < time.Hour:
 		return c, fmt.Errorf("%w: --audit-retention is %s, it must be at least 1h", ErrInvalid, c.AuditRetention)
+	case c.AuditAnonymousMax < 1:
+		return c, fmt.Errorf("%w: --audit-anonymous-max is %d, it must be at least 1", ErrInvalid, c.AuditAnonymousMax)
 	case c.RejectionsMax < 1:
 		return c, fmt.Errorf("%w: --rejections-max is %d, it must be at least 1", ErrInvalid, c.RejectionsMax)
 	}

@@ -30,19 +30,21 @@ const (
 // Blocker is an owner that a waiter waits for. The lock is another one than is waited for where one of the two is
 // requested with its subtree.
 type Blocker struct {
-	OwnerID  string
-	Lock     Name
-	Relation Relation
+	OwnerID   string
+	Principal string // see AcquireRequest
+	Lock      Name
+	Relation  Relation
 }
 
 // WaitOf is a waiter and the owners that block it.
 type WaitOf struct {
-	OwnerID  string
-	Lock     Name
-	Mode     Mode
-	Scope    Scope
-	QueuedAt time.Time
-	For      []Blocker // the holders, then those before, the nearest last
+	OwnerID   string
+	Principal string // see AcquireRequest
+	Lock      Name
+	Mode      Mode
+	Scope     Scope
+	QueuedAt  time.Time
+	For       []Blocker // the holders, then those before, the nearest last
 
 	ticket int64
 }
@@ -55,8 +57,9 @@ type WaitGraph struct {
 }
 
 const (
+	ownersSQL   = "unnest(@owners::text[], @principals::text[])"
 	withNowSQL  = "with now as materialized (select clock_timestamp() as at) "
-	waitColumns = "w.ticket, w.owner_id, w.lock, w.mode, w.scope, w.queued_at"
+	waitColumns = "w.ticket, w.owner_id, w.principal, w.lock, w.mode, w.scope, w.queued_at"
 )
 
 var (
@@ -65,15 +68,19 @@ var (
 	allWaitsSQL = withNowSQL + "select " + waitColumns + " from " + waitingSQL + waitWithinSQL + " order by w.ticket limit @limit"
 	queueSQL    = withNowSQL + "select " + waitColumns + " from " + waitingSQL +
 		" and w.lock = @lock order by w.ticket limit @limit"
-	holdersSQL      = withNowSQL + "select distinct l.owner_id from " + runningSQL + " and l.lock = @lock limit @limit"
+	holdersSQL      = withNowSQL + "select distinct l.owner_id, l.principal from " + runningSQL + " and l.lock = @lock limit @limit"
 	ownersQueuesSQL = withNowSQL + "select " + waitColumns + " from " + waitingSQL +
-		waitWithinSQL + " and w.owner_id = any (@owners) order by w.ticket limit @limit"
+		waitWithinSQL + " and w.owner_id = any (@owners) and (w.owner_id, w.principal) in (select * from " + ownersSQL +
+		") order by w.ticket limit @limit"
 
 	// The waiters for these owners: for a lease of theirs, or behind them in a queue.
 	behindSQL = `
 		select distinct on (w.ticket) ` + waitColumns + `
 		from (
-			select s.lock, s.mode, s.scope, min(s.ticket) as ticket from fence.leases_and_waits(@owners) s group by s.lock, s.mode, s.scope
+			select s.lock, s.mode, s.scope, min(s.ticket) as ticket
+			from ` + ownersSQL + ` o (owner_id, principal)
+			cross join lateral fence.leases_and_waits(o.principal, o.owner_id) s
+			group by s.lock, s.mode, s.scope
 		) h
 		cross join lateral fence.waiters_behind(h.lock, h.mode, h.scope, h.ticket, @limit) w
 		where true` + waitWithinSQL + `
@@ -85,25 +92,25 @@ var (
 		with waits as materialized (
 			select w.ticket, w.lock, w.mode, w.scope from fence.waiters w where w.ticket = any (@tickets)
 		), holders as materialized (
-			select k.*, x.relation, x.owner_id, x.lock as blocked_on, x.sort_key
+			select k.*, x.relation, x.owner_id, x.principal, x.lock as blocked_on, x.sort_key
 			from (select distinct w.lock, w.mode, w.scope from waits w) k
 			cross join lateral (
 				select x.* from fence.blockers(k.lock, k.mode, k.scope, 0::bigint, 0) x
 				where x.relation = 'holds' and ` + withinSQL("x.lock", "@within") + ` order by x.sort_key limit @limit::integer
 			) x
 		)
-		select x.ticket, x.relation, x.owner_id, x.blocked_on
+		select x.ticket, x.relation, x.owner_id, x.principal, x.blocked_on
 		from (
-			select w.ticket, h.relation, h.owner_id, h.blocked_on, h.sort_key
+			select w.ticket, h.relation, h.owner_id, h.principal, h.blocked_on, h.sort_key
 			from waits w join holders h using (lock, mode, scope)
 			union all
-			select w.ticket, x.relation, x.owner_id, x.lock, x.sort_key
+			select w.ticket, x.relation, x.owner_id, x.principal, x.lock, x.sort_key
 			from waits w
 			cross join lateral (
 				select x.* from fence.blockers(w.lock, w.mode, w.scope, w.ticket, @limit::integer) x
 				where x.relation = 'before' and ` + withinSQL("x.lock", "@within") + ` order by x.sort_key desc limit @limit::integer
 			) x
-		) x (ticket, relation, owner_id, blocked_on, sort_key)
+		) x (ticket, relation, owner_id, principal, blocked_on, sort_key)
 		order by x.ticket, x.relation desc, x.sort_key`
 )
 
@@ -118,7 +125,7 @@ func (s *Store) Waits(ctx context.Context, lock Name, limit int, within []string
 	var search waitSearch
 	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	err := s.inTx(ctx, options, func(tx pgx.Tx) error {
-		search = waitSearch{query: queryIn(tx), max: limit, within: within, waits: map[int64]*WaitOf{}, owners: map[string]bool{}}
+		search = waitSearch{query: queryIn(tx), max: limit, within: within, waits: map[int64]*WaitOf{}, owners: map[owner]bool{}}
 		return search.run(ctx, lock)
 	})
 	if err != nil {
@@ -127,14 +134,27 @@ func (s *Store) Waits(ctx context.Context, lock Name, limit int, within []string
 	return search.graph(), nil
 }
 
+// owner is a principal with an owner_id. Two principals with the same one are two owners.
+type owner struct{ id, principal string }
+
+type owners []owner
+
+func (o owners) args() pgx.NamedArgs {
+	ids, principals := make([]string, len(o)), make([]string, len(o))
+	for i, of := range o {
+		ids[i], principals[i] = of.id, of.principal
+	}
+	return pgx.NamedArgs{"owners": ids, "principals": principals}
+}
+
 // waitSearch is a breadth-first search over owners.
 type waitSearch struct {
 	query     queryFunc
 	max       int
 	within    []string
 	waits     map[int64]*WaitOf
-	owners    map[string]bool // that were met
-	frontier  []string        // those of them whose waits, and whose waiters, are still to be read
+	owners    map[owner]bool // that were met
+	frontier  owners         // those of them whose waits, and whose waiters, are still to be read
 	truncated bool
 }
 
@@ -145,14 +165,14 @@ func (s *waitSearch) run(ctx context.Context, lock Name) error {
 	if err := s.read(ctx, queueSQL, pgx.NamedArgs{"lock": lock}); err != nil {
 		return err
 	}
-	var owner string
+	var holder owner
 	err := s.query(ctx, holdersSQL, []any{pgx.NamedArgs{"lock": lock, "limit": s.max + 1}}, func(rows pgx.Rows) error {
-		err := rows.Scan(&owner)
-		s.meet(owner)
+		err := rows.Scan(&holder.id, &holder.principal)
+		s.meet(holder)
 		return err
 	})
 	for err == nil && len(s.frontier) > 0 && !s.truncated {
-		owners := pgx.NamedArgs{"owners": s.frontier}
+		owners := s.frontier.args()
 		s.frontier = nil
 		if err = s.read(ctx, ownersQueuesSQL, maps.Clone(owners)); err == nil {
 			err = s.read(ctx, behindSQL, owners)
@@ -161,10 +181,10 @@ func (s *waitSearch) run(ctx context.Context, lock Name) error {
 	return err
 }
 
-func (s *waitSearch) meet(owner string) {
-	if !s.owners[owner] {
-		s.owners[owner] = true
-		s.frontier = append(s.frontier, owner)
+func (s *waitSearch) meet(met owner) {
+	if !s.owners[met] {
+		s.owners[met] = true
+		s.frontier = append(s.frontier, met)
 	}
 }
 
@@ -175,7 +195,8 @@ func (s *waitSearch) read(ctx context.Context, sql string, args pgx.NamedArgs) e
 	var found []int64
 	err := s.query(ctx, sql, []any{pgx.QueryExecModeCacheDescribe, args}, func(rows pgx.Rows) error {
 		var wait WaitOf
-		if err := rows.Scan(&wait.ticket, &wait.OwnerID, &wait.Lock, &wait.Mode, &wait.Scope, &wait.QueuedAt); err != nil {
+		err := rows.Scan(&wait.ticket, &wait.OwnerID, &wait.Principal, &wait.Lock, &wait.Mode, &wait.Scope, &wait.QueuedAt)
+		if err != nil {
 			return err
 		}
 		switch {
@@ -184,7 +205,7 @@ func (s *waitSearch) read(ctx context.Context, sql string, args pgx.NamedArgs) e
 			s.truncated = true
 		default:
 			s.waits[wait.ticket], found = &wait, append(found, wait.ticket)
-			s.meet(wait.OwnerID)
+			s.meet(owner{wait.OwnerID, wait.Principal})
 		}
 		return nil
 	})
@@ -195,12 +216,12 @@ func (s *waitSearch) read(ctx context.Context, sql string, args pgx.NamedArgs) e
 	return s.query(ctx, aheadSQL, []any{pgx.QueryExecModeCacheDescribe, ahead}, func(rows pgx.Rows) error {
 		var ticket int64
 		var other Blocker
-		if err := rows.Scan(&ticket, &other.Relation, &other.OwnerID, &other.Lock); err != nil {
+		if err := rows.Scan(&ticket, &other.Relation, &other.OwnerID, &other.Principal, &other.Lock); err != nil {
 			return err
 		}
 		if wait := s.waits[ticket]; !slices.Contains(wait.For, other) {
 			wait.For = append(wait.For, other)
-			s.meet(other.OwnerID)
+			s.meet(owner{other.OwnerID, other.Principal})
 		}
 		return nil
 	})

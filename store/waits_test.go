@@ -36,12 +36,12 @@ func (b *testbed) waitModel(t *testing.T) waitModel {
 		Relation, Other, Of *string
 	}](t, b, `
 		with stakes as (
-			select 'holds' as relation, l.owner_id, l.lock, l.mode, l.scope, 0 as ticket from fence.leases l
+			select 'holds' as relation, l.principal || '/' || l.owner_id as owner, l.lock, l.mode, l.scope, 0 as ticket from fence.leases l
 			where l.ended_at is null and fence.runs_until(l) > clock_timestamp()
 			union all
-			select 'before', w.owner_id, w.lock, w.mode, w.scope, w.ticket from fence.waiters w where fence.is_waiting(w)
+			select 'before', w.principal || '/' || w.owner_id, w.lock, w.mode, w.scope, w.ticket from fence.waiters w where fence.is_waiting(w)
 		)
-		select w.owner_id, w.lock, w.mode, w.scope, x.relation, x.owner_id, x.lock
+		select w.owner, w.lock, w.mode, w.scope, x.relation, x.owner, x.lock
 		from stakes w
 		left join stakes x on x.ticket < w.ticket and 'exclusive' in (x.mode, w.mode)
 			and (x.lock = w.lock or x.scope = 'subtree' and w.lock ^@ (x.lock || '/') or w.scope = 'subtree' and x.lock ^@ (w.lock || '/'))
@@ -99,10 +99,10 @@ func graphLines(graph store.WaitGraph) (lines []string) {
 	for _, wait := range graph.Waits {
 		var edges []string
 		for _, other := range wait.For {
-			edges = append(edges, fmt.Sprintf("%s %s %s", other.Relation, other.OwnerID, other.Lock))
+			edges = append(edges, fmt.Sprintf("%s %s/%s %s", other.Relation, other.Principal, other.OwnerID, other.Lock))
 		}
 		slices.Sort(edges)
-		lines = append(lines, waitText(wait.OwnerID, wait.Lock, wait.Mode, wait.Scope)+": "+strings.Join(edges, ", "))
+		lines = append(lines, waitText(wait.Principal+"/"+wait.OwnerID, wait.Lock, wait.Mode, wait.Scope)+": "+strings.Join(edges, ", "))
 	}
 	slices.Sort(lines)
 	return lines
@@ -131,7 +131,7 @@ func (b *testbed) checkWaits(t *testing.T, m waitModel, lock string) store.WaitG
 		}
 	} else {
 		want = m.around(lock, collect[string](t, b, `
-			select l.owner_id from fence.leases l
+			select l.principal || '/' || l.owner_id from fence.leases l
 			where l.lock = $1 and l.ended_at is null and fence.runs_until(l) > clock_timestamp()`, lock))
 	}
 	if got, want := graphLines(graph), m.lines(want); !slices.Equal(got, want) || graph.Truncated {
@@ -211,13 +211,13 @@ func TestWaitGraphsAreTheModels(t *testing.T) {
 			session = &s.sessions[s.random.IntN(len(s.sessions))]
 		}
 		s.Exec(t, `
-			insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, session_id, queued_at, deadline_at)
-			select $1::text, $2, $3, $4, $5, 1000, $6, clock_timestamp(), clock_timestamp() + $7 * interval '1 hour'
-			where not exists (select from fence.waiters w where (w.lock, w.owner_id, w.mode, w.scope) = ($1::text, $3, $4, $5))`,
+			insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, session_id, principal, queued_at, deadline_at)
+			select $1::text, $2, $3, $4, $5, 1000, $6, $8, clock_timestamp(), clock_timestamp() + $7 * interval '1 hour'
+			where not exists (select from fence.waiters w where (w.lock, w.owner_id, w.mode, w.scope, w.principal) = ($1::text, $3, $4, $5, $8))`,
 			pick(s.random, names), pick(s.random, s.gateways),
 			pick(s.random, append([]string{"a", "b", "c", "d", "holder of tree/c"}, lockOwners...)),
 			pick(s.random, []string{"shared", "exclusive"}), pick(s.random, []string{"node", "node", "subtree"}), session,
-			pick(s.random, []int{1, 1, 1, -1}))
+			pick(s.random, []int{1, 1, 1, -1}), pick(s.random, []string{"", "", "p"}))
 	}
 	s.endSessions(t)
 	m := s.waitModel(t)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -56,7 +57,21 @@ func list[T any](c *console, heading []string, items []T, row func(T) []string) 
 	if len(rows) == 1 {
 		return nil
 	}
-	return writeTable(c.out, rows)
+	return writeTable(c.out, withPrincipals(rows))
+}
+
+// principalHeading is that of a column which is shown only if a row has something in it.
+const principalHeading = "PRINCIPAL"
+
+func withPrincipals(rows [][]string) [][]string {
+	column := slices.Index(rows[0], principalHeading)
+	if column < 0 || slices.ContainsFunc(rows[1:], func(row []string) bool { return row[column] != "" }) {
+		return rows
+	}
+	for i := range rows {
+		rows[i] = slices.Delete(rows[i], column, column+1)
+	}
+	return rows
 }
 
 // note writes a remark for the user, beside the answer.

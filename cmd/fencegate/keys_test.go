@@ -59,4 +59,9 @@ func TestServeWithKeys(t *testing.T) {
 	if who["principal"] != "admin" || who["kind"] != "key" || who["grants"] != "lock: write: read: observe: admin:" {
 		t.Errorf("whoami printed %v", who)
 	}
+	s.must("lock", "acquire", "job", "--owner-id", "w", "--token-file", file)
+	if locks := s.must("lock", "ls", "--token-file", file); !strings.Contains(locks, "OWNER  PRINCIPAL") ||
+		!strings.Contains(locks, "w      admin") {
+		t.Errorf("the locks are listed as %s, want the principal beside the owner", locks)
+	}
 }

@@ -19,7 +19,7 @@ type lockLsCmd struct {
 // Run lists locks.
 func (c *lockLsCmd) Run(ctx context.Context, con *console) error {
 	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
-		heading := []string{"LOCK", "STATE", "TOKEN", "OWNER", "EXPIRES"}
+		heading := []string{"LOCK", "STATE", "TOKEN", "OWNER", principalHeading, "EXPIRES"}
 		return listPages(con, c.Limit, heading, lockRow, func(cursor string, limit int) ([]api.Lock, string, error) {
 			page, err := client.API().Locks(ctx, lockclient.LocksQuery{Prefix: c.Prefix, State: c.State, Limit: limit,
 				Cursor: cursor})
@@ -29,9 +29,10 @@ func (c *lockLsCmd) Run(ctx context.Context, con *console) error {
 }
 
 func lockRow(lock api.Lock) []string {
-	row := []string{lock.Lock, lock.State, strconv.FormatInt(lock.FencingToken, 10), "", ""}
+	row := []string{lock.Lock, lock.State, strconv.FormatInt(lock.FencingToken, 10), "", "", ""}
 	if len(lock.Holders) > 0 {
-		row[3], row[4] = lock.Holders[0].OwnerID, clock(lock.Holders[0].ExpiresAt)
+		first := lock.Holders[0]
+		row[3], row[4], row[5] = first.OwnerID, first.Principal, clock(first.ExpiresAt)
 	}
 	if others := len(lock.Holders) - 1; others > 0 {
 		row[3] += fmt.Sprintf(" and %d more", others)

@@ -11,17 +11,18 @@ import (
 
 type rejectionsCmd struct {
 	clientFlags
-	Resource string        `help:"Only writes to this resource." placeholder:"NAME"`
-	Code     string        `help:"Only with this code: token_required, token_unknown, token_stale, lease_mismatch, lease_expired or version_mismatch; of the source sql also token_reused or truncate." enum:",token_required,token_unknown,token_stale,lease_mismatch,lease_expired,version_mismatch,token_reused,truncate" default:"" placeholder:"CODE"`
-	Prefix   string        `help:"Only writes to resources whose names begin with this text." placeholder:"TEXT"`
-	Record   string        `help:"Only writes to the record with this key; of the source sql, to this protected table." placeholder:"KEY"`
-	Reason   string        `help:"Only of token_stale, for this reason: superseded, released, reused, shared or max_hold." enum:",superseded,released,reused,shared,max_hold" default:"" placeholder:"REASON"`
-	Source   string        `help:"Only from this source, such as http." placeholder:"SOURCE"`
-	OwnerID  string        `help:"Only under leases of this owner. FENCEGATE_OWNER_ID, which \"fencegate run\" sets, does not select." placeholder:"ID" env:"-"`
-	Since    time.Duration `help:"Only those seen in the last while, such as 1h; 0: all." default:"0"`
-	Until    time.Duration `help:"Only those first seen longer ago than this; 0: all." default:"0"`
-	LastSeen bool          `help:"List first what was seen last, not the newest group."`
-	Limit    int           `help:"The most to list." default:"100"`
+	Resource  string        `help:"Only writes to this resource." placeholder:"NAME"`
+	Code      string        `help:"Only with this code: token_required, token_unknown, token_stale, lease_mismatch, lease_expired or version_mismatch; of the source sql also token_reused or truncate." enum:",token_required,token_unknown,token_stale,lease_mismatch,lease_expired,version_mismatch,token_reused,truncate" default:"" placeholder:"CODE"`
+	Prefix    string        `help:"Only writes to resources whose names begin with this text." placeholder:"TEXT"`
+	Record    string        `help:"Only writes to the record with this key; of the source sql, to this protected table." placeholder:"KEY"`
+	Reason    string        `help:"Only of token_stale, for this reason: superseded, released, reused, shared or max_hold." enum:",superseded,released,reused,shared,max_hold" default:"" placeholder:"REASON"`
+	Source    string        `help:"Only from this source, such as http." placeholder:"SOURCE"`
+	OwnerID   string        `help:"Only under leases of this owner. FENCEGATE_OWNER_ID, which \"fencegate run\" sets, does not select." placeholder:"ID" env:"-"`
+	Principal string        `help:"Only writes that this principal sent." placeholder:"NAME"`
+	Since     time.Duration `help:"Only those seen in the last while, such as 1h; 0: all." default:"0"`
+	Until     time.Duration `help:"Only those first seen longer ago than this; 0: all." default:"0"`
+	LastSeen  bool          `help:"List first what was seen last, not the newest group."`
+	Limit     int           `help:"The most to list." default:"100"`
 }
 
 // Help is shown by "fencegate rejections --help".
@@ -34,7 +35,7 @@ func (rejectionsCmd) Help() string {
 func (c *rejectionsCmd) Run(ctx context.Context, con *console) error {
 	which := lockclient.RejectionsQuery{
 		Resource: c.Resource, Prefix: c.Prefix, Key: c.Record, Code: api.Code(c.Code), Reason: c.Reason, Source: c.Source,
-		OwnerID: c.OwnerID, LastSeen: c.LastSeen,
+		OwnerID: c.OwnerID, Principal: c.Principal, LastSeen: c.LastSeen,
 	}
 	var err error
 	if which.Since, err = ago("--since", c.Since); err != nil {
@@ -44,7 +45,9 @@ func (c *rejectionsCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
-		heading := []string{"WHEN", "RESOURCE", "KEY", "CODE", "TOKEN", "NEWER", "LATE", "OWNER", "SOURCE", "COUNT"}
+		heading := []string{
+			"WHEN", "RESOURCE", "KEY", "CODE", "TOKEN", "NEWER", "LATE", "OWNER", principalHeading, "SOURCE", "COUNT",
+		}
 		return listPages(con, c.Limit, heading, rejectionRow, func(cursor string, limit int) ([]api.Rejection, string, error) {
 			which.Cursor, which.Limit = cursor, limit
 			page, err := client.API().Rejections(ctx, which)
@@ -75,8 +78,7 @@ func rejectionRow(r api.Rejection) []string {
 	}
 	return []string{
 		r.LastAt.UTC().Format(time.RFC3339), r.Resource, r.Key, code, presented, newer(r), late(r.LateMS), r.OwnerID,
-		r.Source,
-		strconv.FormatInt(r.Count, 10),
+		r.Principal, r.Source, strconv.FormatInt(r.Count, 10),
 	}
 }
 

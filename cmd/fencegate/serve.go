@@ -83,8 +83,9 @@ type serveCmd struct {
 	RejectionAge   time.Duration `help:"How long rejections are kept." env:"FENCEGATE_REJECTION_AGE" default:"168h"`
 	RejectionsMax  int64         `help:"How many rejections are kept." env:"FENCEGATE_REJECTIONS_MAX" default:"100000"`
 
-	AuditRetention   time.Duration `help:"How long the audit log is kept." env:"FENCEGATE_AUDIT_RETENTION" default:"9600h"`
-	HistoryRetention time.Duration `help:"How long the history of the gateways is kept, for the dashboard." env:"FENCEGATE_HISTORY_RETENTION" default:"24h"`
+	AuditRetention    time.Duration `help:"How long the audit log is kept." env:"FENCEGATE_AUDIT_RETENTION" default:"9600h"`
+	AuditAnonymousMax int64         `help:"Actions of callers without a credential are kept among so many newest entries of the audit log." env:"FENCEGATE_AUDIT_ANONYMOUS_MAX" default:"100000"`
+	HistoryRetention  time.Duration `help:"How long the history of the gateways is kept, for the dashboard." env:"FENCEGATE_HISTORY_RETENTION" default:"24h"`
 }
 
 // Help is shown by --help.
@@ -242,7 +243,8 @@ func (c *serveCmd) limits() limits.Config {
 func (c *serveCmd) sweeper(st *store.Store) (*store.Sweeper, error) {
 	return store.NewSweeper(st, store.SweeperConfig{
 		Interval: c.SweepInterval, LeaseRetention: c.LeaseRetention, RejectionAge: c.RejectionAge,
-		RejectionsMax: c.RejectionsMax, AuditRetention: c.AuditRetention, HistoryRetention: c.HistoryRetention,
+		RejectionsMax: c.RejectionsMax, AuditRetention: c.AuditRetention,
+		AuditAnonymousMax: c.AuditAnonymousMax, HistoryRetention: c.HistoryRetention,
 	})
 }
 

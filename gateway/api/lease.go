@@ -143,6 +143,8 @@ type Waiter struct {
 	Mode     string `json:"mode"`
 	Scope    string `json:"scope"`
 	QueuedAt Time   `json:"queued_at"`
+	// Principal sent the acquire; absent without authentication.
+	Principal string `json:"principal,omitempty"`
 }
 
 // Locks is a page of GET /v1/locks, ordered by name unless another sort was asked for.

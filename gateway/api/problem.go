@@ -108,12 +108,16 @@ func (p *Problem) Error() string {
 
 // Holder is the holder of a lock. It never has a lease_id.
 type Holder struct {
-	OwnerID   string `json:"owner_id"`
+	OwnerID string `json:"owner_id"`
+	// Principal acquired it, by SQL "sql:" and a role; absent without authentication.
+	Principal string `json:"principal,omitempty"`
 	ExpiresAt Time   `json:"expires_at"`
 }
 
 // Wait is an owner and the lock that it waits for.
 type Wait struct {
 	OwnerID string `json:"owner_id"`
-	Lock    string `json:"lock"`
+	// Principal sent the acquire; absent without authentication, or where the owner is hidden.
+	Principal string `json:"principal,omitempty"`
+	Lock      string `json:"lock"`
 }

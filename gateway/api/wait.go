@@ -14,6 +14,8 @@ type WaitOf struct {
 	Mode     string `json:"mode"`
 	Scope    string `json:"scope"`
 	QueuedAt Time   `json:"queued_at"`
+	// Principal sent the acquire; absent without authentication.
+	Principal string `json:"principal,omitempty"`
 	// For are its blockers: the holders, then the waiters ahead, the nearest last.
 	For []Blocker `json:"for"`
 }
@@ -21,6 +23,8 @@ type WaitOf struct {
 // Blocker is an owner that a waiter waits for.
 type Blocker struct {
 	OwnerID string `json:"owner_id"`
+	// Principal sent the acquire; absent without authentication.
+	Principal string `json:"principal,omitempty"`
 	// Relation is holds or before.
 	Relation string `json:"relation"`
 	// Lock is the one that it holds or waits for. It is not the lock waited for where one of the two is a subtree.

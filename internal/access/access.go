@@ -73,6 +73,15 @@ const (
 	Database    Kind = "database"    // by a connection to the database itself
 )
 
+const anonymous = "anonymous"
+
+// SQLPrefix begins the names of principals that call the functions by SQL, before the role; see fence.note_action.
+const SQLPrefix = "sql:"
+
+// IsReserved reports whether no credential may give this name to a principal: it says that there was no credential, or
+// that it was a role of the database.
+func IsReserved(name string) bool { return name == anonymous || strings.HasPrefix(name, SQLPrefix) }
+
 // Principal is a caller. It does not change.
 type Principal struct {
 	Name string
@@ -89,7 +98,7 @@ var Anyone = func() *Principal {
 	for i, scope := range Scopes {
 		grants[i] = Grant{scope, AllNames}
 	}
-	return New("anonymous", Anonymous, grants)
+	return New(anonymous, Anonymous, grants)
 }()
 
 // New returns a principal with these grants.

@@ -162,7 +162,8 @@ func TestDeadlockSearchReadsLittle(t *testing.T) {
 
 const crowdGateway = "00000000-0000-0000-0000-000000000001"
 
-// crowd has X hold one of the locks hot and cold, and Y the other; many wait for hot, and one for cold.
+// crowd has X hold one of the locks hot and cold, and Y the other; many wait for hot, and one for cold. Another
+// principal's X waits for many other locks.
 func crowd(t testing.TB, url string, waiters int, has string) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
@@ -179,6 +180,9 @@ func crowd(t testing.TB, url string, waiters int, has string) {
 		fmt.Sprintf(`insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, queued_at, deadline_at)
 			select case n when 0 then 'cold' else 'hot' end, '%s', 'waiter ' || n, 'exclusive', 'node', 1000, clock_timestamp(), clock_timestamp() + interval '1 day'
 			from generate_series(0, %d) n`, crowdGateway, waiters),
+		fmt.Sprintf(`insert into fence.waiters (lock, gateway_id, principal, owner_id, mode, scope, ttl_ms, queued_at, deadline_at)
+			select 'theirs ' || n, '%s', 'another', 'X', 'exclusive', 'node', 1000, clock_timestamp(), clock_timestamp() + interval '1 day'
+			from generate_series(1, %d) n`, crowdGateway, waiters),
 	} {
 		if _, err := conn.Exec(t.Context(), sql); err != nil {
 			t.Fatal(err)
@@ -228,11 +232,11 @@ func edgesIn(t *testing.T, b *enginetest.DB) edges {
 	e := edges{map[int64]string{}, map[int64]string{}, map[int64][]string{}}
 	rows, err := b.SQL.Query(t.Context(), `
 		with stakes as (
-			select l.owner_id, l.lock, l.mode, l.scope, 0 as ticket from fence.leases l where l.ended_at is null and fence.runs_until(l) > clock_timestamp()
+			select l.principal || '/' || l.owner_id as owner, l.lock, l.mode, l.scope, 0 as ticket from fence.leases l where l.ended_at is null and fence.runs_until(l) > clock_timestamp()
 			union all
-			select w.owner_id, w.lock, w.mode, w.scope, w.ticket from fence.waiters w where fence.is_waiting(w)
+			select w.principal || '/' || w.owner_id, w.lock, w.mode, w.scope, w.ticket from fence.waiters w where fence.is_waiting(w)
 		)
-		select w.ticket, w.owner_id, w.lock, coalesce(array_agg(x.owner_id) filter (where x.owner_id is not null), '{}')
+		select w.ticket, w.owner, w.lock, coalesce(array_agg(x.owner) filter (where x.owner is not null), '{}')
 		from stakes w
 		left join stakes x on x.ticket < w.ticket and 'exclusive' in (x.mode, w.mode)
 			and (x.lock = w.lock or x.scope = 'subtree' and w.lock ^@ (x.lock || '/') or w.scope = 'subtree' and x.lock ^@ (w.lock || '/'))
@@ -276,8 +280,8 @@ func (e edges) closes(ticket int64) bool {
 	return false
 }
 
-// In random states of leases, waiters, modes and scopes, a wait is found in a cycle if and only if it is in one, and
-// the cycle is one.
+// In random states of leases, waiters, modes, scopes and principals with the same owner_ids, a wait is found in a cycle
+// if and only if it is in one, and the cycle is one.
 func TestDeadlockSearchIsExact(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -294,17 +298,17 @@ func TestDeadlockSearchIsExact(t *testing.T) {
 		b.Exec(t, "delete from fence.leases")
 		owners := make([]string, 3+random.IntN(12))
 		for i := range owners {
-			owners[i] = fmt.Sprint("owner ", i)
+			owners[i] = fmt.Sprintf("principal %d/owner %d", i%2, i/2)
 		}
 		modes, scopes := []string{"exclusive", "exclusive", "shared"}, []string{"node", "node", "subtree"}
 		for i, name := range names {
-			b.Exec(t, `insert into fence.leases (lock, fencing_token, lease_id, owner_id, mode, scope, ttl_ms, granted_at, expires_at)
-				values ($1, $2, gen_random_uuid(), $3, $4, $5, 1000, clock_timestamp(), clock_timestamp() + $6 * interval '1 hour')`,
+			b.Exec(t, `insert into fence.leases (lock, fencing_token, lease_id, principal, owner_id, mode, scope, ttl_ms, granted_at, expires_at)
+				values ($1, $2, gen_random_uuid(), split_part($3, '/', 1), split_part($3, '/', 2), $4, $5, 1000, clock_timestamp(), clock_timestamp() + $6 * interval '1 hour')`,
 				name, i+1, pick(random, owners), pick(random, modes), pick(random, scopes), pick(random, []int{1, 1, -1}))
 		}
 		for range 2 + random.IntN(14) {
-			b.Exec(t, `insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, queued_at, deadline_at)
-				select $1, (select gateway_id from fence.gateways order by (gateway_id = $2) = $3 desc limit 1), $4, $5, $6, 1000, clock_timestamp(), clock_timestamp() + interval '1 hour'`,
+			b.Exec(t, `insert into fence.waiters (lock, gateway_id, principal, owner_id, mode, scope, ttl_ms, queued_at, deadline_at)
+				select $1, (select gateway_id from fence.gateways order by (gateway_id = $2) = $3 desc limit 1), split_part($4, '/', 1), split_part($4, '/', 2), $5, $6, 1000, clock_timestamp(), clock_timestamp() + interval '1 hour'`,
 				pick(random, names), crowdGateway, random.IntN(8) > 0, pick(random, owners), pick(random, modes),
 				pick(random, scopes))
 		}

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/fencegate/fencegate/internal/access"
 )
 
 const (
@@ -105,8 +107,10 @@ func (i *Issuer) check() error {
 		i.Leeway = &leeway
 	}
 	switch {
-	case !issuerName.MatchString(i.Name) || i.Name == certificateName:
-		return fmt.Errorf("name must have 1 to 40 lower-case letters, digits and hyphens, and not be %q", certificateName)
+	case !issuerName.MatchString(i.Name):
+		return errors.New("name must have 1 to 40 lower-case letters, digits and hyphens")
+	case i.Name == certificateName || access.IsReserved(i.Name+":"):
+		return errors.New("name is reserved: other principals begin with it")
 	case i.Issuer == "":
 		return errors.New("issuer must be the claim iss of its tokens")
 	case len(i.Audiences) == 0 || slices.Contains(i.Audiences, ""):

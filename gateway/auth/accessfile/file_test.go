@@ -132,7 +132,8 @@ func TestParseRefuses(t *testing.T) {
 	t.Parallel()
 	for change, words := range map[string]string{
 		"name: ci=>name: CI":                                     "name must have",
-		"name: ci=>name: certificate":                            "name must have",
+		"name: ci=>name: certificate":                            "name is reserved",
+		"name: ci=>name: sql":                                    "name is reserved",
 		"https://ci.example=>http://ci.example":                  "https",
 		"https://ci.example=>https://user@ci.example":            "https",
 		"leeway: 5s=>sign_in: {client_id: other}":                "audiences must contain",

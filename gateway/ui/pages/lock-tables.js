@@ -16,7 +16,7 @@ export function queuePart() {
     columns: [
       {id: 'position', label: 'Position', class: 'narrow', cell: (waiter) => String(waiter.position)},
       {id: 'owner', label: 'Owner', class: 'grow',
-        cell: (waiter) => h('span', null, name(waiter.owner_id), ' ', termBadges(waiter))},
+        cell: (waiter) => h('span', null, owner(waiter), ' ', termBadges(waiter))},
       {id: 'waits', label: 'Waiting', number: true, cell: (waiter) => timeSince(waiter.queued_at)},
       {id: 'since', label: 'Since', class: 'tight', cell: (waiter) => timeAt(waiter.queued_at)},
     ],

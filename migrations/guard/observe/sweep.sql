@@ -29,7 +29,7 @@ begin
             when 'events' then select * into done, more from fence.sweep_events(p_rows_max, p_age, p_count_max);
             when 'history' then select * into done, more from fence.sweep_history(p_rows_max, p_age);
             when 'reported' then select * into done, more from fence.sweep_reported(p_rows_max);
-            when 'audit' then select * into done, more from fence.sweep_audit(p_rows_max, p_age);
+            when 'audit' then select * into done, more from fence.sweep_audit(p_rows_max, p_age, p_count_max);
             when 'unused' then select * into done, more from fence.sweep_unused(p_rows_max);
         end case;
     elsif not exists (select from fence.sweeps s where s.part = p_part) then

@@ -12,8 +12,10 @@ begin
     if cardinality(p_tickets) > 10 and not exists (
         with many as materialized (
             select w.ticket from fence.live_waiters() w
-            where exists (select from fence.live_leases() l where l.owner_id = w.owner_id)
-                or exists (select from fence.live_waiters() o where o.owner_id = w.owner_id and o.ticket <> w.ticket)
+            where exists (select from fence.live_leases() l
+                    where l.owner_id = w.owner_id and l.principal = w.principal)
+                or exists (select from fence.live_waiters() o
+                    where o.owner_id = w.owner_id and o.principal = w.principal and o.ticket <> w.ticket)
         )
         select from many m where (select c.tickets from fence.wait_cycle(m.ticket) c) is not null)
     then

@@ -1,12 +1,12 @@
--- fence.leases_and_waits(owners) → all that others can wait for: the live leases of these owners, with ticket 0, and
--- their waits. The planner inlines it.
-create or replace function fence.leases_and_waits(p_owners text[])
-returns table (owner_id text, lock text, mode text, scope text, ticket bigint)
+-- fence.leases_and_waits(principal, owner_id) → all that others can wait for of this owner: its live leases, with
+-- ticket 0, and its waits. The planner inlines it.
+create or replace function fence.leases_and_waits(p_principal text, p_owner_id text)
+returns table (lock text, mode text, scope text, ticket bigint)
 language sql stable
 as $$
-    select l.owner_id, l.lock::text, l.mode, l.scope, 0::bigint from fence.live_leases() l
-    where l.owner_id = any (p_owners)
+    select l.lock::text, l.mode, l.scope, 0::bigint from fence.live_leases() l
+    where l.owner_id = p_owner_id and l.principal = p_principal
     union all
-    select w.owner_id, w.lock::text, w.mode, w.scope, w.ticket from fence.live_waiters() w
-    where w.owner_id = any (p_owners)
+    select w.lock::text, w.mode, w.scope, w.ticket from fence.live_waiters() w
+    where w.owner_id = p_owner_id and w.principal = p_principal
 $$;

@@ -1,7 +1,7 @@
--- fence.wait_cycle(ticket) → the cycle of owners that this wait closes: a list of {owner_id, lock}, of which each waits
--- for the lock, and the next holds it or is ahead in its queue. The first is the wait's owner, for whom the last waits.
--- Also the tickets of these waits. Null if there is none. A wait for a lease of the same owner is no cycle: another of
--- its threads may hold it.
+-- fence.wait_cycle(ticket) → the cycle of owners that this wait closes: a list of {owner_id, principal, lock}, of which
+-- each waits for the lock, and the next holds it or is ahead in its queue. The first is the wait's owner, for whom the
+-- last waits. Also the tickets of these waits. Null if there is none. A wait for a lease of the same owner is no cycle:
+-- another of its threads may hold it. An owner is a principal and an owner_id.
 --
 -- It searches from both ends, breadth first: from the wait to its blockers, and from its owner to the waiters that the
 -- owner blocks. The end that has less to read continues. If one end has nothing more, there is no cycle, however much
@@ -14,7 +14,7 @@ create or replace function fence.wait_cycle(p_ticket bigint, out cycle json, out
 language plpgsql stable
 as $$
 declare
-    v_owner       text;
+    v_owner       fence.wait_step; -- without a wait
     v_wait        fence.wait_vertex;
     v_ahead       fence.wait_step[] := '{}'; -- found from the wait: lock and ticket are those of the parent's wait
     v_behind      fence.wait_step[] := '{}'; -- found from the owner: lock and ticket are those of its own wait
@@ -27,15 +27,15 @@ declare
     v_refused     integer := 0;   -- ends that had more
     v_found       record;
     v_vertex      fence.wait_vertex;
-    v_meeting     text;
+    v_meeting     fence.wait_step; -- its owner is where the two searches met
 begin
     select w.lock, w.mode, w.scope, w.ticket, 0 into v_wait from fence.live_waiters() w where w.ticket = p_ticket;
     if not found then
         return;
     end if;
-    v_owner := (select w.owner_id from fence.waiters w where w.ticket = p_ticket);
+    select w.principal, w.owner_id, null, null, null into v_owner from fence.waiters w where w.ticket = p_ticket;
     v_ahead_at := array[v_wait];
-    v_behind_at := fence.wait_vertices(array[row(v_owner, null, null, null)::fence.wait_step], 1, '{}', false);
+    v_behind_at := fence.wait_vertices(array[v_owner], 1, '{}', false);
     v_behind_at := array(select row(p.lock, p.mode, p.scope, p.ticket, 0)::fence.wait_vertex
         from unnest(v_behind_at) p);
 
@@ -65,18 +65,21 @@ begin
                 v_behind_seen, false);
         end if;
         v_meeting := (
-            select f.owner_id from unnest(v_found.steps) f
-            where f.owner_id = v_owner or f.owner_id in (
-                select s.owner_id from unnest(case when v_go_ahead then v_behind else v_ahead end) s)
-            order by f.owner_id <> v_owner limit 1);
+            select f from unnest(v_found.steps) f
+            where (f.principal, f.owner_id) = (v_owner.principal, v_owner.owner_id) or (f.principal, f.owner_id) in (
+                select s.principal, s.owner_id from unnest(case when v_go_ahead then v_behind else v_ahead end) s)
+            order by (f.principal, f.owner_id) <> (v_owner.principal, v_owner.owner_id) limit 1);
         select p.* into v_vertex from unnest(v_behind_at) p where not v_go_ahead and fence.conflicts(v_wait, p) limit 1;
         if v_vertex.step > 0 then -- this blocks the wait; its queue need not be read
-            v_meeting := v_behind[v_vertex.step].owner_id;
-            v_ahead := array[row(v_meeting, v_wait.lock, v_wait.ticket, 0)::fence.wait_step];
+            v_meeting := v_behind[v_vertex.step];
+            v_meeting.lock := v_wait.lock;
+            v_meeting.ticket := v_wait.ticket;
+            v_meeting.parent := 0;
+            v_ahead := array[v_meeting];
         end if;
-        if v_meeting is not null then
+        if v_meeting.owner_id is not null then
             select p.cycle, p.tickets into cycle, tickets
-            from fence.wait_path(v_owner, p_ticket, v_ahead, v_behind, v_meeting) p;
+            from fence.wait_path(v_ahead, v_behind, v_meeting) p;
             return;
         end if;
         if v_ahead_at = '{}' or v_behind_at = '{}' then

@@ -6,24 +6,24 @@ create or replace function fence.wait_vertices(
     p_steps fence.wait_step[], p_first integer, p_seen fence.wait_vertex[], p_ahead boolean)
 returns fence.wait_vertex[]
 language plpgsql stable
-set enable_nestloop = off -- the planner takes an array for short
 as $$
 declare
-    v_sign   integer := case when p_ahead then 1 else -1 end;
-    v_owners text[] := array(select s.owner_id from unnest(p_steps[p_first:]) s);
+    v_sign integer := case when p_ahead then 1 else -1 end;
 begin
     return array(
         select row(k.lock, k.mode, k.scope, k.ticket, k.step)::fence.wait_vertex
         from (
-            select distinct on (h.lock, h.mode, h.scope) h.lock, h.mode, h.scope, h.ticket,
-                p_first - 1 + s.ordinality as step
-            from fence.leases_and_waits(v_owners) h
-            join unnest(v_owners) with ordinality s (owner_id, ordinality) on s.owner_id = h.owner_id
-            where h.ticket > 0 or not p_ahead
-            order by h.lock, h.mode, h.scope, v_sign * h.ticket desc
+            select distinct on (v.lock, v.mode, v.scope) v.*
+            from (
+                select h.lock, h.mode, h.scope, h.ticket, p_first - 1 + s.ordinality as step, false as seen
+                from unnest(p_steps[p_first:]) with ordinality s (principal, owner_id, lock, ticket, parent, ordinality)
+                cross join lateral fence.leases_and_waits(s.principal, s.owner_id) h
+                where h.ticket > 0 or not p_ahead
+                union all
+                select n.lock, n.mode, n.scope, n.ticket, n.step, true from unnest(p_seen) n
+            ) v
+            order by v.lock, v.mode, v.scope, v_sign * v.ticket desc, v.seen desc
         ) k
-        where not exists (
-            select from unnest(p_seen) n
-            where (n.lock, n.mode, n.scope) = (k.lock, k.mode, k.scope) and v_sign * n.ticket >= v_sign * k.ticket));
+        where not k.seen);
 end
 $$;
