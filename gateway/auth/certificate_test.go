@@ -140,6 +140,22 @@ func TestCertificateOfAnotherAuthority(t *testing.T) {
 	}
 }
 
+// Only a SPIFFE ID is the claim spiffe: a URI of another scheme may be one that the client chose.
+func TestOtherURIs(t *testing.T) {
+	t.Parallel()
+	for uri, want := range map[string]string{
+		"spiffe://example.org/a": "certificate:spiffe://example.org/a certificate read:",
+		"https://example.org/a":  string(Unknown),
+	} {
+		c := newCertified(t, `certificates: {principal: "{spiffe}", rules: [{when: {spiffe: "**"}, grants: ["read:"]}]}`)
+		id, err := url.Parse(uri)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.expect(t, c.client(t, c.authority, devcert.Request{Name: "w", URIs: []*url.URL{id}}), want)
+	}
+}
+
 // The names in a certificate can be mapped: the common name by default, and DNS names.
 func TestCertificateNames(t *testing.T) {
 	t.Parallel()

@@ -150,6 +150,21 @@ func TestAccessFileChanges(t *testing.T) {
 	await.True(t, "the issuer is gone", func() bool { _, reason := d.show(token); return reason == Unknown })
 }
 
+// The keys of an issuer are not used any more after the file has moved them elsewhere.
+func TestMovedKeys(t *testing.T) {
+	t.Parallel()
+	issuer := issuertest.New(t)
+	d := newDirectory(t, issuer, accessFile)
+	token := issuer.Token(t, nil)
+	d.expect(t, token, Accepted)
+	moved := strings.Replace(accessFile, "audiences:", "jwks_url: ISSUER/moved\n    audiences:", 1)
+	writeFile(t, d.path, strings.ReplaceAll(moved, "ISSUER", issuer.URL))
+	if changed, err := d.load(); !changed || err != nil {
+		t.Fatalf("the file has changed: %t, %v", changed, err)
+	}
+	d.expect(t, token, NotReady)
+}
+
 // LoadDirectory returns why there is no usable file.
 func TestNoAccessFile(t *testing.T) {
 	t.Parallel()

@@ -63,6 +63,7 @@ func TestCallers(t *testing.T) {
 		{l.OfAddress("2001:db8::1"), l.OfAddress("2001:db8::ffff:1%eth0")},
 		{l.OfAddress("@"), l.OfAddress("")},
 		{l.OfPrincipal(access.New("p", access.Key, nil)), l.OfPrincipal(access.New("p", access.Key, nil))},
+		{l.OfPrincipal(access.New("p", access.Token, nil)), l.OfPrincipal(access.New("p", access.Token, nil))},
 	}
 	for i, pair := range same {
 		if pair[0] != pair[1] {

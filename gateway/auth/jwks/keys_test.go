@@ -60,7 +60,7 @@ func TestUnknownKeys(t *testing.T) {
 	k.expect(t, "key-2", nil)
 	k.expect(t, "", ErrNotReady)
 
-	k.interval, k.retryInterval = time.Hour, 50*time.Millisecond
+	k.interval, k.retryInterval = time.Hour, 500*time.Millisecond // a reading takes less
 	before, began := issuer.Reads(), time.Now()
 	events := make(chan error, 100)
 	go k.Run(t.Context(), func(err error) { events <- err })
