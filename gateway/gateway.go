@@ -242,6 +242,8 @@ func (c Config) withDefaults() (Config, error) {
 		{c.Limits.RequestsPerSecond >= 0 && c.Limits.RequestsPerSecond <= 1_000_000, "caller-requests-max",
 			c.Limits.RequestsPerSecond, "0 to 1000000"},
 		{c.Limits.Waiting >= 0, "caller-waiting-max", c.Limits.Waiting, "0 or more"},
+		{c.Limits.Leases == 0 || c.Limits.Leases >= store.LeasesListed, "caller-leases-max", c.Limits.Leases,
+			fmt.Sprintf("0, or at least %d", store.LeasesListed)},
 		{c.Limits.Streams >= 0, "caller-streams-max", c.Limits.Streams, "0 or more"},
 		{c.ConnectionsMax >= 0, "connections-max", c.ConnectionsMax, "0 or more"},
 		{c.AddressConnectionsMax >= 0, "address-connections-max", c.AddressConnectionsMax, "0 or more"},

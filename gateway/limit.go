@@ -8,6 +8,7 @@ import (
 	"github.com/fencegate/fencegate/gateway/limits"
 	"github.com/fencegate/fencegate/gateway/metrics"
 	"github.com/fencegate/fencegate/internal/access"
+	"github.com/fencegate/fencegate/store"
 )
 
 const (
@@ -47,6 +48,17 @@ func (g *Gateway) enter(slots *limits.Slots, limit, what string) error {
 		return nil
 	}
 	return g.rateLimited(limit, "You have "+what+".", slotRetry)
+}
+
+// checkLeases refuses an acquire of a principal that had as many leases as one may when the database counted last: some
+// seconds ago. To know it exactly, all acquires of a principal would have to wait for each other.
+func (g *Gateway) checkLeases(principal string) error {
+	most := int64(g.config.Limits.Leases)
+	if most == 0 || principal == "" || g.known.Load().Inventory.LeasesOf[principal] < most {
+		return nil
+	}
+	return g.rateLimited(metrics.LimitLeases, "You have as many leases as one caller may (--caller-leases-max).",
+		store.SampleInterval)
 }
 
 // rateLimited is the answer to a request that changed nothing, and that its caller may send again later.

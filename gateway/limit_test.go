@@ -16,6 +16,7 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/gateway/limits"
 	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/store"
 )
 
 // TestCallerLimits checks that one principal can use no more than its requests, waits and streams, and that the others
@@ -65,6 +66,32 @@ func TestCallerLimits(t *testing.T) {
 	limited(got)
 	quiet.release(t, lease)
 	as[api.Lease](t, <-waiting, http.StatusOK)
+}
+
+// TestLeasesOfOnePrincipal checks that a principal with as many leases as one may have gets no more until some have
+// ended, and that others do.
+func TestLeasesOfOnePrincipal(t *testing.T) {
+	const most = store.LeasesListed
+	h := newGateway(t, Config{Limits: limits.Config{Leases: most}}, patientDatabase(t))
+	h.guard(t)
+	greedy, modest := h.by(h.key(t, "greedy", "lock:")), h.by(h.key(t, "modest", "lock:"))
+	count := func() {
+		h.exec(t, "update fence.inventory set due_at = '-infinity'")
+		h.sample(t)
+	}
+	h.exec(t, `
+		insert into fence.leases (lock, fencing_token, lease_id, owner_id, principal, ttl_ms, granted_at, expires_at)
+		select 'held/' || n, n, gen_random_uuid(), 'w', 'greedy', 3600000, now(), now() + interval '1 hour'
+		from generate_series(1, $1) n`, most)
+	count()
+	got := greedy.post(t, lockPath("one more", "/acquire"), `{"owner_id":"w"}`)
+	if problem := expectProblem(t, got, api.CodeRateLimited); got.header.Get("Retry-After") == "" || !problem.Retryable {
+		t.Errorf("answered %s %s, want a pause", got.header, got.body)
+	}
+	modest.acquire(t, "another", "w")
+	h.exec(t, "delete from fence.leases where lock = 'held/1'")
+	count()
+	greedy.acquire(t, "one more", "w")
 }
 
 // newHostile is a gateway that serves with the bounds of a real one, but for the time for a header.

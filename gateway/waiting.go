@@ -40,9 +40,11 @@ func (g *Gateway) grant(
 ) (lease store.Lease, err error) {
 	begun := time.Now()
 	request.Principal = recorded(w.principal)
-	if request.Wait == 0 {
+	switch err = g.checkLeases(request.Principal); {
+	case err != nil:
+	case request.Wait == 0:
 		lease, err = g.backend.Acquire(ctx, request)
-	} else {
+	default:
 		lease, err = g.acquireWaiting(w, r, request)
 	}
 	g.metrics.Acquired(request, lease, time.Since(begun), err)

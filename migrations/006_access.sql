@@ -59,6 +59,9 @@ alter table fence.rejections add column principal text collate "C" not null defa
 alter table fence.reported add column principal text collate "C" not null default '';
 alter table fence.policies add column require_principal_owner boolean not null default false;
 
+-- The principals that have 1,000 running leases or more, and how many, as the inventory was counted.
+alter table fence.inventory add column leases_of jsonb not null default '{}';
+
 comment on column fence.leases.principal is 'who acquired it; by SQL: sql: and the role of the connection';
 comment on column fence.rejections.principal is 'who sent the writes; by SQL: sql: and the role of the connection';
 comment on column fence.policies.require_principal_owner is

@@ -20,6 +20,8 @@ type Inventory struct {
 	// Waiting are acquires in all queues; OldestWait is how long the first of them has waited.
 	Waiting    int64
 	OldestWait time.Duration
+	// LeasesOf are the leases that run of each principal that has LeasesListed of them or more.
+	LeasesOf map[string]int64
 	// Sessions are those that live.
 	Sessions int64
 	// NewestToken is the greatest that was minted or granted.
@@ -28,6 +30,9 @@ type Inventory struct {
 	// all checked.
 	TablesEnforce, TablesObserve, TablesWithProblems int64
 }
+
+// LeasesListed is the number of leases from which on the inventory has a principal, as guard/observe/recount.sql has it.
+const LeasesListed = 1000
 
 // Recount counts what there is in the database, if that is due: some 2 s after any gateway counted it last, or
 // later where counting takes long. Then it looks at protected tables. It returns ErrUnavailable; a count that fails keeps

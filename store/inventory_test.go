@@ -1,7 +1,9 @@
 package store_test
 
 import (
+	"maps"
 	"math/rand/v2"
+	"reflect"
 	"sync"
 	"testing"
 	"time"
@@ -98,7 +100,7 @@ func TestInventoryCountsEverything(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want.Locks = int64(len(locks))
+		want.Locks, want.LeasesOf = int64(len(locks)), map[string]int64{}
 		for _, lock := range locks {
 			if lock.State == store.LockExpired {
 				want.Expired++
@@ -108,7 +110,7 @@ func TestInventoryCountsEverything(t *testing.T) {
 		if late := oldest - got.OldestWait; late < 0 || late > time.Minute {
 			t.Errorf("the oldest has waited %s, by another count %s", got.OldestWait, oldest)
 		}
-		if want.OldestWait = got.OldestWait; got != want {
+		if want.OldestWait = got.OldestWait; !reflect.DeepEqual(got, want) {
 			t.Errorf("the inventory is\n%+v, want\n%+v", got, want)
 		}
 		if min(want.Locks, want.Held, want.Expiring, want.Expired, want.Waiting, want.Sessions) == 0 {
@@ -222,9 +224,10 @@ func TestInventoryOfManyLocks(t *testing.T) {
 		"generate_series(1, $1) n", locks)
 	b.Exec(t, `
 		insert into fence.leases (lock, fencing_token, lease_id, owner_id, ttl_ms, granted_at, expires_at, ended_at,
-			end_reason)
+			end_reason, principal)
 		select 'lock/' || n, n, gen_random_uuid(), 'w' || n, 86400000, now(), now() + n % 2 * interval '1 day',
-			case n % 2 when 0 then now() end, case n % 2 when 0 then 'expired' end
+			case n % 2 when 0 then now() end, case n % 2 when 0 then 'expired' end,
+			case when n <= 2000 then 'a' when n < 3999 then 'b' else '' end
 		from generate_series(1, $1) n`, locks)
 	b.Exec(t, "select setval('fence.tokens', $1)", locks)
 	b.Exec(t, "vacuum analyze fence.fences")
@@ -234,6 +237,9 @@ func TestInventoryOfManyLocks(t *testing.T) {
 	if !about(inventory.Locks, locks) || inventory.Held != locks/2 || !about(inventory.Expired, locks/2) ||
 		inventory.Expiring != 0 || inventory.NewestToken != locks {
 		t.Errorf("the inventory is %+v, want about %d locks, half of them held", inventory, locks)
+	}
+	if want := map[string]int64{"a": store.LeasesListed}; !maps.Equal(inventory.LeasesOf, want) { // b has one less
+		t.Errorf("the principals with many leases are %v, want %v", inventory.LeasesOf, want)
 	}
 	b.seedDay(t, 1)
 	points, err := b.Points(t.Context(), store.HistoryMax)

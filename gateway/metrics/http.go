@@ -55,18 +55,20 @@ func (m *Metrics) WatchCertificate(expiry func() time.Time) {
 const (
 	LimitRequests    = "requests"
 	LimitWaiting     = "waiting"
+	LimitLeases      = "leases"
 	LimitStreams     = "streams"
 	LimitFailures    = "failures"
 	LimitConnections = "connections"
 )
 
 var limitLabel = Label{Name: "limit", Values: []string{
-	LimitRequests, LimitWaiting, LimitStreams, LimitFailures, LimitConnections,
+	LimitRequests, LimitWaiting, LimitLeases, LimitStreams, LimitFailures, LimitConnections,
 }}
 
 var rateLimitedFamily = httpSubject.counter("fencegate_rate_limited_total",
 	"Requests that were refused since their caller had asked for too much, and connections that were closed.",
-	"`requests`, `waiting`, `streams`: `--caller-requests-max`, `--caller-waiting-max`, `--caller-streams-max`. "+
+	"`requests`, `waiting`, `leases`, `streams`: `--caller-requests-max`, `--caller-waiting-max`, "+
+		"`--caller-leases-max`, `--caller-streams-max`. "+
 		"`failures`: an address sends many bad credentials, or sign-ins by an issuer. `connections`: `--connections-max`, "+
 		"`--address-connections-max`.", limitLabel)
 

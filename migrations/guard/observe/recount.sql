@@ -24,6 +24,7 @@ declare
     v_ended   bigint; -- leases that a sweep ended, of which
     v_late    bigint; -- those whose fence is open
     c_counted constant bigint := 10000;
+    c_many    constant bigint := 1000; -- leases of a principal that is listed, so that the list is short
 begin
     perform set_config('synchronous_commit', 'off', true);
     perform from fence.inventory c where c.due_at <= clock_timestamp() for update skip locked;
@@ -45,7 +46,7 @@ begin
     end if;
 
     with unended as materialized (
-        select l.lock, l.fencing_token, coalesce(s.ttl_ms, l.ttl_ms) * interval '1 millisecond' as ttl,
+        select l.lock, l.fencing_token, l.principal, coalesce(s.ttl_ms, l.ttl_ms) * interval '1 millisecond' as ttl,
             fence.lease_until(l, s) as until
         from fence.leases l
         left join fence.sessions s on s.session_id = l.session_id
@@ -55,6 +56,15 @@ begin
             count(*) filter (where u.until > v_begun and u.until < v_begun + u.ttl / 4) as expiring,
             max(u.fencing_token) as newest
         from unended u
+    ), of_principals as (
+        select coalesce(jsonb_object_agg(p.principal, p.held), '{}') as leases
+        from (
+            select u.principal, count(*) as held
+            from unended u
+            where u.until > v_begun and u.principal <> ''
+            group by u.principal
+            having count(*) >= c_many
+        ) p
     ), late as (
         select count(*) as expired
         from unended u
@@ -72,9 +82,10 @@ begin
         oldest_wait_ms = coalesce(greatest(extract(epoch from v_begun - queue.since) * 1000, 0), 0),
         sessions = (select count(*) from fence.sessions s
             where not s.settled and s.ended_at is null and s.expires_at > v_begun),
+        leases_of = of_principals.leases,
         newest_token = greatest(c.newest_token, leases.newest, (
             select case when t.is_called then t.last_value else 0 end from fence.tokens t))
-    from leases, late, queue;
+    from leases, of_principals, late, queue;
     update fence.inventory c
     set took_ms = extract(epoch from clock_timestamp() - v_begun) * 1000,
         due_at = v_begun + greatest(interval '1900 milliseconds', 20 * (clock_timestamp() - v_begun));
