@@ -133,16 +133,17 @@ func TestRefusedAcquiresHideOtherNames(t *testing.T) {
 	}
 
 	root.acquire(t, "d/1", "a")
-	blocking := root.acquire(t, "d/2", "b")
+	holder := h.by(h.key(t, "p", "lock:d"))
+	blocking := holder.acquire(t, "d/2", "b")
 	waiting := root.waitInQueue(t, "d/2", api.AcquireRequest{OwnerID: "a"})
 	for grant, hidden := range map[string]bool{"all:d/1": true, "lock:d": false} {
 		got := h.by(h.key(t, "p", grant)).post(t, lockPath("d/1", "/acquire"), `{"owner_id":"b","wait_ms":60000}`)
 		problem := expectProblem(t, got, api.CodeDeadlock)
-		shown := slices.Contains(problem.Cycle, api.Wait{OwnerID: "a", Lock: "d/2"})
-		if shown == hidden || len(problem.Cycle) != 2 || problem.Cycle[0] != (api.Wait{OwnerID: "b", Lock: "d/1"}) {
+		shown := slices.Contains(problem.Cycle, api.Wait{OwnerID: "a", Principal: "admin", Lock: "d/2"})
+		if shown == hidden || len(problem.Cycle) != 2 || problem.Cycle[0] != (api.Wait{OwnerID: "b", Principal: "p", Lock: "d/1"}) {
 			t.Errorf("with %s: the cycle is %v, want the other wait hidden: %t", grant, problem.Cycle, hidden)
 		}
 	}
-	root.release(t, blocking)
+	holder.release(t, blocking)
 	granted(t, waiting)
 }

@@ -36,9 +36,7 @@ func (g *Gateway) admitBrowser(r *http.Request) error {
 	if len(cookies) == 0 {
 		return nil
 	}
-	switch r.Header.Get("Sec-Fetch-Site") {
-	case "", "same-origin", "none": // none: the user has typed the address, or chosen a bookmark
-	default:
+	if fromElsewhere(r) {
 		return otherOrigin()
 	}
 	r.Header.Del("Authorization")
@@ -46,6 +44,16 @@ func (g *Gateway) admitBrowser(r *http.Request) error {
 		r.Header.Add("Authorization", bearerScheme+cookie.Value)
 	}
 	return nil
+}
+
+// fromElsewhere reports whether a browser says that a page of another origin has led to this request. Older browsers do
+// not say it.
+func fromElsewhere(r *http.Request) bool {
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "", "same-origin", "none": // none: the user has typed the address, or chosen a bookmark
+		return false
+	}
+	return true
 }
 
 const bearerScheme = "Bearer "

@@ -106,11 +106,13 @@ func (g *Gateway) endReason(ctx context.Context, err error) string {
 		return endShutdown
 	case codeOf(context.Cause(ctx)) == api.CodeUnauthenticated:
 		return endDismissed
+	case codeOf(context.Cause(ctx)) == api.CodeUnavailable: // the keys of the token's issuer
+		return endUnavailable
 	case ctx.Err() != nil:
 		return ""
 	case errors.Is(err, store.ErrSlowReader):
 		return endSlowReader
-	case errors.Is(err, store.ErrUnavailable), codeOf(err) == api.CodeUnavailable: // the database, or an issuer's keys
+	case errors.Is(err, store.ErrUnavailable), codeOf(err) == api.CodeUnavailable:
 		return endUnavailable
 	case codeOf(err) == api.CodeUnauthenticated:
 		return endDismissed

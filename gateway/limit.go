@@ -16,6 +16,8 @@ const (
 	failuresPerSecond = 1000
 	// CallerBulkStreamsMax is how many bulk streams one caller may have open: half of all.
 	CallerBulkStreamsMax = bulkStreamsMax / 2
+	// leasesCountAge is the age of a count of leases from which on it says nothing.
+	leasesCountAge = 10 * time.Minute
 	// slotRetry is when a caller that uses all of its slots should try again.
 	slotRetry = time.Second
 )
@@ -53,8 +55,9 @@ func (g *Gateway) enter(slots *limits.Slots, limit, what string) error {
 // checkLeases refuses an acquire of a principal that had as many leases as one may when the database counted last: some
 // seconds ago. To know it exactly, all acquires of a principal would have to wait for each other.
 func (g *Gateway) checkLeases(principal string) error {
-	most := int64(g.config.Limits.Leases)
-	if most == 0 || principal == "" || g.known.Load().Inventory.LeasesOf[principal] < most {
+	most, known := int64(g.config.Limits.Leases), g.known.Load()
+	if most == 0 || principal == "" || known.Inventory.LeasesOf[principal] < most ||
+		known.at().Sub(known.Inventory.At) > leasesCountAge {
 		return nil
 	}
 	return g.rateLimited(metrics.LimitLeases, "You have as many leases as one caller may (--caller-leases-max).",

@@ -27,17 +27,17 @@ const (
 	returnMax = 1000
 )
 
-// Names of the cookie of a sign-in that has begun. Browsers accept the first over TLS only.
+// Names of the cookie of a sign-in that has begun. Browsers accept the first, which the name of the issuer ends, over TLS
+// only, and from no other host.
 const (
-	attemptCookie          = "__Secure-fencegate-sign-in"
+	attemptCookie          = "__Host-fencegate-sign-in-"
 	attemptCookiePlaintext = "fencegate-sign-in"
 )
 
 // attempt is a sign-in by an issuer that has begun. The browser keeps it in a cookie, so any gateway can finish it.
 //
-// Nobody signs the cookie. To put one into the browser of somebody else, an attacker needs power over a host of the same
-// domain, and then could as well begin a sign-in himself and put in the cookie that he got, signed or not. With it he
-// would sign the other one in as himself, who would see less than before, under the attacker's name.
+// Nobody signs the cookie: no other host can put one into a browser. What a user puts into the own browser does not help
+// with the code of somebody else, since the issuer compares the verifier with that sign-in's (PKCE).
 type attempt struct {
 	oidc.Secrets
 
@@ -59,6 +59,9 @@ func (g *Gateway) startSignIn(w *answerWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if fromElsewhere(r) {
+		return otherOrigin() // no other page may sign users in again who have signed out
+	}
 	begun := attempt{oidc.NewSecrets(), given.Get("return")}
 	if !isPage(begun.page) {
 		return invalid("return must be what follows # in an address of the dashboard, at most %d bytes.", returnMax)
@@ -69,7 +72,7 @@ func (g *Gateway) startSignIn(w *answerWriter, r *http.Request) error {
 	address, err := g.config.SignIn.BeginSignIn(mux.Vars(r)["issuer"], begun.Secrets, g.callback(r))
 	switch {
 	case errors.Is(err, auth.ErrNoSignIn):
-		return problem(http.StatusNotFound, api.CodeNotFound, "Nobody can sign in by an issuer of this name.")
+		return noSignIn()
 	case err != nil:
 		g.toDashboard(w, begun.page, g.signInFailure(r, err))
 		return nil
@@ -85,6 +88,9 @@ func (g *Gateway) finishSignIn(w *answerWriter, r *http.Request) error {
 	if err := g.countSignIn(r); err != nil {
 		return err
 	}
+	if !g.config.SignIn.HasSignIn(mux.Vars(r)["issuer"]) {
+		return noSignIn()
+	}
 	given := r.URL.Query() // issuers add parameters of their own
 	begun, ok := g.attempt(r)
 	if !ok || subtle.ConstantTimeCompare([]byte(given.Get("state")), []byte(begun.State)) != 1 {
@@ -92,26 +98,23 @@ func (g *Gateway) finishSignIn(w *answerWriter, r *http.Request) error {
 		return nil
 	}
 	g.setAttempt(w, r, "", -time.Second)
-	failure, err := g.exchange(w, r, begun, given)
-	if err != nil {
-		return err
-	}
-	g.toDashboard(w, begun.page, failure)
+	g.toDashboard(w, begun.page, g.exchange(w, r, begun, given))
 	return nil
 }
 
 // exchange has the browser keep the ID token for the code that it brings; "": it does.
 func (g *Gateway) exchange(
 	w http.ResponseWriter, r *http.Request, begun attempt, given url.Values,
-) (api.SignInFailure, error) {
+) api.SignInFailure {
 	switch refusal := given.Get("error"); {
 	case refusal == "access_denied":
-		return api.SignInDenied, nil
+		return api.SignInDenied
 	case refusal != "" || given.Get("code") == "":
-		return g.signInFailure(r, fmt.Errorf("the issuer has sent the error %.40q, and no code", refusal)), nil
+		return g.signInFailure(r, fmt.Errorf("the issuer has sent the error %.40q, and no code", refusal))
 	}
-	if wait := g.exchanges.Take(); wait > 0 {
-		return "", g.rateLimited(metrics.LimitFailures, "Too many sign-ins are under way.", wait)
+	if g.exchanges.Take() > 0 {
+		g.metrics.RateLimited(metrics.LimitFailures)
+		return api.SignInUnreachable
 	}
 	ctx, cancel := g.work(r)
 	defer cancel()
@@ -119,12 +122,16 @@ func (g *Gateway) exchange(
 		g.callback(r))
 	switch {
 	case err != nil:
-		return g.signInFailure(r, err), nil
+		return g.signInFailure(r, err)
 	case len(token) > cookieBytesMax:
-		return api.SignInTooLong, nil
+		return api.SignInTooLong
 	}
 	g.keepCredential(w, r, token, principal)
-	return "", nil
+	return ""
+}
+
+func noSignIn() *api.Problem {
+	return problem(http.StatusNotFound, api.CodeNotFound, "Nobody can sign in by an issuer of this name.")
 }
 
 // signInFailure logs why nobody was signed in, and returns what the user learns of it.
@@ -159,7 +166,7 @@ func (g *Gateway) callback(r *http.Request) string {
 
 // attempt reads the cookie of a sign-in. Several are refused: another host may have set one.
 func (g *Gateway) attempt(r *http.Request) (attempt, bool) {
-	cookies := r.CookiesNamed(attemptName(g.isSecure(r)))
+	cookies := r.CookiesNamed(attemptName(r, g.isSecure(r)))
 	if len(cookies) != 1 {
 		return attempt{}, false
 	}
@@ -168,23 +175,25 @@ func (g *Gateway) attempt(r *http.Request) (attempt, bool) {
 		oidc.Secrets{State: values.Get("state"), Nonce: values.Get("nonce"), Verifier: values.Get("verifier")},
 		values.Get("page"),
 	}
-	return begun, err == nil && begun.State != "" && begun.Nonce != "" && isPage(begun.page)
+	return begun, err == nil && begun.State != "" && begun.Nonce != "" && begun.Verifier != "" && isPage(begun.page)
 }
 
-// setAttempt has the browser keep a sign-in, or drop it. Without a Path, browsers take the directory of the address
-// that they see: /v1/sign-in/ISSUER, below the path of a proxy where there is one. So an issuer's callback gets the
-// cookie of its own sign-in, and of no other issuer's. It is Lax, since the issuer's page leads to the callback.
+// setAttempt has the browser keep a sign-in, or drop it. It is Lax, since the issuer's page leads to the callback.
+// Without TLS it has no Path, so browsers take the directory of the address that they see, /v1/sign-in/ISSUER.
 func (g *Gateway) setAttempt(w http.ResponseWriter, r *http.Request, value string, age time.Duration) {
-	secure := g.isSecure(r)
+	secure, path := g.isSecure(r), ""
+	if secure {
+		path = "/" // its name demands it
+	}
 	http.SetCookie(w, &http.Cookie{ //nolint:gosec // without TLS it can't be Secure
-		Name: attemptName(secure), Value: value, MaxAge: int(age / time.Second),
+		Name: attemptName(r, secure), Path: path, Value: value, MaxAge: int(age / time.Second),
 		Secure: secure, HttpOnly: true, SameSite: http.SameSiteLaxMode,
 	})
 }
 
-func attemptName(secure bool) string {
+func attemptName(r *http.Request, secure bool) string {
 	if secure {
-		return attemptCookie
+		return attemptCookie + mux.Vars(r)["issuer"]
 	}
 	return attemptCookiePlaintext
 }

@@ -93,7 +93,8 @@ func leftQueue(ctx context.Context, err error) error {
 	case errors.Is(cause, context.Canceled):
 		return fmt.Errorf("%w: %w", errClientGone, err)
 	case errors.Is(err, store.ErrUnavailable):
-		return &store.UnavailableError{Outcome: store.OutcomeUnknown, Err: err}
+		// Not err itself: the cause may be an answer, which would hide the outcome.
+		return &store.UnavailableError{Outcome: store.OutcomeUnknown, Err: errors.New(err.Error())}
 	case errors.Is(cause, errDraining):
 		return busy("The gateway is shutting down, and nothing was granted. Send the acquire again, to any gateway.")
 	case codeOf(cause) == api.CodeUnauthenticated:

@@ -76,22 +76,3 @@ drop index fence.leases_owner;
 drop index fence.waiters_owner;
 create index leases_owner on fence.leases (owner_id, principal) where ended_at is null;
 create index waiters_owner on fence.waiters (owner_id, principal);
-
-drop function if exists fence.wait_path(text, bigint, fence.wait_step[], fence.wait_step[], text);
-drop function if exists fence.wait_steps(fence.wait_vertex[], fence.wait_step[], text, boolean, integer);
-drop function if exists fence.wait_vertices(fence.wait_step[], integer, fence.wait_vertex[], boolean);
-drop function if exists fence.leases_and_waits(text[]);
-drop function if exists fence.blockers(text, text, text, bigint, integer);
-drop type fence.wait_step;
-
--- A step of the search for deadlocks: an owner, and the wait (its lock and ticket) by which the search found it.
--- parent is the index of the step before, 0 the start.
-create type fence.wait_step as (principal text, owner_id text, lock text, ticket bigint, parent integer);
-
-drop function if exists fence.record_rejections(text[], text[], text[], text[], text[], text[], bigint[], bigint[],
-    bigint[], bigint[], bigint[], bigint[], timestamptz[], timestamptz[]);
-drop function if exists fence.lease_request(text, text, text, text, integer, uuid, text, json);
-drop function if exists fence.break(text, text);
-drop function if exists fence.set_fence(text, bigint, bigint);
-drop function if exists fence.row_statement(text, regclass, json, json, text[], text[]);
-drop function if exists fence.write_rows(text, regclass, name, json, json, text[], text[]);

@@ -55,7 +55,8 @@ var defaultBounds = lockBounds{timeout: 2 * time.Second, pause: time.Second, tri
 // Apply brings the schema of the database that conn is connected to up to this program's: first the numbered
 // migrations, then the functions. Safe to call from any number of processes at once, and quick when there is nothing to
 // do. It returns ErrNewer, ErrPrerelease or ErrUnsuitable, in which case nothing was changed; ErrLocked, in which case
-// it can be called again; or the database's error. Writes wait behind it for 2 s at most at a time.
+// it can be called again; or the database's error. It waits for other transactions for 2 s at most at a time, and writes
+// wait behind it. Writes also wait while it builds indexes, which takes seconds for millions of locks.
 //
 // conn should be used for nothing else: Apply holds a session lock on it while it works.
 func Apply(ctx context.Context, conn *pgx.Conn) error { return apply(ctx, conn, defaultBounds) }
@@ -239,6 +240,32 @@ func setParsing(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
+// dropFormer drops the functions of former revisions that had other arguments, in the transaction that makes the new
+// ones: gateways that run during the upgrade always find one of the two.
+const dropFormer = `
+	do $$ begin
+		if not exists (select from pg_attribute a
+			where a.attrelid = to_regclass('fence.wait_step') and a.attname = 'principal')
+		then
+			drop function if exists fence.wait_path(text, bigint, fence.wait_step[], fence.wait_step[], text);
+			drop function if exists fence.wait_steps(fence.wait_vertex[], fence.wait_step[], text, boolean, integer);
+			drop function if exists fence.wait_vertices(fence.wait_step[], integer, fence.wait_vertex[], boolean);
+			drop function if exists fence.leases_and_waits(text[]);
+			drop function if exists fence.blockers(text, text, text, bigint, integer);
+			drop type fence.wait_step;
+			drop function if exists fence.record_rejections(text[], text[], text[], text[], text[], text[], bigint[], bigint[],
+				bigint[], bigint[], bigint[], bigint[], timestamptz[], timestamptz[]);
+			drop function if exists fence.lease_request(text, text, text, text, integer, uuid, text, json);
+			drop function if exists fence.break(text, text);
+			drop function if exists fence.set_fence(text, bigint, bigint);
+			drop function if exists fence.row_statement(text, regclass, json, json, text[], text[]);
+			drop function if exists fence.write_rows(text, regclass, name, json, json, text[], text[]);
+			-- A step of the search for deadlocks: an owner, and the wait (its lock and ticket) by which the search found it.
+			-- parent is the index of the step before, 0 the start.
+			create type fence.wait_step as (principal text, owner_id text, lock text, ticket bigint, parent integer);
+		end if;
+	end $$;`
+
 // applyGuard replaces the functions, also those of protected tables, while no table becomes protected. Bodies are
 // checked when they first run, so the files need no order. It drops those of older revisions that had other arguments
 // or results, and revokes all rights of public.
@@ -252,7 +279,8 @@ func applyGuard(ctx context.Context, tx pgx.Tx, lockTimeout time.Duration) error
 				where p.oid = to_regprocedure('fence.running_database()')) then
 				drop function fence.running_database(); -- it had other results; the rights go with it
 			end if;
-		end $$`
+		end $$;
+` + dropFormer
 	if err := setLockTimeout(ctx, tx, lockTimeout); err != nil {
 		return err
 	}

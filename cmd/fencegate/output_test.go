@@ -63,23 +63,24 @@ func TestErrorsInJSONAreProblems(t *testing.T) {
 func TestRejectionsAreExplained(t *testing.T) {
 	at := api.Time{Time: time.Date(2026, 1, 2, 4, 4, 5, 6e6, time.FixedZone("east", 3600))}
 	for want, rejection := range map[string]api.Rejection{
-		"2026-01-02T03:04:05Z a/b k token_stale/superseded 7.2 9 12.3s w1 http 400": {
+		"2026-01-02T03:04:05Z a/b k token_stale/superseded 7.2 9 12.3s w1 app http 400": {
 			Resource: "a/b", Key: "k", Code: api.CodeTokenStale, Reason: "superseded", Token: new(int64(7)), Sequence: new(int64(2)),
-			GrantedToken: 9, LastToken: 7, LastSequence: 1, LateMS: new(int64(12_345)), OwnerID: "w1", Source: "http", Count: 400,
+			GrantedToken: 9, LastToken: 7, LastSequence: 1, LateMS: new(int64(12_345)), OwnerID: "w1", Principal: "app",
+			Source: "http", Count: 400,
 			LastAt: at,
 		},
-		"2026-01-02T03:04:05Z a k token_stale/reused 7 7.3   http 1": {
+		"2026-01-02T03:04:05Z a k token_stale/reused 7 7.3    http 1": {
 			Resource: "a", Key: "k", Code: api.CodeTokenStale, Reason: "reused", Token: new(int64(7)),
 			GrantedToken: 7, LastToken: 7, LastSequence: 3, Source: "http", Count: 1, LastAt: at,
 		},
-		"2026-01-02T03:04:05Z a k token_stale/superseded 7 8   http 1": { // tokens of another lock service
+		"2026-01-02T03:04:05Z a k token_stale/superseded 7 8    http 1": { // tokens of another lock service
 			Resource: "a", Key: "k", Code: api.CodeTokenStale, Reason: "superseded", Token: new(int64(7)),
 			LastToken: 8, Source: "http", Count: 1, LastAt: at,
 		},
-		"2026-01-02T03:04:05Z a  token_required  9   http 1": {
+		"2026-01-02T03:04:05Z a  token_required  9    http 1": {
 			Resource: "a", Code: api.CodeTokenRequired, GrantedToken: 9, Source: "http", Count: 1, LastAt: at,
 		},
-		"2026-01-02T03:04:05Z a k version_mismatch 9    http 1": {
+		"2026-01-02T03:04:05Z a k version_mismatch 9     http 1": {
 			Resource: "a", Key: "k", Code: api.CodeVersionMismatch, Token: new(int64(9)), GrantedToken: 9, Source: "http",
 			Count: 1, LastAt: at,
 		},

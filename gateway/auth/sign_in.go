@@ -33,6 +33,12 @@ func (d *Directory) SignIns() (issuers []*accessfile.Issuer) {
 	return issuers
 }
 
+// HasSignIn reports whether users sign in by the issuer with this name.
+func (d *Directory) HasSignIn(name string) bool {
+	_, err := d.signIn(name)
+	return err == nil
+}
+
 // signIn returns the issuer with this name, if users sign in by it.
 func (d *Directory) signIn(name string) (*issuer, error) {
 	if d != nil {

@@ -144,6 +144,7 @@ func TestFetch(t *testing.T) {
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/redirect" {
 			http.Redirect(w, r, issuer.URL+"/keys", http.StatusFound)
+			return
 		}
 		_, _ = w.Write([]byte(document))
 	}))

@@ -13,10 +13,10 @@ const returnMax = 1000; // of an address, for the gateway
 // Why nobody was signed in by an issuer: the gateway leads to ?sign-in=… then.
 const failures = new Map(Object.entries({
   denied: 'The issuer has not let you in, or you have cancelled. Try again.',
-  failed: 'The issuer has not finished the sign-in. Try again; if that fails, too, the gateway’s log has the reason.',
+  failed: 'The issuer has not finished the sign-in. Try again; if that fails, too, the gateway’s log says more.',
   expired: 'This sign-in took more than 10 minutes, or it was begun in another window or finished before. Try again.',
   unreachable: 'The gateway can’t reach the issuer. Try again a little later.',
-  refused: 'The gateway does not accept the issuer’s token for you. The gateway’s log has the reason.',
+  refused: 'The gateway does not accept the issuer’s token for you. The gateway’s log, at the level debug, has the reason.',
   too_long: 'The issuer’s token is too long for a cookie. An administrator can have it contain less, such as groups.',
 }));
 
