@@ -128,6 +128,12 @@ const dataOfVersion5 = `
 	insert into fence.rejections (resource, key, code, reason, source, address, fencing_token, granted_token, last_token,
 		last_sequence, count, first_at, last_at)
 		values ('job', 'k', 'token_stale', 'superseded', 'http', '', 6, 7, 0, 0, 3, clock_timestamp(), clock_timestamp());
+	create function fence.wait_path(text, bigint, fence.wait_step[], fence.wait_step[], text) returns void
+		language sql as '';
+	create function fence.wait_steps(fence.wait_vertex[], fence.wait_step[], text, boolean, integer) returns void
+		language sql as '';
+	create function fence.wait_vertices(fence.wait_step[], integer, fence.wait_vertex[], boolean) returns void
+		language sql as '';
 	create function fence.break(text, text) returns void language sql as '';
 	create function fence.set_fence(text, bigint, bigint) returns void language sql as '';
 	create function fence.lease_request(text, text, text, text, integer, uuid, text, json) returns void
