@@ -19,22 +19,24 @@ func TestCheck(t *testing.T) {
 	url := pgtest.Migrated(t)
 	conn, err := pgx.Connect(t.Context(), url)
 	check(t, err)
-	role := pgx.Identifier{"app-" + uuid.NewString()[:8]}.Sanitize()
+	app := "app-" + uuid.NewString()[:8]
+	owner := app + "-owner"
+	named := strings.NewReplacer("ROLE", pgx.Identifier{app}.Sanitize(), "OWNER", pgx.Identifier{owner}.Sanitize())
 	exec := func(sql string) {
 		t.Helper()
-		_, err := conn.Exec(await.Context(t), strings.ReplaceAll(sql, "ROLE", role))
+		_, err := conn.Exec(await.Context(t), named.Replace(sql))
 		check(t, err)
 	}
 	t.Cleanup(func() {
-		exec("reset role; drop owned by ROLE cascade; drop role ROLE") // roles are the server's, not the database's
+		exec("reset role; drop owned by ROLE, OWNER cascade; drop role ROLE, OWNER") // roles are the server's, not the database's
 		check(t, conn.Close(await.Context(t)))
 	})
-	exec(`create role ROLE login; create table good (id bigint); select fence.protect('good', 'good/{id}')`)
+	exec(`create role ROLE login; create role OWNER login; create table good (id bigint); select fence.protect('good', 'good/{id}')`)
 	s := shell{t: t}
 	quiet := s.do("check", "--database-url", url)
 	// The server that tests share is volatile.
 	if strings.Count(quiet.out, "error: ") != 1 || !strings.Contains(quiet.out, "error: fsync") ||
-		strings.Contains(quiet.out, role) {
+		strings.Contains(quiet.out, app) {
 		t.Errorf("of a sound database check found: %s%s", quiet.out, quiet.errOut)
 	}
 	exec(`
@@ -43,7 +45,8 @@ func TestCheck(t *testing.T) {
 		create table seen (id bigint); select fence.protect('seen', 'seen', 'observe');
 		create table parts (id bigint) partition by range (id); select fence.protect('parts', 'parts/{id}');
 		create table parts_1 partition of parts for values from (1) to (9);
-		create table off (id bigint); select fence.protect('off', 'off/{id}'); alter table off disable trigger user`)
+		create table off (id bigint); select fence.protect('off', 'off/{id}'); alter table off disable trigger user;
+		alter schema fence owner to OWNER; grant set on parameter session_replication_role to ROLE`)
 	found := s.do("check", "--database-url", url, "--output", "json")
 	got := map[string]bool{}
 	for line := range strings.Lines(found.out) {
@@ -54,7 +57,6 @@ func TestCheck(t *testing.T) {
 		}
 		got[fmt.Sprintf("%s %s: %s %s", f.Severity, f.Check, f.Subject, f.Detail)] = true
 	}
-	app := strings.Trim(role, `"`)
 	for _, want := range []string{
 		"error table_problem: public.off trigger fencegate_delete on public.off is disabled",
 		"error table_problem: public.parts trigger fencegate_truncate on public.parts_1 is missing",
@@ -62,6 +64,9 @@ func TestCheck(t *testing.T) {
 		"warning table_owner: " + app + " may act as the owner of public.owned",
 		"warning table_rights: " + app + " has the right TRIGGER on public.good",
 		"warning table_rights: " + app + " has the right TRUNCATE on public.good",
+		"warning schema_owner: " + owner + " may act as the owner of the schema fence",
+		"notice replication_role: " + app + " may set session_replication_role",
+		"notice superuser: " + conn.Config().User + " is a superuser",
 		"notice observe: public.seen is observed: nothing is rejected",
 	} {
 		if !got[want] {
