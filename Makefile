@@ -23,7 +23,7 @@ SEED     ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 DURATION ?= 30m
 WITHOUT  ?=
 # How many connections make hostile opens. Each needs two file descriptors (ulimit -n).
-CONNECTIONS ?= 10000
+CONNECTIONS ?= 9000
 # How many inputs each fuzz target is given (5000x), or how long it runs (60s).
 FUZZ_TIME  ?= 5000x
 
