@@ -14,11 +14,17 @@ import (
 	"github.com/fencegate/fencegate/internal/await"
 )
 
-// TestScreenshots stores pictures of every page on every device, under load at two gateways.
-func TestScreenshots(t *testing.T) {
+// requireArtifacts skips a test that only takes pictures, where there is no directory for them. CI names one.
+func requireArtifacts(t *testing.T) {
+	t.Helper()
 	if os.Getenv(artifactsEnv) == "" {
 		t.Skip(artifactsEnv + " names no directory for the pictures")
 	}
+}
+
+// TestScreenshots stores pictures of every page on every device, under load at two gateways.
+func TestScreenshots(t *testing.T) {
+	requireArtifacts(t)
 	t.Parallel()
 	f := newFixture(t)
 	other := startGatewayOn(t, f.database)
@@ -61,9 +67,7 @@ func TestScreenshots(t *testing.T) {
 
 // TestScreenshotsOfAccess stores pictures of what an observer of a part of the names and an administrator see.
 func TestScreenshotsOfAccess(t *testing.T) {
-	if os.Getenv(artifactsEnv) == "" {
-		t.Skip(artifactsEnv + " names no directory for the pictures")
-	}
+	requireArtifacts(t)
 	t.Parallel()
 	f := newFixture(t)
 	g, admin := startGuarded(t, f.database, "--auth", "tokens", "--access-file", newIssuerFile(t).path)
