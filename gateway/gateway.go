@@ -175,6 +175,9 @@ type Config struct {
 	WatchesMax int
 	// Limits bound what one caller may ask for. Default: nothing is bound.
 	Limits limits.Config
+	// CallerLeasesMax bounds the leases of one principal that run, by the last count of the database. Default: any number;
+	// at least store.LeasesListed.
+	CallerLeasesMax int
 	// ConnectionsMax bounds the open connections, and AddressConnectionsMax those from one address (of IPv6: from one
 	// /64) that is not a trusted proxy's. Further ones are closed at once. Default: any number.
 	ConnectionsMax, AddressConnectionsMax int
@@ -242,7 +245,7 @@ func (c Config) withDefaults() (Config, error) {
 		{c.Limits.RequestsPerSecond >= 0 && c.Limits.RequestsPerSecond <= 1_000_000, "caller-requests-max",
 			c.Limits.RequestsPerSecond, "0 to 1000000"},
 		{c.Limits.Waiting >= 0, "caller-waiting-max", c.Limits.Waiting, "0 or more"},
-		{c.Limits.Leases == 0 || c.Limits.Leases >= store.LeasesListed, "caller-leases-max", c.Limits.Leases,
+		{c.CallerLeasesMax == 0 || c.CallerLeasesMax >= store.LeasesListed, "caller-leases-max", c.CallerLeasesMax,
 			fmt.Sprintf("0, or at least %d", store.LeasesListed)},
 		{c.Limits.Streams >= 0, "caller-streams-max", c.Limits.Streams, "0 or more"},
 		{c.ConnectionsMax >= 0, "connections-max", c.ConnectionsMax, "0 or more"},

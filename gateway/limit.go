@@ -55,7 +55,7 @@ func (g *Gateway) enter(slots *limits.Slots, limit, what string) error {
 // checkLeases refuses an acquire of a principal that had as many leases as one may when the database counted last: some
 // seconds ago. To know it exactly, all acquires of a principal would have to wait for each other.
 func (g *Gateway) checkLeases(principal string) error {
-	most, known := int64(g.config.Limits.Leases), g.known.Load()
+	most, known := int64(g.config.CallerLeasesMax), g.known.Load()
 	if most == 0 || principal == "" || known.Inventory.LeasesOf[principal] < most ||
 		known.at().Sub(known.Inventory.At) > leasesCountAge {
 		return nil

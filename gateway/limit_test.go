@@ -72,7 +72,7 @@ func TestCallerLimits(t *testing.T) {
 // ended, and that others do.
 func TestLeasesOfOnePrincipal(t *testing.T) {
 	const most = store.LeasesListed
-	h := newGateway(t, Config{Limits: limits.Config{Leases: most}}, patientDatabase(t))
+	h := newGateway(t, Config{CallerLeasesMax: most}, patientDatabase(t))
 	h.guard(t)
 	greedy, modest := h.by(h.key(t, "greedy", "lock:")), h.by(h.key(t, "modest", "lock:"))
 	count := func() {

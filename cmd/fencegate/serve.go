@@ -175,7 +175,8 @@ func (c *serveCmd) serveOn(
 		Certificates: certificates, AllowedHosts: c.hosts(listener.Addr(), c.authenticated()),
 		TrustedProxies: prefixes(c.TrustedProxies), AccessLogSample: c.AccessLogSample, RefusalDelayMax: c.RefusalDelayMax,
 		Auth:   c.authenticator(service, directory, certificates),
-		Limits: c.limits(), ConnectionsMax: c.ConnectionsMax, AddressConnectionsMax: c.AddressConnectionsMax,
+		Limits: c.limits(), CallerLeasesMax: c.CallerLeasesMax,
+		ConnectionsMax: c.ConnectionsMax, AddressConnectionsMax: c.AddressConnectionsMax,
 		KeysRead: c.keysRead(service), SignIn: c.signIn(directory),
 	}, service, recorder, metrics)
 	if err != nil {
@@ -234,8 +235,7 @@ func logReadiness(logger *slog.Logger, notReady *readiness.NotReadyError) {
 
 // limits bound what one caller may ask for.
 func (c *serveCmd) limits() limits.Config {
-	of := limits.Config{RequestsPerSecond: c.CallerRequestsMax, Waiting: c.CallerWaitingMax, Streams: c.CallerStreamsMax,
-		Leases: c.CallerLeasesMax}
+	of := limits.Config{RequestsPerSecond: c.CallerRequestsMax, Waiting: c.CallerWaitingMax, Streams: c.CallerStreamsMax}
 	if c.CallerStreamsMax > 0 {
 		of.BulkStreams = gateway.CallerBulkStreamsMax
 	}

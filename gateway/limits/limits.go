@@ -1,5 +1,4 @@
-// Package limits bounds what one caller may ask of a gateway: requests a second, acquires that wait, open streams, and
-// the leases of a principal.
+// Package limits bounds what one caller may ask of a gateway: requests a second, acquires that wait, open streams.
 //
 // A caller is a principal; without authentication, an address. The addresses of a /64 of IPv6 are one caller: one
 // machine has all of them. At most callersMax callers are remembered, some 300 bytes each. The one that was seen least
@@ -24,7 +23,6 @@ type Config struct {
 	Waiting           int // acquires that wait
 	Streams           int // open event streams
 	BulkStreams       int
-	Leases            int // that run, of a principal, by the last count of the database
 }
 
 // Limits are those of all callers. They are safe for concurrent use.
