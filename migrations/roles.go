@@ -50,9 +50,9 @@ var gatewayFunctions = []string{
 	// client
 	"escape_segment", "is_name", "segment",
 	// lease
-	"acquire_lease", "break", "conflicting_leases", "expiry_reason", "give_back", "grant_provided",
+	"acquire_lease", "acquire_leases", "break", "conflicting_leases", "expiry_reason", "give_back", "grant_provided",
 	"lease_provider", "lease_request", "lease_until", "live_leases", "provided_due", "provided_status",
-	"release_lease", "renew_lease", "runs_until", "settle_provided",
+	"release_lease", "release_leases", "renew_lease", "renew_leases", "runs_until", "settle_provided",
 	// observe
 	"begin_watch", "forget_gateway", "keep_sample", "postpone_recount", "probe", "record_rejections", "recount",
 	"rejected_by_sql", "sweep", "watch_state",
@@ -61,7 +61,7 @@ var gatewayFunctions = []string{
 	"live_waiters", "next_due", "waiters_ahead", "waiters_behind",
 	// rule
 	"accept_database", "ancestors", "delete_policy", "is_below", "lineage", "policy_for", "put_policy",
-	"running_database", "set_fence", "supersede",
+	"running_database", "running_timeline", "set_fence", "supersede",
 	// session
 	"create_session", "end_session", "keep_alive", "postpone_session", "session_is_live", "settle_leases",
 	"settle_waiters",

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -62,7 +63,7 @@ func (s *Store) Acquire(ctx context.Context, request AcquireRequest) (Lease, err
 	if err != nil {
 		return Lease{}, err
 	}
-	acquired, err := s.sendAcquire(ctx, request, uuid.Nil, useAcquires)
+	acquired, err := s.acquire(ctx, request, uuid.Nil)
 	return acquired.Lease, err
 }
 
@@ -82,7 +83,17 @@ const acquireSQL = `select a.outcome, (a.lease).end_reason, a.left_ms, a.queue_l
 		coalesce((a.lease).granted_at < statement_timestamp(), false), ` + leaseColumns + `
 	from fence.acquire_lease(fence.lease_request($1, $2, $3, $4, $5, $6, $7, $8, $11), $9, $10) a, lateral (select (a.lease).*) l`
 
-// sendAcquire sends a checked request: a try, or, with the ID of a gateway, one that joins the queue.
+// acquire decides a checked request: a try, or, with the ID of a gateway, one that joins the queue.
+func (s *Store) acquire(ctx context.Context, request AcquireRequest, gateway uuid.UUID) (Acquired, error) {
+	if request.batched() {
+		if lease, decided, err := s.leases.acquires.do(ctx, request); decided || err != nil {
+			return Acquired{Lease: lease}, err
+		}
+	}
+	return s.sendAcquire(ctx, request, gateway, useAcquires)
+}
+
+// sendAcquire is acquire in a statement of its own.
 func (s *Store) sendAcquire(ctx context.Context, request AcquireRequest, gateway uuid.UUID, use use) (Acquired, error) {
 	var outcome string
 	var endReason pgtype.Text
@@ -165,6 +176,15 @@ func (s *Store) Renew(ctx context.Context, ref LeaseRef, ttl time.Duration) (Lea
 			return Lease{}, err
 		}
 	}
+	lease, decided, err := s.leases.renewals.do(ctx, renewal{ref, ttl})
+	if decided || err != nil {
+		return lease, err
+	}
+	return s.renewAlone(ctx, ref, ttl)
+}
+
+// renewAlone is Renew in a statement of its own.
+func (s *Store) renewAlone(ctx context.Context, ref LeaseRef, ttl time.Duration) (Lease, error) {
 	const sql = `select set_config('synchronous_commit', 'off', true), r.status, r.late_ms, ` + leaseColumns + `
 		from fence.renew_lease($1, $2, $3, $4, $5) r, lateral (select (r.lease).*) l`
 	var status string
@@ -197,6 +217,11 @@ func (s *Store) Release(ctx context.Context, ref LeaseRef) error {
 func (s *Store) ReleaseLease(ctx context.Context, ref LeaseRef) (Released, error) {
 	if err := ref.check(); err != nil {
 		return Released{}, err
+	}
+	if strings.Count(string(ref.Lock), "/") <= batchSlashesMax {
+		if released, decided, err := s.leases.releases.do(ctx, ref); decided || err != nil {
+			return released, err
+		}
 	}
 	const sql = "select status, mode, age_ms from fence.release_lease($1, $2, $3, $4)"
 	var status string

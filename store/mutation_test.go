@@ -98,12 +98,31 @@ func (m mutation) apply(t *testing.T, b *testbed) {
 	if slices.Contains([]string{"admit", "lock_write_tokens", "apply_operations", "write_ruled"}, m.function) {
 		b.Exec(t, theLongWay(t))
 	}
+	for _, batched := range batchedFunctions {
+		if m.function != batched {
+			b.Exec(t, decidingNothing(t, batched))
+		}
+	}
+}
+
+// batchedFunctions decide about many leases. What they do not decide, the others do, one by one.
+var batchedFunctions = []string{"acquire_leases", "release_leases", "renew_leases"}
+
+// decidingNothing is one of batchedFunctions that leaves all to the others.
+func decidingNothing(t *testing.T, batched string) string {
+	t.Helper()
+	source, _ := migrations.GuardSource(batched)
+	nothing, err := replacing("\nbegin\n", "\nbegin\n    return;\n")(source)
+	if err != nil {
+		t.Fatalf("guard/%s.sql: %v", batched, err)
+	}
+	return nothing
 }
 
 // undo restores what apply broke.
 func (m mutation) undo(t *testing.T, b *testbed) {
 	t.Helper()
-	for _, function := range []string{m.function, "write"} {
+	for _, function := range append([]string{m.function, "write"}, batchedFunctions...) {
 		source, _ := migrations.GuardSource(function)
 		b.Exec(t, source)
 	}

@@ -13,7 +13,7 @@ import (
 // Enqueue sends a checked acquire that joins the queue, unless the lock is granted at once. A request that is in the
 // queue already keeps its ticket. It returns the errors of Acquire.
 func (s *Store) Enqueue(ctx context.Context, request AcquireRequest, gateway uuid.UUID) (Acquired, error) {
-	return s.sendAcquire(ctx, request, gateway, useAcquires)
+	return s.acquire(ctx, request, gateway)
 }
 
 // Requeue is Enqueue for a request that may be in the queue already, or granted. After a reconnect thousands may be

@@ -62,6 +62,7 @@ type Store struct {
 	outside     *pgxpool.Config // of the connections outside the pool; no pool is made of it
 	direct      *connections    // those
 	bulkheads   *bulkheads      // of the pool
+	leases      *leaseBatches
 	config      Config
 	counts      counts
 	lineage     lineage
@@ -79,6 +80,7 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 		bulkheads: newBulkheads(config.ConnectionsMax, config.StatementTimeout),
 		config:    config, tracer: config.Tracing.Tracer(), lineage: lineage{newest: map[int64]state{}},
 	}
+	s.leases = newLeaseBatches(s)
 	pooled, connections, err := s.prepareConnections(config.DatabaseURL)
 	if err != nil {
 		return nil, fmt.Errorf("%w: --database-url: %w", ErrInvalid, err)

@@ -18,7 +18,8 @@ func mintOne(t *testing.T, b *testbed, lock store.Name) int64 {
 func TestTokensJumpInAnotherDatabase(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]string{
-		"a restored backup":  "update fence.database_identity set system_identifier = system_identifier + 1",
+		"a restored backup": "update fence.database_identity set system_identifier = system_identifier + 1, " +
+			"started_at = started_at - interval '1 hour'",
 		"a promoted standby": "update fence.database_identity set timeline = timeline + 1",
 		"older files":        "update fence.database_identity set started_at = started_at - interval '1 second'",
 		"a restored dump":    "update fence.database_identity set tokens_oid = (tokens_oid::bigint + 1)::oid",

@@ -9,7 +9,7 @@
 --
 -- The policy in force limits how long the lease may be held (hold_until).
 --
--- Raises LF002 from mint.
+-- Raises LF002 from mint, LF006 from jump.
 create or replace function fence.grant_lease(
     p_fence fence.fences, p_request fence.leases, p_waited_ms bigint)
 returns fence.leases
@@ -51,6 +51,7 @@ begin
     if p_request.lease_id is not null then -- fence.grant_provided
         v_until := least(v_until + interval '1 minute', v_hold);
     end if;
+    perform fence.jump();
     update fence.leases l set kept = false -- the sweep deletes leases that are not the newest of their lock
     where l.lock = p_request.lock and l.fencing_token = p_fence.granted_token and l.kept;
     insert into fence.leases as l (

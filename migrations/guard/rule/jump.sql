@@ -11,7 +11,7 @@
 -- part, below 2^7, separates two databases that jump at the same instant. It is worth a tenth of a millisecond: a
 -- sibling that jumped before that is below. 2^53 tokens last beyond the year 2290 this way.
 --
--- Invariant: called before nextval, with the fence locked. The identity is locked after fences, so there is no cycle.
+-- Invariant: called before fence.mint, with the fence locked. The identity is locked after fences, so there is no cycle.
 -- P2 depends on this.
 --
 -- Raises LF006 if another database has taken over from this one (fence.supersede).
@@ -22,10 +22,12 @@ declare
     v_lineage record;
     v_now     timestamptz;
 begin
-    perform from fence.database_identity i, fence.running_database() r
-    where (i.system_identifier, i.timeline, i.tokens_oid, i.started_at)
-            = (r.system_identifier, r.timeline, r.tokens_oid, r.started_at)
-        and (i.superseded_system, i.superseded_timeline) is distinct from (r.system_identifier, r.timeline);
+    -- The system identifier is in a file, which costs more to read than the rest of a grant. It cannot have changed
+    -- where the postmaster is the same.
+    perform from fence.database_identity i
+    where (i.timeline, i.tokens_oid, i.started_at)
+            = (fence.running_timeline(), to_regclass('fence.tokens')::oid, pg_postmaster_start_time())
+        and (i.superseded_system, i.superseded_timeline) is distinct from (i.system_identifier, i.timeline);
     if found then
         return;
     end if;

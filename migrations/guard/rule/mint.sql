@@ -4,16 +4,14 @@
 --         of its grants. A sequence that lags behind the fence (it is not transactional, and a failover may lose
 --         values) cannot give the same token twice.
 --
--- Raises LF002 if no tokens below 2^53 are left, 2200H if the sequence has none left; LF006 from jump. Nobody sees the
--- token before the commit.
+-- Called after fence.jump. Raises LF002 if no tokens below 2^53 are left, 2200H if the sequence has none left. Nobody
+-- sees the token before the commit.
 create or replace function fence.mint(p_newest bigint) returns bigint
 language plpgsql
 as $$
 declare
-    v_token bigint;
+    v_token bigint := greatest(nextval('fence.tokens'), p_newest + 1);
 begin
-    perform fence.jump();
-    v_token := greatest(nextval('fence.tokens'), p_newest + 1);
     if v_token > 9007199254740991 then
         raise exception 'no fencing tokens below 2^53 are left' using errcode = 'LF002';
     end if;

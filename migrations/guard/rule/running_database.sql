@@ -1,16 +1,14 @@
 -- fence.running_database() → the identity of this database: the cluster's system identifier, its timeline, the oid of
 -- the token sequence, which changes when a dump is restored, even in place, and the start of the postmaster, which
 -- changes when files are put back.
---
--- The timeline is read from the name of the current WAL file: pg_control_checkpoint() still shows the old one right
--- after a promotion. Fails (55000) on a standby, which cannot grant anything anyway.
+-- Fails (55000) on a standby.
 create or replace function fence.running_database(
     out system_identifier bigint, out timeline integer, out tokens_oid oid, out started_at timestamptz)
 language plpgsql
 as $$
 begin
     system_identifier := (select c.system_identifier from pg_control_system() c);
-    timeline := ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::integer;
+    timeline := fence.running_timeline();
     tokens_oid := to_regclass('fence.tokens')::oid; -- not a regclass constant, which a plan would keep
     started_at := pg_postmaster_start_time();
 end

@@ -1,0 +1,81 @@
+-- fence.acquire_leases(locks, owner_ids, principals, modes, ttls_ms, request_ids, metadata) → the leases that are granted,
+-- in no order. The arrays have an element for each request, and no lock twice; ttl_ms is that of a lease for the name
+-- alone, in no session. A request that is not among the leases was not decided: send it to fence.acquire_lease.
+--
+-- It decides what needs no look at others: the request_id is new, nobody waits for the lock, and its newest lease
+-- (fence.leases of granted_token) shows that it is free. That was exclusive, and has ended; or it was shared, and so is
+-- the request: the grant of a shared lease has ended any exclusive one before. So that no request delays the others, it
+-- waits for no lock of another transaction, and leaves out the requests that would have to.
+--
+-- The fence of each lease is raised to its token (P3), as by fence.grant_lease.
+--
+-- Raises LF002 from mint, LF006 from jump.
+create or replace function fence.acquire_leases(
+    p_locks text[], p_owner_ids text[], p_principals text[], p_modes text[], p_ttls_ms integer[],
+    p_request_ids text[], p_metadata text[])
+returns setof fence.leases
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set jit = off
+as $$
+declare
+    v_locks    text[] := fence.try_gates(p_locks);
+    v_policies boolean;
+    v_now      timestamptz;
+begin
+    perform fence.commit_durably();
+    v_locks := array(
+        select f.resource from fence.fences f where f.resource = any (v_locks) for update skip locked);
+    v_locks := fence.plain_locks(v_locks);
+    if cardinality(v_locks) = 0 then
+        return;
+    end if;
+    v_policies := exists (select from fence.policies);
+    perform fence.jump();
+    v_now := clock_timestamp();
+
+    return query
+    with request as (
+        select r.*, greatest(f.granted_token, f.last_token) as newest_token,
+            case when v_policies then fence.hold_until(r.lock, v_now) end as hold_until
+        from unnest(p_locks, p_owner_ids, p_principals, p_modes, p_ttls_ms, p_request_ids, p_metadata)
+            as r (lock, owner_id, principal, mode, ttl_ms, request_id, metadata)
+        join fence.fences f on f.resource = r.lock
+        left join lateral ( -- offset 0: no index but the primary key serves, whatever the statistics say
+            select o.mode, o.ended_at, o.kept from fence.leases o
+            where o.lock = r.lock and o.fencing_token = f.granted_token
+            offset 0) newest on true
+        where r.lock = any (v_locks)
+            and case newest.mode
+                when 'exclusive' then newest.ended_at is not null
+                when 'shared' then r.mode = 'shared'
+                else f.granted_token = 0
+            end
+            and newest.kept is not true -- fence.grant_lease changes it
+            and not exists (select from fence.leases o where o.lock = r.lock and o.request_id = r.request_id)
+            and not (v_policies and fence.has_external_tokens(r.lock))
+            and not (v_policies and not fence.owner_is_allowed(fence.lease_request(
+                r.lock, r.owner_id, r.mode, 'node', r.ttl_ms, null, r.request_id, r.metadata::json, r.principal)))
+    ), granted as (
+        insert into fence.leases as l (
+            lock, fencing_token, lease_id, owner_id, mode, ttl_ms, requested_ttl_ms, granted_at, expires_at, check_at,
+            request_id, metadata, hold_until, principal)
+        select r.lock, fence.mint(r.newest_token), gen_random_uuid(), r.owner_id, r.mode,
+            r.ttl_ms, r.ttl_ms, v_now, e.expires_at, e.expires_at, r.request_id, r.metadata::json, r.hold_until,
+            r.principal
+        from request r,
+            lateral (select least(v_now + r.ttl_ms * interval '1 millisecond', r.hold_until) as expires_at) e
+        returning l.*
+    ), raised as (
+        update fence.fences f
+        set granted_token = g.fencing_token, limited = g.hold_until is not null, open = g.mode = 'exclusive',
+            admitted_in = null
+        from granted g
+        where f.resource = g.lock
+    )
+    select * from granted;
+    if not found then
+        perform set_config('synchronous_commit', 'off', true);
+    end if;
+end
+$$;

@@ -1,0 +1,166 @@
+package store
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// batchSlashesMax bounds the slashes in the names of locks in a batch, and so the gates that it takes: the lock table of
+// a server with default settings holds some thousands of locks, for all.
+const batchSlashesMax = 4
+
+// leaseBatches decide the acquires, renewals and releases of many callers together, where nothing of a lock concerns
+// others. They wait for no lock of another session. So renewals, which need not reach the disk, have batches of their
+// own, and everything else about leases is decided by a statement for each.
+type leaseBatches struct {
+	acquires batcher[AcquireRequest, Lease]
+	renewals batcher[renewal, Lease]
+	releases batcher[LeaseRef, Released]
+}
+
+// renewal is the request of Store.Renew.
+type renewal struct {
+	LeaseRef
+	ttl time.Duration
+}
+
+func newLeaseBatches(s *Store) *leaseBatches {
+	timeout := s.config.StatementTimeout + batchAnswerGrace
+	return &leaseBatches{
+		acquires: batcher[AcquireRequest, Lease]{
+			lockOf: func(r AcquireRequest) Name { return r.Lock }, timeout: timeout, exec: s.execAcquires,
+		},
+		renewals: batcher[renewal, Lease]{
+			lockOf: func(r renewal) Name { return r.Lock }, timeout: timeout, exec: s.execRenewals,
+		},
+		releases: batcher[LeaseRef, Released]{
+			lockOf: func(r LeaseRef) Name { return r.Lock }, timeout: timeout, exec: s.execReleases,
+		},
+	}
+}
+
+// batched reports whether an acquire may be in a batch: those for a subtree, or in a session, concern others.
+func (r AcquireRequest) batched() bool {
+	return r.Scope == Node && r.SessionID == uuid.Nil && strings.Count(string(r.Lock), "/") <= batchSlashesMax
+}
+
+// leaseRefColumns are the arguments of statements about leases.
+type leaseRefColumns struct {
+	locks, owners []string
+	ids           []uuid.UUID
+	tokens        []int64
+}
+
+func (c *leaseRefColumns) add(ref LeaseRef) {
+	c.locks, c.owners = append(c.locks, string(ref.Lock)), append(c.owners, ref.OwnerID)
+	c.ids, c.tokens = append(c.ids, ref.ID), append(c.tokens, ref.Token)
+}
+
+// callsByLock are the calls of a batch, which has one for each lock.
+func callsByLock[Q, A any](batch []*batchedCall[Q, A], lockOf func(Q) Name) map[string]*batchedCall[Q, A] {
+	calls := make(map[string]*batchedCall[Q, A], len(batch))
+	for _, call := range batch {
+		calls[string(lockOf(call.request))] = call
+	}
+	return calls
+}
+
+func (s *Store) execAcquires(ctx context.Context, batch []*batchedCall[AcquireRequest, Lease]) error {
+	const sql = "select " + sequenceSQL + ", " + leaseColumns + " from fence.acquire_leases($1, $2, $3, $4, $5, $6, $7) l"
+	var locks, owners, principals, modes []string
+	var ttls []int64
+	var requestIDs, metadata []*string
+	for _, call := range batch {
+		r := &call.request
+		locks, owners = append(locks, string(r.Lock)), append(owners, r.OwnerID)
+		principals, modes = append(principals, r.Principal), append(modes, string(r.Mode))
+		ttls = append(ttls, r.TTL.Milliseconds())
+		requestIDs, metadata = append(requestIDs, orNull(r.RequestID)), append(metadata, orNull(string(r.Metadata)))
+	}
+	calls := callsByLock(batch, s.leases.acquires.lockOf)
+	newestToken := s.lineage.newestToken.Load()
+	var sequence int64 // 0: nothing was granted
+	var granted []Lease
+	err := s.queryAs(ctx, job{use: useAcquires}, sql,
+		[]any{locks, owners, principals, modes, ttls, requestIDs, metadata},
+		func(rows pgx.Rows) error {
+			var row leaseRow
+			err := rows.Scan(append([]any{&sequence}, row.dest()...)...)
+			granted = append(granted, row.lease())
+			return err
+		})
+	if err == nil && sequence > 0 {
+		err = s.minted(ctx, sequence, newestToken)
+	}
+	if err != nil {
+		return err // a lease counts when the statement is committed, not before
+	}
+	for _, lease := range granted {
+		calls[string(lease.Lock)].decide(lease)
+	}
+	return nil
+}
+
+func (s *Store) execRenewals(ctx context.Context, batch []*batchedCall[renewal, Lease]) error {
+	// The setting is an argument of the call, so that it is made whatever is renewed.
+	const sql = "select r.late_ms, " + leaseColumns + `
+		from set_config('synchronous_commit', 'off', true) s (synchronous_commit),
+			lateral fence.renew_leases($1, $2, $3, $4, case when s.synchronous_commit <> '' then $5::integer[] end) r,
+			lateral (select (r.lease).*) l`
+	var refs leaseRefColumns
+	var ttls []*int64
+	for _, call := range batch {
+		refs.add(call.request.LeaseRef)
+		ttls = append(ttls, orNull(call.request.ttl.Milliseconds()))
+	}
+	calls := callsByLock(batch, s.leases.renewals.lockOf)
+	var renewed []Lease
+	err := s.queryAs(ctx, job{use: useRenewals}, sql, []any{refs.locks, refs.owners, refs.ids, refs.tokens, ttls},
+		func(rows pgx.Rows) error {
+			var lateMS pgtype.Int8
+			var row leaseRow
+			err := rows.Scan(append([]any{&lateMS}, row.dest()...)...)
+			lease := row.lease()
+			lease.Late = max(0, milliseconds(lateMS))
+			renewed = append(renewed, lease)
+			return err
+		})
+	if err != nil {
+		return err
+	}
+	for _, lease := range renewed {
+		calls[string(lease.Lock)].decide(lease)
+	}
+	return nil
+}
+
+func (s *Store) execReleases(ctx context.Context, batch []*batchedCall[LeaseRef, Released]) error {
+	const sql = "select lock, mode, age_ms from fence.release_leases($1, $2, $3, $4)"
+	var refs leaseRefColumns
+	for _, call := range batch {
+		refs.add(call.request)
+	}
+	calls := callsByLock(batch, s.leases.releases.lockOf)
+	released := map[string]Released{}
+	err := s.queryAs(ctx, job{use: useReleases}, sql, []any{refs.locks, refs.owners, refs.ids, refs.tokens},
+		func(rows pgx.Rows) error {
+			var lock string
+			var mode Mode
+			var ageMS float64
+			err := rows.Scan(&lock, &mode, &ageMS)
+			released[lock] = Released{mode, time.Duration(ageMS * float64(time.Millisecond))}
+			return err
+		})
+	if err != nil {
+		return err
+	}
+	for lock, release := range released {
+		calls[lock].decide(release)
+	}
+	return nil
+}
