@@ -16,3 +16,16 @@ func TestConformance(t *testing.T) {
 		return openStore(t, store.Config{DatabaseURL: pgtest.Migrated(t)})
 	})
 }
+
+// TestConformanceOneByOne checks the same where each call about a lease has a statement of its own.
+func TestConformanceOneByOne(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, storetest.All, func(t *testing.T) storetest.Provider {
+		t.Helper()
+		b := newTestbed(t)
+		for _, batched := range batchedFunctions {
+			b.Exec(t, decidingNothing(t, batched))
+		}
+		return b.Store
+	})
+}

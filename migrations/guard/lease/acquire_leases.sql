@@ -68,8 +68,7 @@ begin
         returning l.*
     ), raised as (
         update fence.fences f
-        set granted_token = g.fencing_token, limited = g.hold_until is not null, open = g.mode = 'exclusive',
-            admitted_in = null
+        set granted_token = g.fencing_token, limited = g.hold_until is not null, open = g.mode = 'exclusive'
         from granted g
         where f.resource = g.lock
     )

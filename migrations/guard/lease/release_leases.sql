@@ -33,11 +33,11 @@ begin
                 select * from fence.leases o where o.lock = r.lock and o.fencing_token = r.fencing_token
                 offset 0) o
         where r.lock = any (v_locks) and (o.lease_id, o.owner_id) = (r.lease_id, r.owner_id)
-            and o.ended_at is null and o.session_id is null and o.scope = 'node' and o.expires_at > clock_timestamp()
+            and o.ended_at is null and o.session_id is null and o.expires_at > clock_timestamp()
             and l.lock = r.lock and l.fencing_token = r.fencing_token
         returning l.lock, l.fencing_token, l.mode, l.ended_at - l.granted_at as age
     ), closed as (
-        update fence.fences f set open = false, admitted_in = null
+        update fence.fences f set open = false
         from ended e
         where f.resource = e.lock and f.granted_token = e.fencing_token and f.open
     )

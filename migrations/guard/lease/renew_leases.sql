@@ -38,9 +38,9 @@ begin
                 select coalesce(r.ttl_ms, o.ttl_ms) as ttl_ms,
                     v_now + coalesce(r.ttl_ms, o.ttl_ms) * interval '1 millisecond' as expires_at) t
         where r.lock = any (v_locks) and (o.lease_id, o.owner_id) = (r.lease_id, r.owner_id)
-            and o.ended_at is null and o.session_id is null and o.hold_until is null
+            and o.ended_at is null and o.hold_until is null
             and fence.lease_provider(o.lease_id) = 'postgres'
-            and o.expires_at > clock_timestamp() and o.expires_at <= t.expires_at
+            and o.expires_at > clock_timestamp() and o.expires_at <= t.expires_at -- in a session it is infinity
             and not (v_policies and fence.hold_until(o.lock, o.granted_at) is not null)
             and not exists (select from fence.watched w where w.lock = o.lock and w.until > clock_timestamp())
     ) v

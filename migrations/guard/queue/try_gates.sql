@@ -4,11 +4,13 @@
 --
 -- The caller bounds the number of gates: the lock table of a server with default settings holds some thousands, for all.
 create or replace function fence.try_gates(p_locks text[]) returns text[]
-language sql
+language plpgsql
 as $$
-    select array(
+begin
+    return array(
         select l from unnest(p_locks) l
         where position('/' in l) = 0 or not exists (
             select from unnest(fence.ancestors(l)) a
-            where not pg_try_advisory_xact_lock_shared(1718511205, hashtext(a))))
+            where not pg_try_advisory_xact_lock_shared(1718511205, hashtext(a))));
+end
 $$;
