@@ -264,6 +264,7 @@ const dropFormer = `
 			-- parent is the index of the step before, 0 the start.
 			create type fence.wait_step as (principal text, owner_id text, lock text, ticket bigint, parent integer);
 		end if;
+		drop function if exists fence.wake(text, text, bigint);
 	end $$;`
 
 // applyGuard replaces the functions, also those of protected tables, while no table becomes protected. Bodies are

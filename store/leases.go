@@ -224,16 +224,27 @@ func (s *Store) ReleaseLease(ctx context.Context, ref LeaseRef) (Released, error
 		}
 	}
 	const sql = "select status, mode, age_ms from fence.release_lease($1, $2, $3, $4)"
-	var status string
-	var mode pgtype.Text
-	var ageMS pgtype.Float8
-	if err := s.queryRow(ctx, onLock(useReleases, ref.Lock), sql, ref.args(), &status, &mode, &ageMS); err != nil {
+	var row releaseRow
+	if err := s.queryRow(ctx, onLock(useReleases, ref.Lock), sql, ref.args(), row.dest()...); err != nil {
 		return Released{}, err
 	}
-	if status != "released" {
-		return Released{}, lost(ref.Lock, status, 0)
+	return row.released(ref.Lock)
+}
+
+// releaseRow is the result of a release.
+type releaseRow struct {
+	status string
+	mode   pgtype.Text
+	ageMS  pgtype.Float8
+}
+
+func (r *releaseRow) dest() []any { return []any{&r.status, &r.mode, &r.ageMS} }
+
+func (r *releaseRow) released(lock Name) (Released, error) {
+	if r.status != "released" {
+		return Released{}, lost(lock, r.status, 0)
 	}
-	return Released{Mode(mode.String), time.Duration(ageMS.Float64 * float64(time.Millisecond))}, nil
+	return Released{Mode(r.mode.String), time.Duration(r.ageMS.Float64 * float64(time.Millisecond))}, nil
 }
 
 // Break ends the lease on the lock, live or expired, and closes the fence; the reason is kept with the lease.

@@ -82,6 +82,8 @@ var togetherCases = []storeCase{
 		leftAlone(toRenew.with("'00000000-0000-8100-8000-000000000000'")))},
 	{"alone: a renewal that is watched", all(acquire, watched, leftAlone(toRenew))},
 	{"alone: a renewal of a locked lease", all(acquire, leftAloneWhile(lockLeaseSQL, toRenew))},
+
+	{"hand over: durable, also if nobody is granted the lock", all(acquire, handedOver("on"))},
 }
 
 // togetherMutations break the functions of togetherCases.
@@ -173,6 +175,10 @@ var togetherMutations = []mutation{
 		[]string{"alone: a renewal that is watched"}},
 	{"many: a renewal waits for the lease", "renew_leases", removing(" skip locked"),
 		[]string{"alone: a renewal of a locked lease"}},
+
+	{"hand over: as durable as a grant to nobody", "hand_over",
+		removing("    perform set_config('synchronous_commit', v_setting, true);"),
+		[]string{"hand over: durable, also if nobody is granted the lock"}},
 }
 
 const lockLeaseSQL = "select from fence.leases where lock = $1 for update"
@@ -270,6 +276,27 @@ func (s *fixture) whileHolding(ctx context.Context, statement string, arg any, d
 		err = do()
 	}
 	return errors.Join(err, tx.Rollback(ctx))
+}
+
+// handedOver releases the newest lease by fence.hand_over, for a gateway without waiters, and expects how the commit
+// waits.
+func handedOver(want string) step {
+	return func(ctx context.Context, s *fixture) error {
+		lease := s.newest()
+		var setting string
+		err := pgx.BeginFunc(ctx, s.SQL, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "select fence.hand_over($1, $2, $3, $4, gen_random_uuid())", lease.Lock, lease.OwnerID,
+				lease.ID, lease.Token)
+			if err != nil {
+				return err
+			}
+			return tx.QueryRow(ctx, "show synchronous_commit").Scan(&setting)
+		})
+		if err == nil && setting != want {
+			err = fmt.Errorf("the commit waits as of %s, want %s", setting, want)
+		}
+		return errors.Join(err, expectOpen(false)(ctx, s))
+	}
 }
 
 // grantedTogether notes the lease that was granted.

@@ -30,7 +30,7 @@ type QueueResult struct {
 	Done  bool
 	Lease Lease
 	Err   error
-	// Left is how long the lease in the way runs.
+	// Left is how long the lease runs that was granted, or is in the way.
 	Left time.Duration
 	// More is not about a waiter: more can be granted at once.
 	More bool
@@ -42,47 +42,89 @@ func (s *Store) GrantNext(
 	ctx context.Context, gateway uuid.UUID, lock Name, scope Scope, lockWait time.Duration,
 ) ([]QueueResult, error) {
 	// The timeout is an argument of the call, so that it is set before.
-	const sql = `select c.outcome, c.ticket, coalesce((c.lease).request_id, ''), c.reason, c.left_ms, ` + sequenceSQL + ", " +
-		leaseColumns + `
+	const sql = "select " + queueColumns + `
 		from set_config('lock_timeout', $4, true) s (lock_timeout),
 			lateral fence.grant_next($1, $2, case when s.lock_timeout <> '' then $3 end) c, lateral (select (c.lease).*) l`
-	var results []QueueResult
-	var minted int64 // 0: nothing was granted
-	newestToken := s.lineage.newestToken.Load()
 	args := []any{gateway, lock, scope, strconv.FormatInt(lockWait.Milliseconds(), 10)}
-	err := s.queryAs(ctx, job{use: useGrants}, sql, args, func(rows pgx.Rows) error {
-		var outcome string
-		var reason pgtype.Text
-		var leftMS pgtype.Int8
-		var sequence int64
-		var row leaseRow
-		var result QueueResult
-		dest := []any{&outcome, &result.Ticket, &result.RequestID, &reason, &leftMS, &sequence}
-		if err := rows.Scan(append(dest, row.dest()...)...); err != nil {
-			return err
-		}
-		switch outcome {
-		case "granted":
-			result.Done, result.Lease, minted = true, row.lease(), sequence
-		case "external":
-			result.Done, result.Err = true, ErrExternalAuthority
-		case "session_lost":
-			result.Done, result.Err = true, sessionLost(reason.String)
-		case "more":
-			result.More = true
-		case "held":
-			result.Left = leftOf(leftMS)
-		}
-		results = append(results, result)
-		return nil
+	granting := s.beginGranting()
+	err := s.queryAs(ctx, job{use: useGrants}, sql, args, func(rows pgx.Rows) error { return granting.scan(rows) })
+	return granting.committed(ctx, err)
+}
+
+// HandOver is ReleaseLease, and then GrantNext for waiters of the gateway none of which is for a subtree, in one
+// transaction. The results of the grant are there also where the lease could not be released.
+func (s *Store) HandOver(ctx context.Context, ref LeaseRef, gateway uuid.UUID) (Released, []QueueResult, error) {
+	if err := ref.check(); err != nil {
+		return Released{}, nil, err
+	}
+	const sql = "select " + queueColumns + `, c.status, c.mode, c.age_ms
+		from fence.hand_over($1, $2, $3, $4, $5) c, lateral (select (c.lease).*) l`
+	var release releaseRow
+	granting := s.beginGranting()
+	err := s.queryAs(ctx, onLock(useReleases, ref.Lock), sql, append(ref.args(), gateway), func(rows pgx.Rows) error {
+		return granting.scan(rows, release.dest()...)
 	})
-	if err == nil && minted > 0 {
-		err = s.minted(ctx, minted, newestToken)
+	results, err := granting.committed(ctx, err)
+	if err != nil {
+		return Released{}, nil, err
+	}
+	released, err := release.released(ref.Lock)
+	return released, results, err
+}
+
+// queueColumns are the columns of a row c of fence.grant_next, in the order of granting.scan.
+const queueColumns = "c.outcome, c.ticket, coalesce((c.lease).request_id, ''), c.reason, c.left_ms, " + sequenceSQL + ", " +
+	leaseColumns
+
+// granting collects the results of a statement that grants to waiters.
+type granting struct {
+	store       *Store
+	newestToken int64 // before the statement
+	results     []QueueResult
+	minted      int64 // value of the token sequence; 0: nothing was granted
+}
+
+func (s *Store) beginGranting() *granting {
+	return &granting{store: s, newestToken: s.lineage.newestToken.Load()}
+}
+
+// scan adds a row. The columns that follow go to more. A row without an outcome has no result.
+func (g *granting) scan(rows pgx.Rows, more ...any) error {
+	var outcome, reason pgtype.Text
+	var ticket, leftMS pgtype.Int8
+	var sequence int64
+	var row leaseRow
+	var result QueueResult
+	dest := append([]any{&outcome, &ticket, &result.RequestID, &reason, &leftMS, &sequence}, row.dest()...)
+	if err := rows.Scan(append(dest, more...)...); err != nil || !outcome.Valid {
+		return err
+	}
+	result.Ticket = ticket.Int64
+	switch outcome.String {
+	case "granted":
+		result.Done, result.Lease, result.Left, g.minted = true, row.lease(), leftOf(leftMS), sequence
+	case "external":
+		result.Done, result.Err = true, ErrExternalAuthority
+	case "session_lost":
+		result.Done, result.Err = true, sessionLost(reason.String)
+	case "more":
+		result.More = true
+	case "held":
+		result.Left = leftOf(leftMS)
+	}
+	g.results = append(g.results, result)
+	return nil
+}
+
+// committed returns the results if the statement did not fail: they count when it is committed, not before.
+func (g *granting) committed(ctx context.Context, err error) ([]QueueResult, error) {
+	if err == nil && g.minted > 0 {
+		err = g.store.minted(ctx, g.minted, g.newestToken)
 	}
 	if err != nil {
-		return nil, err // a result counts when the statement is committed, not before
+		return nil, err
 	}
-	return results, nil
+	return g.results, nil
 }
 
 // NextDue calls due for each of the locks where it may be the turn of the ticket, or where the ticket is gone from the

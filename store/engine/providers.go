@@ -185,7 +185,7 @@ func (e *Engine) ReleaseLease(ctx context.Context, ref store.LeaseRef) (store.Re
 	case keeper != nil:
 		return keeper.ReleaseLease(ctx, ref)
 	}
-	return e.Store.ReleaseLease(ctx, ref)
+	return e.queue.ReleaseLease(ctx, ref)
 }
 
 // Release is ReleaseLease without its result.

@@ -28,11 +28,14 @@ func (q *Queue) grantNext(lock store.Name, lq *lockQueue) {
 		return
 	}
 	lq.granting = true
-	go func() {
-		for again, pause := q.grantInTurn(lock, lq); again; again, pause = q.grantInTurn(lock, lq) {
-			time.Sleep(pause) // without a turn, which other locks need
-		}
-	}()
+	go q.keepGranting(lock, lq)
+}
+
+// keepGranting grants as long as it is due. The caller has set lq.granting.
+func (q *Queue) keepGranting(lock store.Name, lq *lockQueue) {
+	for again, pause := q.grantInTurn(lock, lq); again; again, pause = q.grantInTurn(lock, lq) {
+		time.Sleep(pause) // without a turn, which other locks need
+	}
 }
 
 // grantInTurn waits until fewer than grantsMax grants are in flight. Locks get in first come, first served.

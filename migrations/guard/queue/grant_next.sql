@@ -4,7 +4,7 @@
 --
 -- A reader that waits for a subtree may be blocked by a name below: other readers need not wait for it.
 --
--- outcome  granted        lease is the waiter's
+-- outcome  granted        lease is the waiter's, which runs for left_ms
 --          session_lost   its session has ended and it has left the queue, and the waiters that it blocked are woken;
 --                         reason: released or expired; lease is its request
 --          held           a lease blocks it, which runs for left_ms
@@ -96,13 +96,15 @@ begin
             greatest(1, extract(epoch from clock_timestamp() - v_waiter.queued_at) * 1000)::bigint);
         delete from fence.waiters w where w.ticket = v_waiter.ticket;
         lease := v_granted;
+        left_ms := fence.left_ms(v_granted);
         lease.expires_at := least(v_session.expires_at, lease.expires_at, lease.hold_until);
         return next;
         exit when v_waiter.mode = 'exclusive';
     end loop;
 
     if v_granted.lock is not null then
-        perform fence.wake(p_lock, p_scope, case when v_left then 0 else fence.left_ms(v_granted) end);
+        perform fence.wake(p_lock, p_scope, case when v_left then 0 else fence.left_ms(v_granted) end,
+            case when not v_left then p_gateway_id end);
         return;
     end if;
     perform set_config('synchronous_commit', 'off', true);

@@ -1,11 +1,14 @@
--- fence.wake(lock, scope, ms) notifies the gateways of the waiters whose turn it may be, after a lease on the lock has
--- ended or a waiter has left the queue; it sends nothing if nobody waits. These are the first in the queue, and if that
--- is a reader, all readers up to the first writer. A lease with the scope subtree may have blocked waiters below; any
--- lease may have blocked waiters for a subtree above.
+-- fence.wake(lock, scope, ms, gateway_id) notifies the gateways of the waiters whose turn it may be, after a lease on the
+-- lock has ended or a waiter has left the queue; it sends nothing if nobody waits. These are the first in the queue, and
+-- if that is a reader, all readers up to the first writer. A lease with the scope subtree may have blocked waiters below;
+-- any lease may have blocked waiters for a subtree above.
 --
 -- Each gateway listens on its own channel. ms  0: call fence.grant_next now; more: in so many milliseconds, when the
 -- lease that was just granted will expire, unless another notification comes before.
-create or replace function fence.wake(p_lock text, p_scope text, p_ms bigint) returns void
+--
+-- gateway_id  is the caller's, which knows of the waiters for this lock without a notification; null: no gateway does.
+create or replace function fence.wake(p_lock text, p_scope text, p_ms bigint, p_gateway_id uuid default null)
+returns void
 language plpgsql
 set enable_bitmapscan = off -- it would sort the whole queue for its first
 as $$
@@ -16,14 +19,16 @@ declare
 begin
     select * into v_first from fence.live_waiters() w where w.lock = p_lock order by w.ticket limit 1;
     if found and v_first.mode = 'exclusive' then
-        perform pg_notify(fence.gateway_channel(v_first.gateway_id), p_ms || ' ' || p_lock);
+        if v_first.gateway_id is distinct from p_gateway_id then
+            perform pg_notify(fence.gateway_channel(v_first.gateway_id), p_ms || ' ' || p_lock);
+        end if;
     elsif found then
         v_writer := (
             select w.ticket from fence.live_waiters() w where w.lock = p_lock and w.mode = 'exclusive'
             order by w.ticket limit 1);
         for v_next in
             select g.gateway_id from fence.gateways g
-            where g.alive_until > clock_timestamp() and exists (
+            where g.alive_until > clock_timestamp() and g.gateway_id is distinct from p_gateway_id and exists (
                 select from fence.waiters w
                 where w.lock = p_lock and w.gateway_id = g.gateway_id
                     and w.ticket < coalesce(v_writer, 9223372036854775807))
