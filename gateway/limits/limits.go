@@ -6,6 +6,7 @@
 package limits
 
 import (
+	"container/list"
 	"net/netip"
 	"sync/atomic"
 	"time"
@@ -86,6 +87,7 @@ func (l *Limits) of(key identity) *Caller {
 // Caller is what one caller uses. It is safe for concurrent use.
 type Caller struct {
 	Waiting, Streams, BulkStreams Slots
+	Bodies                        Bodies
 
 	limits *Limits
 	// paid is the time until which its requests are accounted for, in nanoseconds since Limits were made: each takes a
@@ -110,6 +112,12 @@ func (c *Caller) Take() (wait time.Duration) {
 			return 0
 		}
 	}
+}
+
+// Bodies are the bodies of requests that use memory, of one caller or of all. Their user guards them.
+type Bodies struct {
+	Bytes    int64
+	Arriving list.List // the one that grew last is at the back
 }
 
 // Slots count what lasts.
