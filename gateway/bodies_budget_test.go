@@ -89,8 +89,9 @@ func TestStalledBodiesGiveWay(t *testing.T) {
 	await.True(t, "the bytes of the stored body are free", func() bool { return h.bodyBytes() <= 3*(budgetBody+1) })
 }
 
-// TestBodiesOfOneCaller checks that one caller uses no more than half of the room for bodies, that others are served
-// meanwhile, and that its share is free again when its bodies have ended. Its stalled bodies give way to its own.
+// TestBodiesOfOneCaller checks that one caller uses no more than half of the room for bodies, by whatever route, that
+// others are served meanwhile, and that its share is free again when its bodies have ended. Its stalled bodies give way
+// to its own.
 func TestBodiesOfOneCaller(t *testing.T) {
 	const hostile = 0
 	h, lease := newBudgeted(t, time.Hour)
@@ -104,6 +105,15 @@ func TestBodiesOfOneCaller(t *testing.T) {
 	problem := expectProblem(t, got, api.CodeRateLimited)
 	if !strings.Contains(problem.Detail, "half of --bodies-bytes-max") || got.header.Get("Retry-After") == "" || !closed {
 		t.Errorf("want half of --bodies-bytes-max, a pause and the end of the connection (%v), got %s", closed, got.body)
+	}
+	got, _ = h.wireFrom(t, callerAddress(hostile), fmt.Sprintf("POST /v1/sign-in%sContent-Type: application/json\n"+
+		"Content-Length: %d\n\n%s", onWire, budgetBody, long)).answer(t)
+	expectProblem(t, got, api.CodeRateLimited) // a public route counts for the address
+	line := putLine(lease, 2, "k", `"`+strings.Repeat("x", bulkBufferBytes)+`"`)
+	got, _ = h.wireFrom(t, callerAddress(hostile), fmt.Sprintf("%sContent-Length: %d\n\n%s", bulkHead, len(line),
+		line)).answer(t)
+	if text := string(got.body); !strings.Contains(text, `{"end":"idle","next_line":1}`) {
+		t.Errorf("the stream ended with %s, want idle before line 1", text)
 	}
 	as[api.WriteResult](t, h.put(t, lease, 2, long), http.StatusOK)
 	_ = stalled[0].Close()
