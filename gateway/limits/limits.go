@@ -1,7 +1,7 @@
 // Package limits bounds what one caller may ask of a gateway: requests a second, acquires that wait, open streams.
 //
 // A caller is a principal; without authentication, an address. The addresses of a /64 of IPv6 are one caller: one
-// machine has all of them. At most callersMax callers are remembered, some 300 bytes each. The one that was seen least
+// machine has all of them. At most callersMax callers are remembered, some 330 bytes each. The one that was seen least
 // recently is forgotten, and begins anew: an attacker with that many addresses gains no more than from its addresses.
 package limits
 
