@@ -117,10 +117,15 @@ func TestBodiesOfOneCaller(t *testing.T) {
 	}
 	as[api.WriteResult](t, h.put(t, lease, 2, long), http.StatusOK)
 	_ = stalled[0].Close()
-	await.True(t, "a half of the share is free", func() bool { return h.bodyBytes() <= budgetBody })
+	awaitOne := func() {
+		t.Helper()
+		await.True(t, "the gateway holds one body", func() bool { return h.bodyBytes() <= budgetBody })
+	}
+	awaitOne()
 	got, _ = put(3).answer(t)
 	as[api.WriteResult](t, got, http.StatusOK)
 
+	awaitOne()
 	h.setStalled(0)
 	stalled = append(stalled, h.stall(t, lease, hostile, true))
 	got, _ = put(4).answer(t)
