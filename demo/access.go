@@ -169,9 +169,10 @@ func (r *accessRun) showTokens(ctx context.Context) error {
 		return err
 	}
 
-	if err := r.issuer.replaceKey(); err != nil {
+	if _, err := r.issuer.Rotate(); err != nil {
 		return err
 	}
+	r.issuer.Withdraw()
 	replaced := time.Now()
 	r.print(Event{Event: "key", Text: "the issuer withdraws its key and makes another one; gateways read its keys every " +
 		"10 s at most"})
@@ -193,7 +194,7 @@ func (r *accessRun) showTokens(ctx context.Context) error {
 }
 
 func (r *accessRun) tokenCaller(credential, audience string) (*accessCaller, error) {
-	token, err := r.issuer.token(audience, accessSubject)
+	token, err := r.issuer.Token(map[string]any{"aud": audience, "sub": accessSubject})
 	if err != nil {
 		return nil, err
 	}

@@ -4,7 +4,10 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
@@ -13,6 +16,7 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/devcert"
 	"github.com/fencegate/fencegate/internal/gatewayprocess"
+	"github.com/fencegate/fencegate/internal/issuer"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
@@ -44,7 +48,8 @@ type accessRun struct {
 
 	dir       string // of certificates and the access file
 	authority *devcert.Authority
-	issuer    *issuer
+	issuer    *issuer.Issuer
+	server    *http.Server // of the issuer
 	gateways  []*gatewayprocess.Process
 	admin     *accessCaller
 	keys      []string // IDs of the keys that were made
@@ -56,10 +61,9 @@ func (r *accessRun) start(ctx context.Context) (err error) {
 	if r.dir, err = os.MkdirTemp("", "fencegate-demo-"); err != nil {
 		return err
 	}
-	if r.issuer, err = startIssuer(); err != nil {
+	if err := r.startIssuer(); err != nil {
 		return err
 	}
-	r.print(Event{Event: "service", Text: "the issuer of tokens: " + r.issuer.url})
 	if err := r.writeFiles(); err != nil {
 		return err
 	}
@@ -76,6 +80,20 @@ func (r *accessRun) start(ctx context.Context) (err error) {
 	return r.startAdmin(ctx)
 }
 
+func (r *accessRun) startIssuer() error {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	if r.issuer, err = issuer.New("http://" + listener.Addr().String()); err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	r.server = &http.Server{Handler: r.issuer, ReadHeaderTimeout: stopTimeout}
+	go func() { _ = r.server.Serve(listener) }()
+	r.print(Event{Event: "service", Text: "the issuer of tokens: " + r.issuer.URL})
+	return nil
+}
+
 func (r *accessRun) path(name string) string { return filepath.Join(r.dir, name) }
 
 // writeFiles writes the files that the gateways read.
@@ -89,7 +107,7 @@ func (r *accessRun) writeFiles() (err error) {
 	}
 	for name, text := range map[string][]byte{
 		"ca.pem": r.authority.PEM, "gateway.pem": pair.Certificate, "gateway-key.pem": pair.Key,
-		"access.yaml": fmt.Appendf(nil, accessFileText, r.issuer.url, r.Suffix),
+		"access.yaml": fmt.Appendf(nil, accessFileText, r.issuer.URL, r.Suffix),
 	} {
 		if err := os.WriteFile(r.path(name), text, 0o600); err != nil {
 			return err
@@ -140,8 +158,8 @@ func (r *accessRun) stop() {
 	for _, gateway := range r.gateways {
 		_ = gateway.Stop()
 	}
-	if r.issuer != nil {
-		r.issuer.stop()
+	if r.server != nil {
+		_ = r.server.Close()
 	}
 	_ = os.RemoveAll(r.dir)
 }

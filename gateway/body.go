@@ -16,6 +16,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/gateway/metrics"
 )
 
 // setBodyDeadline bounds the time in which the body of a request arrives. It holds for the handler, and for the server,
@@ -42,6 +43,9 @@ func (g *Gateway) readBody(w *answerWriter, r *http.Request) ([]byte, error) {
 	case errors.Is(err, errBodiesFull):
 		return nil, busy("This gateway holds as many bytes of request bodies as it may (--bodies-bytes-max). " +
 			"Nothing was changed: try again a little later, or another gateway.")
+	case errors.Is(err, errBodiesOfCallerFull):
+		return nil, g.rateLimited(metrics.LimitBodies, "Your request bodies hold as many bytes of this gateway as those of "+
+			"one caller may, half of --bodies-bytes-max.", slotRetry)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, problem(http.StatusRequestTimeout, api.CodeInvalidRequest,
 			"The body did not arrive within "+g.config.BodyTimeout.String()+" (--body-timeout).")

@@ -1,12 +1,15 @@
 package gateway
 
 import (
+	"cmp"
 	"container/list"
 	"errors"
 	"io"
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/fencegate/fencegate/gateway/limits"
 )
 
 const (
@@ -17,61 +20,80 @@ const (
 	bodyStalled = time.Second
 )
 
-var errBodiesFull = errors.New("the bodies of requests hold too many bytes")
+var (
+	errBodiesFull         = errors.New("the bodies of requests hold too many bytes")
+	errBodiesOfCallerFull = errors.New("the bodies of one caller hold too many bytes")
+)
 
 // bodyBudget bounds the memory for the bodies of all requests, from their first bytes to their answers, or to a wait
-// before the answer. When it is used up, it drops bodies that have stalled. Otherwise their clients could hold it for
-// --body-timeout, and honest ones would be refused meanwhile.
+// before the answer. One caller may use half of it. When either is used up, it drops bodies that have stalled.
+// Otherwise their clients could hold it for --body-timeout, and honest ones would be refused meanwhile.
 type bodyBudget struct {
 	max     int64
 	stalled time.Duration
 
-	mu       sync.Mutex
-	used     int64
-	arriving list.List // of *bodyShare; the one that grew last is at the back
+	mu  sync.Mutex // also guards the Bodies of callers
+	all limits.Bodies
 }
 
 // bodyShare is the share of one body in the budget. Its methods may be called on nil, for a body that does not count.
 type bodyShare struct {
 	budget *bodyBudget
+	caller *limits.Bodies
 	cut    func() // ends the current read of the body
 
 	// Guarded by budget.mu.
-	bytes   int64
-	grownAt time.Time
-	element *list.Element // of arriving; nil: the body is not arriving
-	gone    bool          // it was dropped or freed
+	bytes    int64
+	grownAt  time.Time
+	inAll    *list.Element // of the arriving bodies; nil: the body is not arriving
+	inCaller *list.Element // of those of the caller
+	gone     bool          // it was dropped or freed
+	refusal  error         // why it was dropped
 }
 
-// grow takes more bytes for an arriving body, and reports whether there is room.
-func (s *bodyShare) grow(bytes int) bool {
+// grow takes more bytes for an arriving body. It returns errBodiesFull or errBodiesOfCallerFull if there is no room, or
+// if the body was dropped. A single body of a caller may use more than half of the budget: any body fits in alone.
+func (s *bodyShare) grow(bytes int) error {
 	if s == nil {
-		return true
+		return nil
 	}
-	b := s.budget
+	b, more := s.budget, int64(bytes)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	now := time.Now()
-	for !s.gone && b.used+int64(bytes) > b.max {
-		oldest := b.arriving.Front()
-		if oldest == nil || oldest.Value == s || now.Sub(oldest.Value.(*bodyShare).grownAt) < b.stalled {
-			return false
+	for !s.gone && s.caller.Bytes > s.bytes && s.caller.Bytes+more > b.max/2 {
+		if !b.dropStalledLocked(&s.caller.Arriving, s, errBodiesOfCallerFull) {
+			return errBodiesOfCallerFull
 		}
-		victim := oldest.Value.(*bodyShare)
-		victim.freeLocked()
-		victim.cut()
+	}
+	for !s.gone && b.all.Bytes+more > b.max {
+		if !b.dropStalledLocked(&b.all.Arriving, s, errBodiesFull) {
+			return errBodiesFull
+		}
 	}
 	if s.gone {
+		return s.refusal
+	}
+	s.addLocked(more)
+	s.stopArrivingLocked()
+	s.grownAt = time.Now()
+	s.inAll, s.inCaller = b.all.Arriving.PushBack(s), s.caller.Arriving.PushBack(s)
+	return nil
+}
+
+// dropStalledLocked drops the body that has not grown for the longest time, and reports whether it has stalled. A body
+// does not give way to itself.
+func (b *bodyBudget) dropStalledLocked(arriving *list.List, to *bodyShare, refusal error) bool {
+	oldest := arriving.Front()
+	if oldest == nil {
 		return false
 	}
-	b.used += int64(bytes)
-	s.bytes += int64(bytes)
-	s.grownAt = now
-	if s.element == nil {
-		s.element = b.arriving.PushBack(s)
-	} else {
-		b.arriving.MoveToBack(s.element)
+	victim := oldest.Value.(*bodyShare)
+	if victim == to || time.Since(victim.grownAt) < b.stalled {
+		return false
 	}
+	victim.refusal = refusal
+	victim.freeLocked()
+	victim.cut()
 	return true
 }
 
@@ -92,8 +114,7 @@ func (s *bodyShare) arrived() { s.locked(s.stopArrivingLocked) }
 func (s *bodyShare) shrink(bytes int) {
 	s.locked(func() {
 		if !s.gone {
-			s.bytes -= int64(bytes)
-			s.budget.used -= int64(bytes)
+			s.addLocked(-int64(bytes))
 		}
 	})
 }
@@ -101,30 +122,41 @@ func (s *bodyShare) shrink(bytes int) {
 // free frees everything. It does not call cut, and nothing does after it.
 func (s *bodyShare) free() { s.locked(s.freeLocked) }
 
-// dropped reports whether the body was dropped for another.
-func (s *bodyShare) dropped() (gone bool) {
-	s.locked(func() { gone = s.gone })
-	return gone
+// dropped returns why the body was dropped for another; nil: it was not.
+func (s *bodyShare) dropped() (refusal error) {
+	s.locked(func() { refusal = s.refusal })
+	return refusal
 }
 
 func (s *bodyShare) freeLocked() {
 	s.stopArrivingLocked()
-	s.budget.used -= s.bytes
-	s.bytes, s.gone = 0, true
+	s.addLocked(-s.bytes)
+	s.gone = true
+}
+
+func (s *bodyShare) addLocked(bytes int64) {
+	s.bytes += bytes
+	s.caller.Bytes += bytes
+	s.budget.all.Bytes += bytes
 }
 
 func (s *bodyShare) stopArrivingLocked() {
-	if s.element != nil {
-		s.budget.arriving.Remove(s.element)
-		s.element = nil
+	if s.inAll != nil {
+		s.budget.all.Arriving.Remove(s.inAll)
+		s.caller.Arriving.Remove(s.inCaller)
+		s.inAll, s.inCaller = nil, nil
 	}
 }
 
 // readCounted reads a body that may be long. Its buffer grows as the body arrives, since a client may announce a long
-// body and send nothing. It returns errBodiesFull if there is no room, or if the body was dropped for another.
+// body and send nothing. It returns an error of grow if there is no room, or if the body was dropped for another. The
+// route may be public: then the body is that of its address.
 func (g *Gateway) readCounted(w *answerWriter, r *http.Request) ([]byte, error) {
+	if w.caller == nil {
+		w.caller = g.limits.OfAddress(g.address(r))
+	}
 	controller := http.NewResponseController(w)
-	share := &bodyShare{budget: &g.bodies, cut: func() { _ = controller.SetReadDeadline(time.Now()) }}
+	share := &bodyShare{budget: &g.bodies, caller: &w.caller.Bodies, cut: func() { _ = controller.SetReadDeadline(time.Now()) }}
 	w.share = share
 	most := g.config.BodyBytesMax + 1
 	if r.ContentLength >= 0 {
@@ -135,8 +167,8 @@ func (g *Gateway) readCounted(w *answerWriter, r *http.Request) ([]byte, error) 
 	for {
 		if len(body) == cap(body) {
 			room := int(min(2*int64(cap(body)), most))
-			if !share.grow(room - cap(body)) {
-				return nil, errBodiesFull
+			if err := share.grow(room - cap(body)); err != nil {
+				return nil, err
 			}
 			body = append(make([]byte, 0, room), body...)
 		}
@@ -146,11 +178,8 @@ func (g *Gateway) readCounted(w *answerWriter, r *http.Request) ([]byte, error) 
 			share.arrived()
 			return body, nil
 		}
-		if err != nil && share.dropped() {
-			err = errBodiesFull
-		}
 		if err != nil {
-			return nil, err
+			return nil, cmp.Or(share.dropped(), err)
 		}
 	}
 }

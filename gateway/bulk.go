@@ -140,7 +140,9 @@ func (s *bulkStream) read() {
 	}()
 	input := newBulkInput(s.request.Body, s.gateway.config, &s.deadline)
 	input.arrival = func() { s.accepted = time.Time{} }
-	input.share = &bodyShare{budget: &s.gateway.bodies, cut: func() { s.deadline.end(0) }}
+	input.share = &bodyShare{
+		budget: &s.gateway.bodies, caller: &s.writer.caller.Bodies, cut: func() { s.deadline.end(0) },
+	}
 	defer input.share.free()
 	s.window.stop(s.take(input))
 	input.share.free()

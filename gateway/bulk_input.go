@@ -105,7 +105,7 @@ func (in *bulkInput) line() ([]byte, error) {
 func (in *bulkInput) keep(part []byte) error {
 	if len(in.long)+len(part) > cap(in.long) {
 		room := min(2*max(cap(in.long), in.lines.Size()), in.lineMax)
-		if !in.share.grow(room - cap(in.long)) {
+		if in.share.grow(room-cap(in.long)) != nil {
 			return errBodyTimeout
 		}
 		in.long = append(make([]byte, 0, room), in.long...)

@@ -133,17 +133,31 @@ type raw struct {
 // wire sends the text of a request over a connection of its own.
 func (c client) wire(t testing.TB, request string) raw {
 	t.Helper()
-	connection, err := net.Dial("tcp", strings.TrimPrefix(c.base, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = connection.Close() })
+	return c.wireFrom(t, "127.0.0.1", request)
+}
+
+// wireFrom is wire from an address of the loopback network.
+func (c client) wireFrom(t testing.TB, address, request string) raw {
+	t.Helper()
+	connection := c.dialFrom(t, address)
 	if err := connection.SetDeadline(time.Now().Add(await.Limit)); err != nil {
 		t.Fatal(err)
 	}
 	r := raw{connection.(*net.TCPConn), bufio.NewReader(connection)}
 	r.write(t, strings.ReplaceAll(request, "\n", "\r\n"))
 	return r
+}
+
+// dialFrom opens a connection from an address of the loopback network.
+func (c client) dialFrom(t testing.TB, address string) net.Conn {
+	t.Helper()
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
+	connection, err := dialer.DialContext(t.Context(), "tcp", strings.TrimPrefix(c.base, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = connection.Close() })
+	return connection
 }
 
 func (r raw) write(t testing.TB, text string) {

@@ -103,18 +103,6 @@ func newHostile(t *testing.T, config Config, headerTimeout time.Duration) *harne
 	return h
 }
 
-// dialFrom opens a connection from an address of the loopback network.
-func (h *harness) dialFrom(t testing.TB, address string) net.Conn {
-	t.Helper()
-	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
-	connection, err := dialer.DialContext(t.Context(), "tcp", strings.TrimPrefix(h.base, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = connection.Close() })
-	return connection
-}
-
 // closes expects that the gateway closes a connection.
 func closes(t testing.TB, connection net.Conn) {
 	t.Helper()

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/store"
 )
 
 // rejectionsCSV decodes a CSV of rejections into rows by column.
@@ -89,6 +90,24 @@ func TestCSVHasNoFormulas(t *testing.T) {
 	}
 	if got := harmless("\t=1") + harmless("\r=1") + harmless("\n=1") + harmless(""); got != "'\t=1'\r=1'\n=1" {
 		t.Errorf("texts that begin with control characters are written as %q", got)
+	}
+}
+
+// TestCSVRowsAreHarmless checks that no text of a row of any export can be a formula. The codes and the JSON of an audit
+// log can't.
+func TestCSVRowsAreHarmless(t *testing.T) {
+	t.Parallel()
+	const formula = "=1"
+	for name, row := range map[string][]string{
+		"rejection": rejectionRow(api.Rejection{
+			Resource: formula, Key: formula, Reason: formula, OwnerID: formula, Source: formula, Address: formula,
+			Principal: formula,
+		}),
+		"audit": auditRow(store.AuditEntry{Principal: formula, Address: formula, Name: formula}),
+	} {
+		if slices.Contains(row, formula) || !slices.Contains(row, "'"+formula) {
+			t.Errorf("a row of the export %s is %q, want an apostrophe before each formula", name, row)
+		}
 	}
 }
 

@@ -179,25 +179,30 @@ func TestTLSDemandsCertificates(t *testing.T) {
 	}
 }
 
-// New refuses unusable credentials, and does not show them.
+// New refuses unusable credentials, says what they must be, and does not show them.
 func TestUnusableCredentials(t *testing.T) {
 	t.Parallel()
 	empty := filepath.Join(t.TempDir(), "empty")
 	check(t, os.WriteFile(empty, []byte("\n"), 0o600))
 	twoLines := filepath.Join(t.TempDir(), "lines")
 	check(t, os.WriteFile(twoLines, []byte("fgk_secret\nfgk_more"), 0o600))
-	for _, opts := range [][]lockclient.Option{
-		{lockclient.WithToken("")},
-		{lockclient.WithToken("fgk_secret\r\nHost: b")},
-		{lockclient.WithToken("fgk_secret ü")},
-		{lockclient.WithTokenFile(empty)},
-		{lockclient.WithTokenFile(twoLines)},
-		{lockclient.WithTokenFile(empty + "-missing")},
-		{lockclient.WithTLS(&tls.Config{}), lockclient.WithHTTPClient(http.DefaultClient)},
+	const word = "one word of printable ASCII"
+	for _, c := range []struct {
+		want string
+		opts []lockclient.Option
+	}{
+		{word, []lockclient.Option{lockclient.WithToken("")}},
+		{word, []lockclient.Option{lockclient.WithToken("fgk_secret more")}},
+		{word, []lockclient.Option{lockclient.WithToken("fgk_secret\r\nHost: b")}},
+		{word, []lockclient.Option{lockclient.WithToken("fgk_secretü")}},
+		{word, []lockclient.Option{lockclient.WithTokenFile(empty)}},
+		{word, []lockclient.Option{lockclient.WithTokenFile(twoLines)}},
+		{"no such file", []lockclient.Option{lockclient.WithTokenFile(empty + "-missing")}},
+		{"", []lockclient.Option{lockclient.WithTLS(&tls.Config{}), lockclient.WithHTTPClient(http.DefaultClient)}},
 	} {
-		_, err := lockclient.New("https://a.test", opts...)
-		if err == nil || strings.Contains(err.Error(), "secret") {
-			t.Errorf("New returned %v, expected an error without the token", err)
+		_, err := lockclient.New("https://a.test", c.opts...)
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("New returned %v, expected an error with %q and without the token", err, c.want)
 		}
 	}
 }

@@ -41,30 +41,41 @@ func TestCheckFailover(t *testing.T) {
 		strings.Contains(found, "pg_rewind") {
 		t.Errorf("of a sound server check found:\n%s", found)
 	}
-	replicate := func() { replicate(t, cluster.URL()) }
-	const names = "alter system set synchronous_standby_names = "
+	replicates := func(name, slot string) func() { return func() { replicate(t, cluster.URL(), name, slot) } }
+	const (
+		names   = "alter system set synchronous_standby_names = "
+		gateway = `insert into fence.gateway_states select gen_random_uuid(), 'g', 'v', now(), 'infinity', 0, 0, 0, 0, %d,
+			true, 0, '{}', 0, '{}'`
+	)
 	for _, step := range []struct {
 		sql  string
 		do   func()
 		want string
+		none string // a check that finds nothing after the step
 	}{
 		{sql: "alter system set fsync = off", want: "error fsync: fsync is off"},
 		{sql: "alter system set full_page_writes = off", want: "warning full_page_writes: full_page_writes is off"},
 		{sql: "alter system set synchronous_commit = local", want: "warning synchronous_commit: synchronous_commit is local"},
 		{sql: "alter role fencegate in database fencegate set synchronous_commit = off",
 			want: "warning synchronous_commit: role fencegate in database fencegate has the setting synchronous_commit=off"},
-		{do: replicate, want: "notice pg_rewind: wal_log_hints is off, like data checksums"},
-		{do: replicate, want: "warning asynchronous_standbys: synchronous_standby_names is empty, and 2 standbys are connected"},
+		{do: replicates("pg_basebackup", ""), want: "notice pg_rewind: wal_log_hints is off, like data checksums",
+			none: "asynchronous_standbys"},
+		{sql: "select pg_create_physical_replication_slot('used', true)", want: "warning idle_slot: used is read by nobody"},
+		{do: replicates("a", "used"), none: "idle_slot",
+			want: "warning asynchronous_standbys: synchronous_standby_names is empty, and 1 standbys are connected"},
 		{sql: names + "'gone'", want: "warning no_synchronous_standby: synchronous_standby_names is 'gone', and no"},
-		{sql: names + "'*'", want: "notice quorum: synchronous_standby_names is '*': any of 2 standbys confirms"},
+		{sql: names + "'*'", want: "synchronous_standby_names is '*', and no", none: "quorum"},
+		{do: replicates("b", ""), want: "notice quorum: synchronous_standby_names is '*': any of 2 standbys confirms"},
 		{sql: "select pg_create_physical_replication_slot('idle', true)", want: "warning idle_slot: idle is read by nobody"},
 		{sql: "prepare transaction 'stuck'", want: "warning prepared_transaction: stuck is prepared since"},
 		{sql: "select fence.supersede(7, 8, 0)", want: "error superseded: database is on timeline 1, and a gateway has seen " +
 			"timeline 8 of system 7"},
-		{sql: `insert into fence.gateway_states select gen_random_uuid(), 'g', 'v', now(), now(), 0, 0, 0, 0, 500, true, 0, '{}',
-			0, '{}'`, want: "warning max_connections: max_connections 197 are for all roles, and 1 gateways may use 503"},
+		{sql: fmt.Sprintf(gateway, 194), none: "max_connections"},
+		{sql: fmt.Sprintf(gateway, 500),
+			want: "warning max_connections: max_connections 197 are for all roles, and 2 gateways may use 700"},
+		{sql: "alter system set max_slot_wal_keep_size = '1GB'", none: "idle_slot"},
 	} {
-		if found := findings(); strings.Contains(found, step.want) {
+		if found := findings(); step.want != "" && strings.Contains(found, step.want) {
 			t.Errorf("found before its step: %s", step.want)
 		}
 		if step.do != nil {
@@ -73,7 +84,10 @@ func TestCheckFailover(t *testing.T) {
 			change(t, conn, step.sql)
 		}
 		change(t, conn, "select pg_reload_conf()")
-		await.True(t, step.want, func() bool { return strings.Contains(findings(), step.want) })
+		await.True(t, step.want+step.sql, func() bool {
+			found := findings()
+			return strings.Contains(found, step.want) && (step.none == "" || !strings.Contains(found, " "+step.none+": "))
+		})
 	}
 }
 
@@ -105,17 +119,20 @@ func withoutChecksums(t *testing.T, cluster *pgtest.Cluster) {
 	cluster.Restart()
 }
 
-// replicate connects as a standby does, until the test ends.
-func replicate(t *testing.T, url string) {
+// replicate connects as a standby does, until the test ends, by a slot if it has a name.
+func replicate(t *testing.T, url, application, slot string) {
 	t.Helper()
 	config, err := pgx.ParseConfig(url)
 	check(t, err)
-	config.RuntimeParams["replication"] = "true"
+	config.RuntimeParams["replication"], config.RuntimeParams["application_name"] = "true", application
 	config.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
 	conn, err := pgx.ConnectConfig(await.Context(t), config)
 	check(t, err)
 	t.Cleanup(func() { _ = conn.PgConn().Conn().Close() })
-	conn.PgConn().Frontend().SendQuery(&pgproto3.Query{String: "START_REPLICATION PHYSICAL 0/1000000"})
+	if slot != "" {
+		slot = "SLOT " + slot
+	}
+	conn.PgConn().Frontend().SendQuery(&pgproto3.Query{String: "START_REPLICATION " + slot + " PHYSICAL 0/1000000"})
 	check(t, conn.PgConn().Frontend().Flush())
 }
 

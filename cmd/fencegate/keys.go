@@ -112,23 +112,17 @@ func optionalClock(at *api.Time) string {
 
 type keysListCmd struct {
 	clientFlags
-	Limit int `help:"How many at most." default:"100"`
+	Limit int `help:"The most to list." default:"100"`
 }
 
 // Run lists keys.
 func (c *keysListCmd) Run(ctx context.Context, con *console) error {
 	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
-		keys, more, err := follow(c.Limit, func(cursor string, limit int) ([]api.Key, string, error) {
+		heading := []string{"ID", "PRINCIPAL", "GRANTS", "EXPIRES", "REVOKED", "LAST USED"}
+		return listPages(con, c.Limit, heading, keyRow, func(cursor string, limit int) ([]api.Key, string, error) {
 			page, err := client.API().Keys(ctx, lockclient.KeysQuery{Limit: limit, Cursor: cursor})
 			return page.Keys, page.NextCursor, err
 		})
-		if err != nil {
-			return err
-		}
-		if more {
-			con.note("there are more than %d; --limit shows more", c.Limit)
-		}
-		return list(con, []string{"ID", "PRINCIPAL", "GRANTS", "EXPIRES", "REVOKED", "LAST USED"}, keys, keyRow)
 	})
 }
 

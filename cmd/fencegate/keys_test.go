@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/pgtest"
 )
@@ -29,17 +31,32 @@ func TestKeysCommands(t *testing.T) {
 		strings.Contains(listed, "fgk_") {
 		t.Errorf("list printed %s", listed)
 	}
+	if first := s.do("keys", "list", "--limit", "1"); strings.Count(first.out, "\n") != 2 ||
+		!strings.Contains(first.errOut, "there are more than 1; --limit lists more") {
+		t.Errorf("list with a limit printed %s%s", first.out, first.errOut)
+	}
 	s.fails(exitNotFound, "not_found", "keys", "revoke", "0123456789")
 	s.fails(exitUsage, "--grant", "keys", "create", "p", "--grant", "wirte:a")
 	s.fails(exitBadInput, "invalid_name", "keys", "create", "p", "--grant", "write:a//b")
 }
 
-// The first key of an administrator is made in the database. A gateway with --auth=keys accepts it, and no request
-// without one.
+// The first key of an administrator is made in the database. A gateway with --auth=keys is not ready before it has read
+// the keys. It accepts this one, and no request without one.
 func TestServeWithKeys(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Migrated(t)
+	conn, err := pgx.Connect(t.Context(), url)
+	check(t, err)
+	defer conn.Close(t.Context())
+	_, err = conn.Exec(t.Context(), "begin; lock table fence.keys")
+	check(t, err)
 	s := newShellOn(t, url, "--auth", "keys")
+	if got := s.do("health", "--ready", "--url", s.url); got.code != exitUnavailable ||
+		!strings.Contains(got.errOut, "not read its keys") {
+		t.Errorf("before the keys were read, health --ready exited with %d: %s", got.code, got.errOut)
+	}
+	_, err = conn.Exec(t.Context(), "commit")
+	check(t, err)
 	s.fails(exitNotAllowed, "unauthenticated", "lock", "ls")
 	key := fields(s.must("keys", "create", "admin", "--grant", "all:", "--in-database", url))["key"]
 	for credential, status := range map[string]int{"Bearer " + key: http.StatusOK, "": http.StatusUnauthorized} {

@@ -56,7 +56,7 @@ type serveCmd struct {
 	WriteQueueBytesMax int64 `help:"Bytes of the writes that wait for a batch, at most." env:"FENCEGATE_WRITE_QUEUE_BYTES_MAX" default:"67108864"`
 
 	BodyBytesMax    int64         `help:"Size of a request's body, and so of a value, at most." env:"FENCEGATE_BODY_BYTES_MAX" default:"1048576"`
-	BodiesBytesMax  int64         `help:"Bytes of the bodies of all requests that arrive or are worked on, beyond 8 KiB of each, at most; 0 is 128 MiB, or four bodies if that is more. Once they are used up, stalled bodies are cut off, and new ones are refused as unavailable." env:"FENCEGATE_BODIES_BYTES_MAX" default:"0"`
+	BodiesBytesMax  int64         `help:"Bytes of the bodies of all requests that arrive or are worked on, beyond 8 KiB of each, at most; 0 is 128 MiB, or four bodies if that is more. One caller may use half. Once they are used up, stalled bodies are cut off, and new ones are refused." env:"FENCEGATE_BODIES_BYTES_MAX" default:"0"`
 	BodyTimeout     time.Duration `help:"Time for a request's body to arrive." env:"FENCEGATE_BODY_TIMEOUT" default:"30s"`
 	RequestTimeout  time.Duration `help:"Time for the work on a request." env:"FENCEGATE_REQUEST_TIMEOUT" default:"15s"`
 	ShutdownTimeout time.Duration `help:"Time that requests under way have to finish after SIGTERM or SIGINT, --drain-delay included." env:"FENCEGATE_SHUTDOWN_TIMEOUT" default:"20s"`

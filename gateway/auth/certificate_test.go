@@ -3,6 +3,7 @@ package auth
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"io"
 	"log"
 	"net/http"
@@ -123,6 +124,37 @@ func TestCertificates(t *testing.T) {
 	c.trusted.Store(true)
 	c.directory.now = func() time.Time { return time.Now().Add(devcert.Lifetime + time.Hour) }
 	c.expect(t, client, string(Expired))
+}
+
+// TestCertificatesOfAChain checks that the validity of each certificate of a chain is judged at each request, that of an
+// intermediate authority, too, and that one valid chain is enough.
+func TestCertificatesOfAChain(t *testing.T) {
+	t.Parallel()
+	d := newDirectory(t, issuertest.New(t), `certificates: {rules: [{when: {common_name: w}, grants: ["read:"]}]}`)
+	authenticator := Certificates{d, func(*x509.Certificate) bool { return true }}
+	valid := func(from, until time.Duration) *x509.Certificate {
+		now := time.Now()
+		return &x509.Certificate{
+			Raw: []byte("w"), Subject: pkix.Name{CommonName: "w"}, NotBefore: now.Add(from), NotAfter: now.Add(until),
+		}
+	}
+	now, ended, notYet := valid(-time.Hour, time.Hour), valid(-time.Hour, -time.Minute), valid(time.Minute, time.Hour)
+	for _, c := range []struct {
+		chains [][]*x509.Certificate
+		want   Reason
+	}{
+		{[][]*x509.Certificate{{now, now, now}}, Accepted},
+		{[][]*x509.Certificate{{now, ended, now}}, Expired},
+		{[][]*x509.Certificate{{now, notYet, now}}, Expired},
+		{[][]*x509.Certificate{{now, now, ended}}, Expired},
+		{[][]*x509.Certificate{{now, ended, now}, {now, now, now}}, Accepted},
+	} {
+		request := &http.Request{TLS: &tls.ConnectionState{VerifiedChains: c.chains}}
+		if _, got := authenticator.Authenticate(request); got != c.want {
+			t.Errorf("%d chains, whose intermediate is valid until %s, are judged %q, want %q",
+				len(c.chains), c.chains[0][1].NotAfter, got, c.want)
+		}
+	}
 }
 
 // A certificate of another authority opens no connection.

@@ -4,7 +4,10 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/rsa"
 	"encoding/base64"
+	"encoding/json"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -73,6 +76,36 @@ func TestTokens(t *testing.T) {
 	p, _ = d.show(claims(map[string]any{"sub": "bob", "grants": "read:a lock:b"}))
 	if got := describe(p); got != "local:bob token lock:b read:a" {
 		t.Errorf("the principal is %s, want the grants of the claim alone", got)
+	}
+}
+
+// TestAlgorithmOfKey checks that a key which names its algorithm verifies no signature of another one, though it could.
+func TestAlgorithmOfKey(t *testing.T) {
+	t.Parallel()
+	private, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{
+		{Key: private.Public(), KeyID: "named", Algorithm: string(jose.RS256)}, {Key: private.Public(), KeyID: "any"},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "keys.json")
+	writeFile(t, path, string(set))
+	issuer := issuertest.New(t)
+	d := newDirectory(t, issuer, strings.Replace(accessFile, "ISSUER", "ISSUER\n    jwks_file: "+path, 1))
+	for _, c := range []struct {
+		algorithm jose.SignatureAlgorithm
+		id        string
+		want      Reason
+	}{
+		{jose.RS256, "named", Accepted}, {jose.PS256, "named", Unknown}, {jose.RS512, "named", Unknown},
+		{jose.PS256, "any", Accepted},
+	} {
+		key := jose.JSONWebKey{Key: private, KeyID: c.id}
+		d.expect(t, issuertest.Sign(t, c.algorithm, key, issuer.Claims(nil)), c.want)
 	}
 }
 

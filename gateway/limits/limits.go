@@ -1,11 +1,12 @@
 // Package limits bounds what one caller may ask of a gateway: requests a second, acquires that wait, open streams.
 //
 // A caller is a principal; without authentication, an address. The addresses of a /64 of IPv6 are one caller: one
-// machine has all of them. At most callersMax callers are remembered, some 300 bytes each. The one that was seen least
+// machine has all of them. At most callersMax callers are remembered, some 330 bytes each. The one that was seen least
 // recently is forgotten, and begins anew: an attacker with that many addresses gains no more than from its addresses.
 package limits
 
 import (
+	"container/list"
 	"net/netip"
 	"sync/atomic"
 	"time"
@@ -86,6 +87,7 @@ func (l *Limits) of(key identity) *Caller {
 // Caller is what one caller uses. It is safe for concurrent use.
 type Caller struct {
 	Waiting, Streams, BulkStreams Slots
+	Bodies                        Bodies
 
 	limits *Limits
 	// paid is the time until which its requests are accounted for, in nanoseconds since Limits were made: each takes a
@@ -110,6 +112,12 @@ func (c *Caller) Take() (wait time.Duration) {
 			return 0
 		}
 	}
+}
+
+// Bodies are the bodies of requests that use memory, of one caller or of all. Their user guards them.
+type Bodies struct {
+	Bytes    int64
+	Arriving list.List // the one that grew last is at the back
 }
 
 // Slots count what lasts.

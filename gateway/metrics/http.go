@@ -57,18 +57,19 @@ const (
 	LimitWaiting     = "waiting"
 	LimitLeases      = "leases"
 	LimitStreams     = "streams"
+	LimitBodies      = "bodies"
 	LimitFailures    = "failures"
 	LimitConnections = "connections"
 )
 
 var limitLabel = Label{Name: "limit", Values: []string{
-	LimitRequests, LimitWaiting, LimitLeases, LimitStreams, LimitFailures, LimitConnections,
+	LimitRequests, LimitWaiting, LimitLeases, LimitStreams, LimitBodies, LimitFailures, LimitConnections,
 }}
 
 var rateLimitedFamily = httpSubject.counter("fencegate_rate_limited_total",
 	"Requests that were refused since their caller had asked for too much, and connections that were closed.",
 	"`requests`, `waiting`, `leases`, `streams`: `--caller-requests-max`, `--caller-waiting-max`, "+
-		"`--caller-leases-max`, `--caller-streams-max`. "+
+		"`--caller-leases-max`, `--caller-streams-max`. `bodies`: half of `--bodies-bytes-max`. "+
 		"`failures`: an address sends many bad credentials, or sign-ins by an issuer. `connections`: `--connections-max`, "+
 		"`--address-connections-max`.", limitLabel)
 

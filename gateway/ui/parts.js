@@ -9,6 +9,7 @@
 //   timeAt(instant)                      <time>; left.js has those that change
 //   name(text)                           a name chosen by a client: isolated (RTL), breakable, complete in its title
 //   owner({owner_id, principal}, {href})   the owner, and the principal whose request it was, if that is another name
+//   ownerText({owner_id, principal})     the same as text
 //   json(value)                          a value chosen by a client, as JSON
 //   fact(label, ...values)               a term and its description, for a dl with the class "facts"
 //   emptyMessage(title, ...children) · errorMessage(error, retry) · loading(text)   instead of content
@@ -78,8 +79,15 @@ export function name(text, {href = null} = {}) {
 }
 
 export function owner({owner_id: id, principal}, props) {
-  const known = !principal || principal === id || id.startsWith(principal + '/');
-  return [name(id, props), !known && h('span', {class: 'note'}, ' of ', name(principal))];
+  return [name(id, props), !namesPrincipal(id, principal) && h('span', {class: 'note'}, ' of ', name(principal))];
+}
+
+export function ownerText({owner_id: id, principal}) {
+  return namesPrincipal(id, principal) ? id : `${id} of ${principal}`;
+}
+
+function namesPrincipal(id, principal) {
+  return !principal || principal === id || id.startsWith(principal + '/');
 }
 
 export function json(value) {

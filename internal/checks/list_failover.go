@@ -102,6 +102,7 @@ var ofFailovers = []Check{
 				current_setting('synchronous_standby_names'), count(*))
 			from pg_stat_replication
 			where current_setting('synchronous_standby_names') ~* '^\s*any\s|\*'
+				and application_name is distinct from 'pg_basebackup'
 			having count(*) > 1`,
 		Advice: "A failover loses writes if it promotes another standby than the one that confirmed them. Stop the primary, " +
 			"then promote the one that has received the most (pg_last_wal_receive_lsn); Patroni does so.",

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"html/template"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -118,10 +119,13 @@ func (i *Issuer) serveToken(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	all := map[string]any{"aud": client.clientID, "nonce": asked.Get("nonce")}
-	for name, value := range claims {
-		all[name] = value
+	maps.Copy(all, claims)
+	token, err := cmp.Or(client.signer, i).Issuer.Token(all)
+	if err != nil {
+		w.WriteHeader(http.StatusInternalServerError)
+		return
 	}
 	_ = json.NewEncoder(w).Encode(map[string]any{
-		"access_token": "opaque", "token_type": "Bearer", "expires_in": 60, "id_token": cmp.Or(client.signer, i).Token(i.t, all),
+		"access_token": "opaque", "token_type": "Bearer", "expires_in": 60, "id_token": token,
 	})
 }

@@ -2,26 +2,32 @@
 //
 //   const graph = waitGraph(lock);   graph.element · graph.show({waits, truncated}), the answer of GET /v1/waits
 //
-// Owners are boxes. A waiter is left of the owners that it waits for; owners that do not wait are at the right. A solid
+// Owners are boxes. The same owner_id of two principals is two owners. A waiter is left of the owners that it waits for; owners that do not wait are at the right. A solid
 // edge leads to a holder, a dashed one to an earlier waiter of the same queue. Edges that follow from others are not
 // drawn: of the earlier waiters, only the nearest.
 
 import {fill, h, s} from '../dom.js';
 import {count} from '../format.js';
-import {name} from '../parts.js';
+import {name, owner, ownerText} from '../parts.js';
 import {link} from '../router.js';
 import {timeSince} from '../left.js';
 
 const drawnMax = 60;
 const box = {width: 160, height: 30, across: 80, down: 14};
 
-// edgesOf returns [{from, to, relation, lock}], each once, without edges that follow from others.
+// keyOf identifies an owner: {owner_id, principal}.
+export function keyOf({owner_id: id, principal = ''}) {
+  return JSON.stringify([id, principal]);
+}
+
+// edgesOf returns [{from, to, relation, lock}], each once, without edges that follow from others. from and to are keys.
 export function edgesOf(waits) {
   const edges = new Map();
   for (const wait of waits) {
-    for (const {owner_id: to, relation} of wait.for) {
-      const key = JSON.stringify([wait.owner_id, to, wait.lock]);
-      if (edges.get(key)?.relation !== 'holds') edges.set(key, {from: wait.owner_id, to, relation, lock: wait.lock});
+    for (const blocker of wait.for) {
+      const edge = {from: keyOf(wait), to: keyOf(blocker), relation: blocker.relation, lock: wait.lock};
+      const key = JSON.stringify([edge.from, edge.to, edge.lock]);
+      if (edges.get(key)?.relation !== 'holds') edges.set(key, edge);
     }
   }
   const all = [...edges.values()];
@@ -73,7 +79,7 @@ export function waitGraph(lock) {
       const ranks = ranksOf(edges);
       const drawn = ranks.size > 0 && ranks.size <= drawnMax;
       drawing.hidden = !drawn;
-      fill(drawing, drawn && draw(edges, ranks, lock));
+      fill(drawing, drawn && draw(edges, ranks, textsOf(waits), lock));
       drawing.scrollLeft = drawing.scrollWidth; // holders are at the right
       fill(note, !drawn && ranks.size > 0 && `${count(ranks.size)} owners are too many to be drawn. `,
         truncated && 'Only the nearest waits are shown.');
@@ -83,9 +89,9 @@ export function waitGraph(lock) {
 }
 
 function inWords(wait, lock) {
-  const holders = wait.for.filter((each) => each.relation === 'holds').map((each) => each.owner_id);
-  const before = wait.for.filter((each) => each.relation !== 'holds').map((each) => each.owner_id);
-  return h('li', null, name(wait.owner_id), ' has waited ', timeSince(wait.queued_at), ' for ',
+  const holders = wait.for.filter((each) => each.relation === 'holds');
+  const before = wait.for.filter((each) => each.relation !== 'holds');
+  return h('li', null, owner(wait), ' has waited ', timeSince(wait.queued_at), ' for ',
     wait.lock === lock ? 'this lock' : name(wait.lock, {href: link('locks', wait.lock)}),
       wait.mode === 'shared' && ' (shared)',
     holders.length > 0 && [', held by ', listed(holders)],
@@ -93,43 +99,48 @@ function inWords(wait, lock) {
 }
 
 function listed(owners) {
-  return owners.map((owner, at) => [at > 0 && ', ', name(owner)]);
+  return owners.map((each, at) => [at > 0 && ', ', owner(each)]);
 }
 
-function draw(edges, ranks, lock) {
+// textsOf returns the text of each owner by its key.
+function textsOf(waits) {
+  return new Map(waits.flatMap((wait) => [wait, ...wait.for]).map((each) => [keyOf(each), ownerText(each)]));
+}
+
+function draw(edges, ranks, texts, lock) {
   const columns = [];
-  for (const [owner, rank] of ranks) (columns[rank] ??= []).push(owner);
+  for (const [key, rank] of ranks) (columns[rank] ??= []).push(key);
   const tallest = Math.max(...columns.map((column) => column.length));
   const width = columns.length * (box.width + box.across) - box.across + 2;
   const height = tallest * (box.height + box.down) - box.down + 2;
   const positions = new Map();
-  columns.forEach((column, rank) => column.forEach((owner, at) => {
+  columns.forEach((column, rank) => column.forEach((key, at) => {
     const used = column.length * (box.height + box.down) - box.down;
-    positions.set(owner, {x: width - 1 - box.width - rank * (box.width + box.across),
+    positions.set(key, {x: width - 1 - box.width - rank * (box.width + box.across),
       y: 1 + (height - 2 - used) / 2 + at * (box.height + box.down)});
   }));
   return s('svg', {viewBox: `0 0 ${width} ${height}`, width, height, role: 'img',
     'aria-label': `${count(ranks.size)} owners; as text below`},
-    edges.map((edge) => drawEdge(edge, positions.get(edge.from), positions.get(edge.to), lock)),
-    [...positions].map(([owner, at]) => drawNode(owner, at, ranks.get(owner) === 0)));
+    edges.map((edge) => drawEdge(edge, texts, positions.get(edge.from), positions.get(edge.to), lock)),
+    [...positions].map(([key, at]) => drawNode(texts.get(key), at, ranks.get(key) === 0)));
 }
 
-function drawEdge(edge, from, to, lock) {
+function drawEdge(edge, texts, from, to, lock) {
   const [x1, y1, x2, y2] = [from.x + box.width, from.y + box.height / 2, to.x - 6, to.y + box.height / 2];
   const bend = Math.max(20, (x2 - x1) / 2);
   const kind = edge.relation === 'holds' ? 'holds' : 'before';
   const relation = kind === 'holds' ? 'the holder of' : 'an earlier waiter for';
   return s('g', {class: ['edge', kind]},
-    s('title', null, `${edge.from} waits for ${edge.to}, ${relation} ${edge.lock}`),
+    s('title', null, `${texts.get(edge.from)} waits for ${texts.get(edge.to)}, ${relation} ${edge.lock}`),
     s('path', {d: `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`}),
     s('path', {class: 'head', d: `M${x2 + 5} ${y2}l-7 -4v8z`}),
     edge.lock !== lock && s('text', {x: (x1 + x2) / 2, y: (y1 + y2) / 2 + 4}, short(edge.lock, 14)));
 }
 
-function drawNode(owner, at, root) {
-  return s('g', {class: ['node', root && 'root']}, s('title', null, owner),
+function drawNode(text, at, root) {
+  return s('g', {class: ['node', root && 'root']}, s('title', null, text),
     s('rect', {x: at.x, y: at.y, width: box.width, height: box.height, rx: 6}),
-    s('text', {x: at.x + box.width / 2, y: at.y + box.height / 2 + 4}, short(owner, 22)));
+    s('text', {x: at.x + box.width / 2, y: at.y + box.height / 2 + 4}, short(text, 22)));
 }
 
 // short keeps both ends of a text, since names differ at either. SVG has no bdi, so characters isolate the text.

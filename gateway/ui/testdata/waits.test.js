@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import {test} from 'node:test';
 
-import {edgesOf, ranksOf} from '../charts/waits.js';
+import {edgesOf, keyOf, ranksOf} from '../charts/waits.js';
 import {elapsed, remaining} from '../left.js';
 
 const wait = (owner, lock, holders, before) => ({owner_id: owner, lock, mode: 'exclusive',
@@ -9,7 +9,9 @@ const wait = (owner, lock, holders, before) => ({owner_id: owner, lock, mode: 'e
   for: [...holders.map((each) => ({owner_id: each, relation: 'holds'})),
     ...before.map((each) => ({owner_id: each, relation: 'before'}))]});
 
-const texts = (edges) => edges.map((edge) => `${edge.from} ${edge.relation} ${edge.to} ${edge.lock}`).sort();
+const ownerOf = (key) => JSON.parse(key)[0];
+const texts = (edges) => edges.map((edge) =>
+  `${ownerOf(edge.from)} ${edge.relation} ${ownerOf(edge.to)} ${edge.lock}`).sort();
 
 test('edges that follow from others are not drawn', () => {
   const waits = [wait('b', 'l', ['a'], []), wait('c', 'l', ['a'], ['b']), wait('d', 'l', ['a'], ['b', 'c'])];
@@ -22,7 +24,7 @@ test('each of several holders has an edge', () => {
 
 test('a waiter is ranked beyond every owner that it waits for', () => {
   const edges = edgesOf([wait('b', 'l', ['a'], []), wait('a', 'm', ['z'], []), wait('c', 'l', ['a'], ['b'])]);
-  assert.deepEqual(Object.fromEntries(ranksOf(edges)), {z: 0, a: 1, b: 2, c: 3});
+  assert.deepEqual(Object.fromEntries([...ranksOf(edges)].map(([key, rank]) => [ownerOf(key), rank])), {z: 0, a: 1, b: 2, c: 3});
 });
 
 test('ranking ends for a cycle', () => {
@@ -34,6 +36,16 @@ test('owners with odd names stay distinct', () => {
   const waits = [wait('a","b', 'l', ['c'], []), wait('a', 'l', ['b","c'], [])];
   assert.equal(edgesOf(waits).length, 2);
   assert.deepEqual(texts(edgesOf([wait('__proto__', 'l', ['constructor'], [])])), ['__proto__ holds constructor l']);
+});
+
+test('the same owner_id of two principals is two owners', () => {
+  const waits = [
+    {...wait('w', 'l', [], []), principal: 'p', for: [{owner_id: 'w', principal: 'q', relation: 'holds'}]},
+    {...wait('w', 'm', [], []), principal: 'q', for: [{owner_id: 'w', relation: 'holds'}]},
+  ];
+  const ranks = ranksOf(edgesOf(waits));
+  const rank = (principal) => ranks.get(keyOf({owner_id: 'w', principal}));
+  assert.deepEqual([rank('p'), rank('q'), rank(undefined)], [2, 1, 0]);
 });
 
 test('remaining and elapsed change once a second', () => {
