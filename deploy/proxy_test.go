@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -28,40 +29,50 @@ import (
 // old and new text.
 func proxied(t *testing.T, gateways []*gatewayprocess.Process, changes ...string) string {
 	t.Helper()
-	haproxy, err := exec.LookPath("/usr/sbin/haproxy") // Debian has it where only root's PATH looks
-	if err != nil {
-		haproxy = pgtest.Require(t, "haproxy")
-	}
 	address := freeport.Address(t)
 	config := replace(t, withGateways(t, "haproxy/haproxy.cfg", gateways), "bind :8080", "bind "+address)
 	for change := range slices.Chunk(changes, 2) {
 		config = replace(t, config, change[0], change[1])
 	}
-	path := filepath.Join(t.TempDir(), "haproxy.cfg")
-	check(t, os.WriteFile(path, []byte(config), 0o600))
-	start(t, haproxy, "-db", "-f", path)
+	startProxy(t, config)
 	url := "http://" + address
 	client := clientOf(t, url)
 	await.True(t, "the proxy has a gateway that is ready", func() bool { return client.API().Ready(t.Context()) == nil })
 	return url
 }
 
-// start runs a program until the test ends. If the test fails, its output is shown.
-func start(t *testing.T, program string, args ...string) {
+// startProxy runs HAProxy with a configuration until the test ends, or the returned function is called.
+func startProxy(t *testing.T, config string) (stop func()) {
+	t.Helper()
+	haproxy, err := exec.LookPath("/usr/sbin/haproxy") // Debian has it where only root's PATH looks
+	if err != nil {
+		haproxy = pgtest.Require(t, "haproxy")
+	}
+	path := filepath.Join(t.TempDir(), "haproxy.cfg")
+	check(t, os.WriteFile(path, []byte(config), 0o600))
+	return start(t, haproxy, "-db", "-f", path)
+}
+
+// start runs a program until the test ends, or the returned function is called. If the test fails, its output is shown.
+func start(t *testing.T, program string, args ...string) (stop func()) {
 	t.Helper()
 	var output bytes.Buffer
 	command := exec.Command(program, args...)
 	command.Stdout, command.Stderr = &output, &output
 	check(t, command.Start())
-	t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		_ = command.Process.Signal(syscall.SIGTERM)
 		killed := time.AfterFunc(20*time.Second, func() { _ = command.Process.Kill() })
 		_ = command.Wait()
 		killed.Stop()
+	})
+	t.Cleanup(func() {
+		stop()
 		if t.Failed() {
 			t.Logf("the output of %s:\n%s", filepath.Base(program), &output)
 		}
 	})
+	return stop
 }
 
 func clientOf(t *testing.T, url string) *lockclient.Client {

@@ -187,7 +187,7 @@ func (s *bulkStream) take(input *bulkInput) string {
 	}
 }
 
-// judge returns the refusal of a line that the principal may not write. A credential that was accepted at the beginning
+// judge returns the refusal of a line that the principal may not write, or this gateway does not serve. A credential that was accepted at the beginning
 // of the stream may have ended since: it is checked again for what has arrived since the last check, and every second.
 func (s *bulkStream) judge(line *bulkLine) error {
 	if now := time.Now(); now.Sub(s.accepted) >= bulkAcceptedMax {
@@ -197,9 +197,9 @@ func (s *bulkStream) judge(line *bulkLine) error {
 		s.accepted = now
 	}
 	if line.transaction != nil {
-		return mayTransact(s.writer.principal, line.transaction.transaction)
+		return s.gateway.mayTransact(s.writer.principal, line.transaction.transaction)
 	}
-	return mayWrite(s.writer.principal, line.write.Resource)
+	return s.gateway.mayWrite(s.writer.principal, line.write.Resource)
 }
 
 // pause stops reading for a while if line after line is refused for good.

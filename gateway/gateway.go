@@ -8,7 +8,7 @@
 //
 //   - routes.go: the kinds of handlers; query.go: parameters of the URL; list.go: a paged list;
 //   - event_stream.go: server-sent events; broadcast.go: one producer of events, many streams;
-//   - access.go: who may call which route; browser.go: which requests of browsers are not their user's;
+//   - access.go: who may call which route; fleet.go: which names are served here; browser.go: which requests of browsers are not their user's;
 //   - middleware.go: around every request; problem.go: from errors to answers; waiting.go: clients that wait.
 package gateway
 
@@ -195,6 +195,9 @@ type Config struct {
 	// AllowedHosts are the names, addresses and networks that requests may have as Host. Names and addresses may have a
 	// port; "*" is every host. Default: every host; see DefaultHosts.
 	AllowedHosts []string
+	// Names are prefixes: only they and the names below them are served here, and requests on others are refused. Default:
+	// every name.
+	Names []string
 	// Certificates, if set, make Serve speak TLS.
 	Certificates *Certificates
 	// RefusalDelayMax bounds the delay of the answer to a write whose token was refused again and again. Default 0: no
@@ -272,6 +275,7 @@ type Gateway struct {
 	metrics  *metrics.Metrics
 	handler  http.Handler
 	hosts    *hosts // nil: every one
+	names    servedNames
 
 	crossOrigin *http.CrossOriginProtection
 	limits      *limits.Limits // of callers
@@ -319,8 +323,12 @@ func New(config Config, backend Backend, recorder Recorder, counted *metrics.Met
 	if err != nil {
 		return nil, fmt.Errorf("%w: --allowed-hosts: %w", ErrInvalidConfig, err)
 	}
+	names, err := parseServedNames(config.Names)
+	if err != nil {
+		return nil, err
+	}
 	g := &Gateway{
-		hosts: allowed, config: config, backend: backend, recorder: recorder, metrics: counted, answerTimeout: writeTimeout,
+		hosts: allowed, names: names, config: config, backend: backend, recorder: recorder, metrics: counted, answerTimeout: writeTimeout,
 		headerTimeout: headerTimeout, eventTimeout: eventTimeout, hangUpInterval: hangUpInterval, started: time.Now(),
 		crossOrigin: http.NewCrossOriginProtection(),
 	}

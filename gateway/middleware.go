@@ -74,6 +74,9 @@ func (g *Gateway) serving(template string, rule accessRule, handle handler) http
 		if err := g.authorize(w, r, &rule); err != nil {
 			return err
 		}
+		if err := g.names.checkPath(r, &rule); err != nil {
+			return err
+		}
 		if err := refuseUnsupported(w, r, record); err != nil {
 			return err
 		}

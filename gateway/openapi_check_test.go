@@ -83,7 +83,7 @@ func (d *description) find(path string) (*describedPath, map[string]string) {
 // check returns how an exchange differs from the description.
 func (d *description) check(e exchange) error {
 	if e.status == http.StatusMisdirectedRequest {
-		return d.checkAnswer(e, d.document.Components.Responses["UnknownHost"])
+		return d.checkAnswer(e, d.document.Components.Responses["Misdirected"])
 	}
 	if e.status == http.StatusTooManyRequests {
 		return d.checkAnswer(e, d.document.Components.Responses["RateLimited"])

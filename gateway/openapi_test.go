@@ -158,7 +158,7 @@ func TestOpenAPICodesAreThoseOfTheDocumentation(t *testing.T) {
 	collect(strconv.Itoa(http.StatusNotFound), described.document.Components.Responses["NoSuchPath"])
 	collect(strconv.Itoa(http.StatusMethodNotAllowed), described.document.Components.Responses["MethodNotAllowed"])
 	collect(strconv.Itoa(http.StatusTooManyRequests), described.document.Components.Responses["RateLimited"])
-	collect(strconv.Itoa(http.StatusMisdirectedRequest), described.document.Components.Responses["UnknownHost"])
+	collect(strconv.Itoa(http.StatusMisdirectedRequest), described.document.Components.Responses["Misdirected"])
 	if !maps.Equal(documented, answered) {
 		t.Errorf("docs/api.md has\n%s\nopenapi.yaml\n%s", lines(documented), lines(answered))
 	}

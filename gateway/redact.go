@@ -50,23 +50,23 @@ func mayLook(principal *access.Principal, lock store.Name) bool {
 // writeRule is the rule of each name in a bulk line or a transaction.
 var writeRule = onEach(access.Write)
 
-// mayWrite returns the answer to a write that the principal may not make, or nil.
-func mayWrite(principal *access.Principal, resource store.Name) error {
-	if principal.May(access.Write, string(resource)) {
-		return nil
+// mayWrite returns the answer to a write that the principal may not make, or this gateway does not serve, or nil.
+func (g *Gateway) mayWrite(principal *access.Principal, resource store.Name) error {
+	if !principal.May(access.Write, string(resource)) {
+		return writeRule.forbidden()
 	}
-	return writeRule.forbidden()
+	return g.names.check(string(resource))
 }
 
 // mayTransact is mayWrite for every resource of a transaction.
-func mayTransact(principal *access.Principal, transaction store.Transaction) error {
+func (g *Gateway) mayTransact(principal *access.Principal, transaction store.Transaction) error {
 	for i := range transaction.Tokens {
-		if err := mayWrite(principal, transaction.Tokens[i].Resource); err != nil {
+		if err := g.mayWrite(principal, transaction.Tokens[i].Resource); err != nil {
 			return atIndex("fences", i, err)
 		}
 	}
 	for i := range transaction.Operations {
-		if err := mayWrite(principal, transaction.Operations[i].Resource); err != nil {
+		if err := g.mayWrite(principal, transaction.Operations[i].Resource); err != nil {
 			return atIndex("ops", i, err)
 		}
 	}

@@ -16,7 +16,7 @@ func (g *Gateway) transact(ctx context.Context, a action[store.Name, api.Transac
 	if err != nil {
 		return nil, err
 	}
-	if err := mayTransact(a.w.principal, transaction); err != nil {
+	if err := g.mayTransact(a.w.principal, transaction); err != nil {
 		return nil, err
 	}
 	begun := time.Now()

@@ -31,6 +31,7 @@ func TestEveryCodeHasAnExitCode(t *testing.T) {
 		api.CodeUnauthenticated:     9,
 		api.CodeForbidden:           9,
 		api.CodeUnknownHost:         1,
+		api.CodeWrongFleet:          1,
 		api.CodeDeadlock:            1,
 		api.CodeNotExternal:         8,
 		api.CodeUnsupported:         8,

@@ -14,6 +14,7 @@ const (
 	CodeUnauthenticated     Code = "unauthenticated"
 	CodeForbidden           Code = "forbidden"
 	CodeUnknownHost         Code = "unknown_host"
+	CodeWrongFleet          Code = "wrong_fleet"
 	CodeNotFound            Code = "not_found"
 	CodeLockHeld            Code = "lock_held"
 	CodeDeadlock            Code = "deadlock"
