@@ -60,8 +60,8 @@ func startFleets(t *testing.T) *fleets {
 	}
 	f.west.serve(t, "eu,us")
 	f.east.serve(t, "asia")
-	one := read(t, "haproxy/haproxy.cfg")
-	f.config = one[:strings.Index(one, "frontend fencegate")] +
+	common, _, _ := strings.Cut(read(t, "haproxy/haproxy.cfg"), "frontend fencegate")
+	f.config = common +
 		withGateways(t, "fleets/haproxy.cfg", append(f.west.gateways, f.east.gateways...))
 	f.config = replace(t, f.config, "bind :8080", "bind "+f.everywhere)
 	f.config = replace(t, f.config, "bind :8081", "bind "+f.west.address)
@@ -213,7 +213,7 @@ func (f *fleets) pathsAreRouted(t *testing.T) {
 		"/v1/locks/us%2Fjob": 200, "/v1/locks/%75s/job": 200, "/v1/locks/asia%2fjob": 200, "/v1/elections/us%2Fjob": 200,
 		"/v1/resources/us%2Fjob/records/report": 200, "/v1/locks/usa/job": 421, "/v1/locks": 421, "/v1/overview": 421,
 	} {
-		answer, err := http.Get("http://" + f.everywhere + path) //nolint:noctx // ends with the gateways
+		answer, err := http.Get("http://" + f.everywhere + path)
 		check(t, err)
 		var problem api.Problem
 		_ = json.NewDecoder(answer.Body).Decode(&problem)
