@@ -101,6 +101,7 @@ func command(t *testing.T, line ...string) []byte {
 // and that a prefix moves from one to the other without a write of its former holder.
 func TestFleets(t *testing.T) {
 	t.Parallel()
+	pgtest.Require(t, "psql")
 	f := startFleets(t)
 	for i := range 5 { // so the tokens of west are ahead
 		f.hold(t, fmt.Sprint("eu/", i), "other")
