@@ -22,16 +22,18 @@
 --     current_version  of a version_mismatch, the version that the record has (0: none)
 --     the rest is the fence
 --
--- Most writes take the fast path: a put with nothing but a token, to a resource without a policy but
--- same_token (fence.write_policies). Then only fence.rule on the fence row decides, for a grant without a hold_until. One statement
--- judges and raises the fence: under READ COMMITTED an update looks again at a row for which it had to wait. Subtree
--- leases need no look: the grant of one closes the open fences below it (fence.grant_lease). The fast path leaves
--- writes that it does not admit as they were, and does not reject them: fence.write_ruled decides them by the whole
--- rule, and names the reason. Where the resources get several writes each, fence.write_chains decides most of them at
--- once, instead of turn by turn.
+-- Most writes take the fast path: a put with nothing but a token, to a resource of which no policy but same_token says
+-- anything about writes (fence.write_policies). Then only fence.rule on the fence row decides, for a grant without a
+-- hold_until. One statement judges and raises the fence: under READ COMMITTED an update looks again at a row for which
+-- it had to wait. Subtree leases need no look: the grant of one closes the open fences below it (fence.grant_lease). The
+-- fast path leaves writes that it does not admit as they were, and does not reject them: fence.write_ruled decides them
+-- by the whole rule, and names the reason.
+--
+-- Where the resources get two writes each or more, on average, fence.write_chains comes first. It decides most of these
+-- at once, instead of turn by turn.
 --
 -- Order of locks (fence.lock_fence): fence.lock_write_tokens locks everything first, over all turns. That is not needed
--- if all writes are plain, that is fit for the fast path whatever their resources, and there is one turn. Then the fast
+-- if all writes are plain, that is fit for the fast path while no policy exists, and there is one turn. Then the fast
 -- path locks the fences of those that it admits, in the order of their names. Nothing is locked after that: the others
 -- are rejected, or known as replays, which needs no lock (fence.admit).
 --
@@ -62,7 +64,7 @@ declare
     v_locked   text[] := '{}';
     v_policies record;
     v_governed text[] := '{}'; -- see fence.write_policies
-    v_same     text[] := '{}'; -- those with same_token
+    v_same     text[] := '{}';
     v_chains   record;
     v_done     boolean[]; -- of each write, whether it was one of a chain; null: there was none
     v_raised   integer[]; -- the writes that the fast path admitted in this turn
@@ -93,8 +95,7 @@ begin
     end if;
     if cardinality(p_resources) >= 2 * p_turn_ends[1] and p_wait_ms is distinct from 0 then
         v_chains := fence.write_chains(p_resources, p_tokens, p_sequences, p_lease_ids, p_digests, p_kinds, p_keys,
-            p_values, p_content_types, p_expected, case when not v_whole then v_locked end,
-            v_governed, v_same);
+            p_values, p_content_types, p_expected, case when not v_whole then v_locked end, v_governed, v_same);
         admitted := v_chains.admitted;
         versions := v_chains.versions;
         created := v_chains.created;

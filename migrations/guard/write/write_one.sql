@@ -1,7 +1,8 @@
 -- fence.write_one(resource, token, sequence, lease_id, digest, kind, key, value, content_type, expected, wait_ms) → the
 -- answer to one write.
 --
--- fence.write for one write, with less set-up: the fast path is two plain statements.
+-- fence.write for one write, with less set-up: the fast path is two plain statements. It is for resources without a
+-- policy about writes (fence.write_policies).
 --
 -- The fields of the answer are those of fence.write. The verdict may also be admitted or busy, and version is the one
 -- that the write gave or that the record has.
@@ -18,7 +19,7 @@ as $$
 #variable_conflict use_column
 declare
     v_ignored  text;
-    v_policy boolean;
+    v_policy   boolean;
     v_set      record;
 begin
     v_ignored := fence.commit_durably();
