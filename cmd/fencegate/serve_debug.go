@@ -12,10 +12,8 @@ import (
 	"github.com/fencegate/fencegate/gateway"
 )
 
-const (
-	profileHeaderTimeout = 10 * time.Second
-	profileTimeout       = 2 * time.Minute // also the longest profile
-)
+// profileHeaderTimeout is the time for the header of a request for a profile.
+const profileHeaderTimeout = 10 * time.Second
 
 // serveProfiles serves profiles on --debug-listen, if it is given, until the returned function is called.
 func (c *serveCmd) serveProfiles(ctx context.Context, logger *slog.Logger) (stop func(), err error) {
@@ -35,8 +33,7 @@ func (c *serveCmd) serveProfiles(ctx context.Context, logger *slog.Logger) (stop
 		return nil, errors.Join(err, listener.Close())
 	}
 	server := &http.Server{
-		Handler: handler, ReadHeaderTimeout: profileHeaderTimeout, ReadTimeout: profileHeaderTimeout, WriteTimeout: profileTimeout,
-		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+		Handler: handler, ReadHeaderTimeout: profileHeaderTimeout, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 	}
 	ended := make(chan struct{})
 	go func() {
