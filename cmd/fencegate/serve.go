@@ -16,6 +16,7 @@ import (
 	"github.com/fencegate/fencegate/gateway/auth"
 	"github.com/fencegate/fencegate/gateway/limits"
 	"github.com/fencegate/fencegate/gateway/metrics"
+	"github.com/fencegate/fencegate/internal/heapfloor"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
 	"github.com/fencegate/fencegate/store/groupcommit"
@@ -98,6 +99,9 @@ func (serveCmd) Help() string {
 		"on this machine."
 }
 
+// heapGrowth is how much memory beside what is in use may wait for the garbage collector. docs/operations.md states it.
+const heapGrowth = 64 << 20
+
 // Run serves until ctx ends.
 func (c *serveCmd) Run(ctx context.Context, streams streams) (err error) {
 	logger := c.logger(streams.err)
@@ -117,6 +121,7 @@ func (c *serveCmd) Run(ctx context.Context, streams streams) (err error) {
 	if err := c.tryListen(ctx); err != nil {
 		return err
 	}
+	defer heapfloor.Keep(heapGrowth)()
 	stopProfiles, err := c.serveProfiles(ctx, logger)
 	if err != nil {
 		return err
