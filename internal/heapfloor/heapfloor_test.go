@@ -23,7 +23,6 @@ func TestKeep(t *testing.T) {
 	kept := make([]byte, 2*floor)
 	awaitGrowth(t, 2*floor, 2*floor*5/4)
 	runtime.KeepAlive(kept)
-	kept = nil
 	awaitGrowth(t, floor, floor*5/4)
 	stop()
 	awaitGrowth(t, 0, floor/2)
