@@ -1,6 +1,6 @@
 # Everything is done from here; `make` alone lists it. What a target does is in scripts/, where it can be called too.
 .DEFAULT_GOAL := help
-.PHONY: help build build-bench build-demo run demo demo-all demo-deps demo-etcd demo-zookeeper demo-redis test test-postgres test-deps lint bench bench-locks bench-tables soak fuzz hostile chaos chaos-safeguards failovers screenshots golden golden-check docs pgo verify
+.PHONY: help build build-bench build-demo run demo demo-all demo-deps demo-etcd demo-zookeeper demo-redis test test-postgres test-deps lint bench bench-locks bench-tables soak fuzz hostile chaos chaos-safeguards failovers screenshots golden golden-check docs verify
 
 # Modules of their own: the benchmarks, the demos with locks of other services, and the examples.
 BENCH := internal/bench
@@ -133,9 +133,6 @@ docs: ## Rewrite docs/metrics.md, docs/access.md and the Grafana dashboards from
 	scripts/with-postgres go test ./gateway/metrics -run 'TestMetricsDoc$$' -update
 	go test ./gateway -run 'TestAccessDoc$$' -update
 	go run ./deploy/grafana/generate
-
-pgo: build-bench ## Record the profile by which released builds are optimized, cmd/fencegate/fencegate.pgo
-	scripts/with-postgres scripts/pgo cmd/fencegate/fencegate.pgo
 
 verify: RACE = 1
 verify: lint test golden-check demo ## Do all that CI does: lint, test with the race detector, golden schema, demo
