@@ -5,8 +5,6 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/gorilla/mux"
-
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/gateway/auth"
 	"github.com/fencegate/fencegate/internal/access"
@@ -176,7 +174,7 @@ func (a *accessRule) allows(principal *access.Principal, r *http.Request) bool {
 		allowed := false
 		switch a.names {
 		case nameInPath:
-			allowed = principal.May(scope, mux.Vars(r)[a.variable])
+			allowed = principal.May(scope, pathVariable(r, a.variable))
 		case eachName:
 			allowed = principal.MayAny(scope)
 		case everyName:

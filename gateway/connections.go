@@ -3,6 +3,7 @@ package gateway
 import (
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 
 	"github.com/fencegate/fencegate/gateway/limits"
@@ -16,8 +17,8 @@ type connections struct {
 	refused         func()
 
 	mu       sync.Mutex
-	open     map[net.Conn]string // the network of each
-	networks map[string]int
+	open     map[net.Conn]netip.Prefix // the network of each
+	networks map[netip.Prefix]int
 }
 
 // changed is the ConnState of the server.
@@ -41,7 +42,7 @@ func (c *connections) enter(connection net.Conn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.open == nil {
-		c.open, c.networks = map[net.Conn]string{}, map[string]int{}
+		c.open, c.networks = map[net.Conn]netip.Prefix{}, map[netip.Prefix]int{}
 	}
 	if c.max > 0 && len(c.open) >= c.max ||
 		c.perAddress > 0 && c.networks[network] >= c.perAddress && !c.trusted(host) {

@@ -355,7 +355,7 @@ func New(config Config, backend Backend, recorder Recorder, counted *metrics.Met
 	})
 	counted.WatchDatabase(g.lastDatabase)
 	counted.WatchCertificate(config.Certificates.expiry)
-	g.handler = g.onlyAllowedHosts(g.routes())
+	g.handler = g.onlyAllowedHosts(g.writesFirst(g.routes()))
 	return g, nil
 }
 

@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gorilla/mux"
-
 	"github.com/fencegate/fencegate/gateway/api"
 )
 
@@ -118,7 +116,7 @@ func splitHost(text string) (name string, port uint16, ok bool) {
 
 // onlyAllowedHosts refuses requests for other hosts before anything is done for them. Health checks come with any Host,
 // or none, and have no effect.
-func (g *Gateway) onlyAllowedHosts(router *mux.Router) http.Handler {
+func (g *Gateway) onlyAllowedHosts(router http.Handler) http.Handler {
 	if g.hosts == nil {
 		return router
 	}

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gorilla/mux"
-
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -48,6 +46,6 @@ var (
 // pathName returns the reader of a variable of the path. "/" and "%2F" in it mean the same.
 func pathName(variable string, reserved ...string) func(*http.Request) (store.Name, error) {
 	return func(r *http.Request) (store.Name, error) {
-		return parseName(variable, mux.Vars(r)[variable], reserved...)
+		return parseName(variable, pathVariable(r, variable), reserved...)
 	}
 }

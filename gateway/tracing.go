@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gorilla/mux"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
@@ -110,8 +109,8 @@ func (t *routeTracer) ofRequest(r *http.Request) []attribute.KeyValue {
 	}
 	path := spanText(loggedPath(t.route, r.URL.Path), headerBytes)
 	attributes = append(attributes, attribute.String("url.path", path))
-	for name, value := range mux.Vars(r) {
-		if key, ok := namedVars[name]; ok {
+	for name, key := range namedVars {
+		if value := pathVariable(r, name); value != "" {
 			attributes = append(attributes, attribute.String(key, spanText(value, headerBytes)))
 		}
 	}

@@ -14,7 +14,7 @@ func TestAllocationsOfWrites(t *testing.T) {
 		name    string
 		backend Backend
 		most    float64
-	}{{"put", accepts, 15}, {"refused", rejects, 19}} {
+	}{{"put", accepts, 6}, {"refused", rejects, 10}} {
 		gateway, err := New(Config{}, c.backend, store.NewRecorder(nil), NewMetrics("test"))
 		if err != nil {
 			t.Fatal(err)

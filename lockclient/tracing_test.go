@@ -48,7 +48,7 @@ func TestOneTrace(t *testing.T) {
 		check(t, pipeline.Close())
 	}, "POST /v1/writes", "write", "write batch", "query fence.write_one")
 	trip("a renewal", func(ctx context.Context) { check(t, lease.Renew(ctx)) },
-		"POST /v1/locks/{lock}/renew", "query fence.renew_lease")
+		"POST /v1/locks/{lock}/renew", "query fence.renew_leases")
 	trip("an acquire", func(ctx context.Context) { check(t, second(client.Acquire(ctx, "other"))) },
 		"POST /v1/locks/{lock}/acquire", "query fence.acquire_lease")
 	trip("a session", func(ctx context.Context) { check(t, second(client.NewSession(ctx))) },
@@ -56,7 +56,7 @@ func TestOneTrace(t *testing.T) {
 	trip("a read", func(ctx context.Context) { check(t, second(client.API().Fence(ctx, "job"))) },
 		"GET /v1/resources/{resource}/fence")
 	trip("a release", func(ctx context.Context) { check(t, lease.Release(ctx)) },
-		"POST /v1/locks/{lock}/release", "query fence.release_lease")
+		"POST /v1/locks/{lock}/release", "query fence.release_leases")
 
 	for _, span := range received.Spans() {
 		if span.Name == "sweep" || span.ParentID == "" && span.Server {

@@ -305,6 +305,7 @@ func applyGuard(ctx context.Context, tx pgx.Tx, lockTimeout time.Duration) error
 		select fence.remake_trigger_functions();
 		drop function if exists
 			fence.check_rows(oid, text[]),
+			fence.fast_path_admits(fence.fences, bigint, bigint),
 			fence.supersede(bigint, integer),
 			fence.trigger_functions(regclass, text),
 			fence.make_trigger_functions(integer, regclass, text);

@@ -45,7 +45,7 @@ func (h *heldBatches) known() int {
 }
 
 // queue sends calls in the background, one after the other, and returns when all of them wait or are in flight.
-func (h *heldBatches) queue(t *testing.T, ctx context.Context, names ...Name) *sync.WaitGroup {
+func (h *heldBatches) queue(ctx context.Context, t *testing.T, names ...Name) *sync.WaitGroup {
 	t.Helper()
 	var calls sync.WaitGroup
 	for _, name := range names {
@@ -60,7 +60,7 @@ func (h *heldBatches) queue(t *testing.T, ctx context.Context, names ...Name) *s
 func TestBatcher(t *testing.T) {
 	t.Parallel()
 	h := newHeldBatches()
-	first := h.queue(t, t.Context(), "a")
+	first := h.queue(t.Context(), t, "a")
 	if got := <-h.sent; !slices.Equal(got, []Name{"a"}) {
 		t.Fatalf("the first batch has %v", got)
 	}
@@ -75,7 +75,7 @@ func TestBatcher(t *testing.T) {
 	if err := <-left; OutcomeOf(err) != OutcomeNotApplied {
 		t.Errorf("a call that left before it was sent: %v, want outcome not_applied", err)
 	}
-	others := h.queue(t, t.Context(), "b", "a", "b", "c")
+	others := h.queue(t.Context(), t, "b", "a", "b", "c")
 	h.answers <- nil
 	first.Wait()
 	if got := <-h.sent; !slices.Equal(got, []Name{"b", "a", "c"}) {
@@ -89,13 +89,13 @@ func TestBatcher(t *testing.T) {
 func TestBatcherStartsASecondBatch(t *testing.T) {
 	t.Parallel()
 	h := newHeldBatches()
-	calls := h.queue(t, t.Context(), "first")
+	calls := h.queue(t.Context(), t, "first")
 	<-h.sent
 	var names []Name
 	for i := range secondBatchCalls {
 		names = append(names, Name(rune('a'+i)))
 	}
-	more := h.queue(t, t.Context(), names...)
+	more := h.queue(t.Context(), t, names...)
 	if got := <-h.sent; len(got) != secondBatchCalls {
 		t.Errorf("the second batch has %d calls, want %d", len(got), secondBatchCalls)
 	}

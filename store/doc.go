@@ -27,6 +27,11 @@
 //	 └──────────────────── expired ┘
 //	    release, break     (the fence is open: a late holder that no other has replaced may finish)
 //
+// # Many at a time
+//
+// Acquires, renewals and releases of many callers are decided in one statement and one commit where nothing about the
+// lock concerns others (see leaseBatches), and one by one where something does.
+//
 // # The trust window
 //
 // A lease is live from its grant to its expiry, by the database's clock. What a client knows of it is the past: the

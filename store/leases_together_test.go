@@ -234,12 +234,13 @@ func (c togetherCall) count(ctx context.Context, s *fixture) (decided int, err e
 		sql = fmt.Sprintf("with a as (select $3::text, $4::uuid) "+sql, c.owner, c.id)
 		args = append(args, lease.Token, lease.OwnerID, lease.ID)
 	}
-	return decided, pgx.BeginFunc(ctx, s.SQL, func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, s.SQL, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "set local lock_timeout = '200ms'"); err != nil {
 			return err
 		}
 		return tx.QueryRow(ctx, sql, args...).Scan(&decided)
 	})
+	return decided, err
 }
 
 func (c togetherCall) decides(want int) step {

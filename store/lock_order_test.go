@@ -55,7 +55,7 @@ func TestLocksAreTakenInOneOrder(t *testing.T) {
 	ctx := patient(t)
 	end := time.Now().Add(1500 * time.Millisecond)
 	kinds := []func(context.Context, *store.Store) error{
-		f.puts, f.puts, f.mixed, f.mixed, f.transact, f.transact, f.takeName, f.takeSubtree, f.release, f.settle,
+		f.puts, f.puts, f.chains, f.mixed, f.mixed, f.transact, f.transact, f.takeName, f.takeSubtree, f.release, f.settle,
 	}
 	var clients sync.WaitGroup
 	for i, do := range kinds {
@@ -174,6 +174,23 @@ func (f *lockOrderFixture) writeToken(i int) store.WriteToken {
 // puts writes a set of puts, which takes the fast path.
 func (f *lockOrderFixture) puts(ctx context.Context, gateway *store.Store) error {
 	return f.write(ctx, gateway, func([]store.Write) {})
+}
+
+// chains writes a set with several puts to each resource, which mostly are chains.
+func (f *lockOrderFixture) chains(ctx context.Context, gateway *store.Store) error {
+	var writes []store.Write
+	for _, i := range rand.Perm(len(f.names))[:4] {
+		token := f.writeToken(i)
+		for range 3 {
+			writes = append(writes, store.Write{WriteToken: token, Operation: putOf("", "v").Operation})
+			token.Sequence = new(f.sequence.Add(1))
+		}
+	}
+	results, err := gateway.Write(ctx, writes)
+	for _, result := range results {
+		f.count(result.Err)
+	}
+	return err
 }
 
 // mixed writes a set with a deletion, a precondition and a stale token.

@@ -147,6 +147,8 @@ func TestLimitsOfPolicies(t *testing.T) {
 var waitingCases = []storeCase{
 	{"waiting: a policy is set", all(acquire, policyWhileWaiting(bySet))},
 	{"alone, waiting: a policy is set", all(acquire, policyWhileWaiting(byOne))},
+	{"waiting: another policy is set", all(onBelow("/b", sameToken), acquire, policyWhileWaiting(bySet))},
+	{"alone, waiting: another policy is set", all(onBelow("/b", sameToken), acquire, policyWhileWaiting(byOne))},
 	{"waiting: a resource comes under an authority elsewhere", func(ctx context.Context, s *fixture) error {
 		held, late := s.below("/a"), s.below("/b")
 		if err := held.do(ctx, acquire); err != nil {

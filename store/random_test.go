@@ -42,6 +42,9 @@ func TestRandomSequences(t *testing.T) {
 		})
 		r.readAll(t)
 	})
+	if answers[chainCount] == 0 {
+		t.Error("no chain of writes was admitted")
+	}
 	t.Logf("answers: %v", answers)
 }
 

@@ -93,9 +93,13 @@ func (r *randomRun) writeSet(t *rapid.T) {
 	r.send(t, r.drawSet(t, rapid.IntRange(2, 6), 4))
 }
 
-// drawSet draws writes, one in so many of them sent before, some of them in a row.
+// drawSet draws writes, one in so many of them sent before, some of them in a row; or those of holders.
 func (r *randomRun) drawSet(t *rapid.T, count *rapid.Generator[int], again int) []store.Write {
 	writes := make([]store.Write, count.Draw(t, "writes"))
+	if rapid.IntRange(0, 2).Draw(t, "by holders") == 0 {
+		r.drawChains(t, writes)
+		return writes
+	}
 	for i := range writes {
 		if len(r.writes) > 0 && rapid.IntRange(0, again).Draw(t, "again") == 0 {
 			writes[i] = r.sentBefore(t)
@@ -107,6 +111,54 @@ func (r *randomRun) drawSet(t *rapid.T, count *rapid.Generator[int], again int) 
 		number(writes)
 	}
 	return writes
+}
+
+// drawChains draws what holders of one or two names send that number their writes: puts of few keys, in their order.
+// Some sets have a write that is drawn like any other, or an unnumbered one.
+func (r *randomRun) drawChains(t *rapid.T, writes []store.Write) {
+	names := rapid.SliceOfNDistinct(rapid.SampledFrom(r.names), 1, 2, rapid.ID[store.Name]).Draw(t, "names")
+	for i := range writes {
+		name := rapid.SampledFrom(names).Draw(t, "name")
+		writes[i] = store.Write{WriteToken: r.next(name), Operation: store.Operation{
+			Kind: store.Put, Key: rapid.SampledFrom([]store.Name{"k", "k/l"}).Draw(t, "key"),
+			Value: fmt.Append(nil, i), ContentType: "text/plain",
+		}}
+		writes[i].LeaseID = nil
+	}
+	number(writes)
+	odd := &writes[rapid.IntRange(0, len(writes)-1).Draw(t, "odd")]
+	switch rapid.SampledFrom([]string{"none", "none", "none", "any", "unnumbered", "all unnumbered"}).Draw(t, "which") {
+	case "any":
+		*odd = store.Write{WriteToken: r.writeToken(t, odd.Resource), Operation: r.operation(t, odd.Resource)}
+	case "unnumbered":
+		odd.Sequence = nil
+	case "all unnumbered":
+		for i := range writes {
+			writes[i].Sequence = nil
+		}
+	}
+}
+
+// chainCount is the entry of randomRun.counts for admitted puts, with nothing but a token, of a set that has several to
+// each resource.
+const chainCount = "puts in chains"
+
+// countChains counts what fence.write_chains can decide.
+func (r *randomRun) countChains(writes []store.Write, answers []storetest.Answer) {
+	others := map[store.Name]bool{}
+	for i, write := range writes {
+		odd := write.Kind != store.Put || write.LeaseID != nil || write.Expect != nil ||
+			answers[i].Code != storetest.CodeAdmitted || answers[i].Replayed
+		others[write.Resource] = others[write.Resource] || odd
+	}
+	if len(writes) < 2*len(others) {
+		return
+	}
+	for _, write := range writes {
+		if !others[write.Resource] {
+			r.counts[chainCount]++
+		}
+	}
 }
 
 // number gives writes to one resource under one token numbers that rise, so that many of a set are admitted.
@@ -126,12 +178,21 @@ func (r *randomRun) send(t *rapid.T, writes []store.Write) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	answers := make([]storetest.Answer, len(writes))
+	for i, result := range results {
+		answers[i] = storetest.WriteAnswer(result)
+	}
+	r.sameAnswers(t, writes, answers)
+}
+
+// sameAnswers compares the answers to a set of writes with those of the model.
+func (r *randomRun) sameAnswers(t *rapid.T, writes []store.Write, answers []storetest.Answer) {
 	for i, write := range writes {
 		next, want := r.model.Write(write)
-		r.same(t, fmt.Sprintf("%d of %d: %s", i+1, len(writes), historyCall{write: &write}),
-			storetest.WriteAnswer(results[i]), want)
+		r.same(t, fmt.Sprintf("%d of %d: %s", i+1, len(writes), historyCall{write: &write}), answers[i], want)
 		r.model = next
 	}
+	r.countChains(writes, answers)
 	r.writes = append(r.writes, writes...)
 }
 

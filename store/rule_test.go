@@ -92,6 +92,8 @@ var (
 	step4Cases = []ruleCase{
 		{"step 4: a plain token", given{acquire}, with(newest), "admitted"},
 		{"step 4: a plain token twice", given{acquire, wrote(with(newest))}, with(newest), "token_stale reused"},
+		{"step 4: a plain token twice under a policy that says nothing",
+			given{under(store.Policy{}), acquire, wrote(with(newest))}, with(newest), "token_stale reused"},
 		{"step 4: sequence 0 first", given{acquire}, with(newest, sequence(0)), "admitted"},
 		{"step 4: sequence 0 after a plain token", given{acquire, wrote(with(newest))},
 			with(newest, sequence(0)), "token_stale reused"},

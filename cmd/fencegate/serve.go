@@ -16,6 +16,7 @@ import (
 	"github.com/fencegate/fencegate/gateway/auth"
 	"github.com/fencegate/fencegate/gateway/limits"
 	"github.com/fencegate/fencegate/gateway/metrics"
+	"github.com/fencegate/fencegate/internal/heapfloor"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
 	"github.com/fencegate/fencegate/store/groupcommit"
@@ -28,9 +29,10 @@ type serveCmd struct {
 	traceFlags
 	networkFlags
 
-	Listen    string `help:"Address to serve on; port 0 takes a free one." env:"FENCEGATE_LISTEN" default:"127.0.0.1:8080"`
-	ReadyFile string `help:"File that receives the base URL once the gateway serves, and is removed when it ends." env:"FENCEGATE_READY_FILE" type:"path" placeholder:"PATH"`
-	Migrate   bool   `help:"Migrate the database's schema to this program's at the start." env:"FENCEGATE_MIGRATE" default:"true" negatable:""`
+	Listen      string `help:"Address to serve on; port 0 takes a free one." env:"FENCEGATE_LISTEN" default:"127.0.0.1:8080"`
+	DebugListen string `help:"Address to serve profiles of this process on (pprof), without authentication: a loopback address, unless --insecure-no-auth is set. Default: none." env:"FENCEGATE_DEBUG_LISTEN" placeholder:"ADDRESS"`
+	ReadyFile   string `help:"File that receives the base URL once the gateway serves, and is removed when it ends." env:"FENCEGATE_READY_FILE" type:"path" placeholder:"PATH"`
+	Migrate     bool   `help:"Migrate the database's schema to this program's at the start." env:"FENCEGATE_MIGRATE" default:"true" negatable:""`
 
 	Leases         store.Provider `help:"What keeps the leases on names whose policy does not say: postgres, redis, or redlock (a majority of independent Redis servers). Tokens and fences are always PostgreSQL's." enum:"postgres,redis,redlock" env:"FENCEGATE_LEASES" default:"postgres"`
 	RedisURL       string         `help:"Redis that keeps leases: redis://user:password@host:port/db, or rediss:// for TLS; Sentinels and a Cluster see docs/redis.md." env:"FENCEGATE_REDIS_URL" placeholder:"URL"`
@@ -99,6 +101,9 @@ func (serveCmd) Help() string {
 		"on this machine."
 }
 
+// heapGrowth is how much memory beside what is in use may wait for the garbage collector. docs/operations.md states it.
+const heapGrowth = 64 << 20
+
 // Run serves until ctx ends.
 func (c *serveCmd) Run(ctx context.Context, streams streams) (err error) {
 	logger := c.logger(streams.err)
@@ -118,6 +123,12 @@ func (c *serveCmd) Run(ctx context.Context, streams streams) (err error) {
 	if err := c.tryListen(ctx); err != nil {
 		return err
 	}
+	defer heapfloor.Keep(heapGrowth)()
+	stopProfiles, err := c.serveProfiles(ctx, logger)
+	if err != nil {
+		return err
+	}
+	defer stopProfiles()
 	db, err := c.open(ctx, logger)
 	if err != nil {
 		return err

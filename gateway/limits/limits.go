@@ -33,10 +33,11 @@ type Limits struct {
 	callers *lru.Cache[identity, *Caller]
 }
 
-// identity is a principal, or a network as text, whose kind is "".
+// identity is a principal or a network.
 type identity struct {
-	kind access.Kind
-	name string
+	kind    access.Kind
+	name    string
+	network netip.Prefix
 }
 
 // New returns Limits without callers.
@@ -50,17 +51,17 @@ func New(config Config) *Limits {
 
 // OfPrincipal returns the caller that a principal is.
 func (l *Limits) OfPrincipal(principal *access.Principal) *Caller {
-	return l.of(identity{principal.Kind, principal.Name})
+	return l.of(identity{kind: principal.Kind, name: principal.Name})
 }
 
 // OfAddress returns the caller at an address. Texts that are no address are one caller.
-func (l *Limits) OfAddress(text string) *Caller { return l.of(identity{name: Network(text)}) }
+func (l *Limits) OfAddress(text string) *Caller { return l.of(identity{network: Network(text)}) }
 
-// Network returns the address of IPv4, or the /64 of IPv6, as text; "" for what is no address.
-func Network(text string) string {
+// Network returns the address of IPv4, or the /64 of IPv6; the zero Prefix for what is no address.
+func Network(text string) netip.Prefix {
 	address, err := netip.ParseAddr(text)
 	if err != nil {
-		return ""
+		return netip.Prefix{}
 	}
 	address = address.Unmap().WithZone("")
 	bits := 32
@@ -68,7 +69,7 @@ func Network(text string) string {
 		bits = 64
 	}
 	network, _ := address.Prefix(bits)
-	return network.String()
+	return network
 }
 
 func (l *Limits) of(key identity) *Caller {

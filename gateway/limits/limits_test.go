@@ -88,7 +88,7 @@ func TestCallersAreBounded(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	address := netip.MustParseAddr("10.0.0.0")
 	for range 200_000 {
-		l.of(identity{name: address.String()}).Take()
+		l.OfAddress(address.String()).Take()
 		address = address.Next()
 	}
 	runtime.GC()

@@ -57,7 +57,7 @@ var safeguards = []safeguard{
 		faults: []string{"standby-promoted-after-cancel"}},
 	{name: "canceled-wait-unknown", file: "store/durability.go", old: "if !found {", broken: "if !found || true {",
 		faults: []string{"standby-promoted-after-cancel"}},
-	{name: "token-jump", file: "mint.sql", old: "perform fence.jump();", broken: "", loses: true,
+	{name: "token-jump", file: "jump.sql", old: "if found then", broken: "if true then", loses: true,
 		faults: []string{"commits-lost", "backup-restored"}},
 	{name: "lineage-compared", file: "store/lineage.go",
 		old:    "if err := l.refuse(now, newestToken); err != nil {",

@@ -84,6 +84,7 @@ func TestGroupAndOtherLocks(t *testing.T) {
 	writes := []store.Write{
 		g.put(t, "a", 1, "x"), g.put(t, "b", 1, "1"), g.put(t, "b", 2, clog), g.put(t, "b", 3, "3"), g.put(t, "c", 1, "x"),
 	}
+	writes[2].Key = "another" // of a key that is put several times, only the last is stored
 	plugged := g.submitPlug(t, "plug")
 	answers := g.submitAll(t, writes...)
 	g.hold(t, 2)
@@ -102,6 +103,7 @@ func TestGroupPutsOffWhatIsBehind(t *testing.T) {
 	t.Parallel()
 	g := newGroupbed(t, narrow)
 	writes := []store.Write{g.put(t, "a", 1, poison), g.put(t, "b", 1, clog), g.put(t, "b", 2, "2"), g.put(t, "b", 3, "3")}
+	writes[1].Key = "another"
 	plugged := g.submitPlug(t, "plug")
 	answers := g.submitAll(t, writes...)
 	g.hold(t, 2)

@@ -2,7 +2,8 @@
 //
 // The queue of a lock is in the database. It decides the order, and whose turn it is (see fence.acquire_lease and
 // Store.GrantNext). A [Queue] keeps the callers of one process with their tickets. It asks for a grant when a
-// notification, a timer or the poll says that it may be the turn of one of them, and delivers the outcome.
+// notification, a timer or the poll says that it may be the turn of one of them, and delivers the outcome. A release
+// grants to the next of them in its own transaction (ReleaseLease).
 //
 // # States of a waiter
 //

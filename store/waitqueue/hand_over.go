@@ -23,7 +23,7 @@ func (q *Queue) ReleaseLease(ctx context.Context, ref store.LeaseRef) (store.Rel
 		failed = nil // it is about the release: the grant has its results
 	}
 	orphans, _ := q.deliver(ref.Lock, lq, results, failed)
-	go q.finishHandOver(ref.Lock, lq, orphans)
+	go q.finishHandOver(context.WithoutCancel(ctx), ref.Lock, lq, orphans)
 	if failed != nil && store.OutcomeOf(failed) != store.OutcomeUnknown {
 		return q.store.ReleaseLease(ctx, ref) // the grant may be at fault
 	}
@@ -44,8 +44,8 @@ func (q *Queue) beginHandOver(lock store.Name) *lockQueue {
 }
 
 // finishHandOver makes the grants that have become due meanwhile.
-func (q *Queue) finishHandOver(lock store.Name, lq *lockQueue, orphans []store.Lease) {
-	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
+func (q *Queue) finishHandOver(ctx context.Context, lock store.Name, lq *lockQueue, orphans []store.Lease) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	for _, orphan := range orphans {
 		_ = q.GiveBack(ctx, orphan) // its waiter has left

@@ -19,6 +19,7 @@ func (r Report) Goals() []bench.Goal {
 	}
 	g.atLeast("store / direct, 256 clients", 3.5, many(nameStore, 256), many(nameDirect, 256))
 	g.atLeast("store / direct, 256 clients, hot resources", 5, hot(nameStore, 256), hot(nameDirect, 256))
+	g.atLeast("ndjson / direct, 256 clients, hot resources", 2.4, hot(nameNDJSON, 256), hot(nameDirect, 256))
 	for _, c := range []struct {
 		clients int
 		limit   float64

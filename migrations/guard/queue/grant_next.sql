@@ -21,6 +21,7 @@ create or replace function fence.grant_next(p_gateway_id uuid, p_lock text, p_sc
 returns table (outcome text, ticket bigint, lease fence.leases, reason text, left_ms bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+set enable_bitmapscan = off set enable_sort = off -- or the whole queue would be sorted for its first
 as $$
 declare
     v_waiter        fence.waiters;

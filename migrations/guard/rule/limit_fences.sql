@@ -3,7 +3,7 @@
 -- leases.
 --
 -- The caller has locked leases, which come after fences in the order of locks. So this waits for no fence; the next
--- renewal marks a fence that is locked now. Until then only the existence of a policy keeps writes off the fast path.
+-- renewal marks a fence that is locked now. Until then only the policy keeps its writes off the fast path.
 create or replace function fence.limit_fences(p_locks text[]) returns void
 language plpgsql
 as $$

@@ -37,7 +37,7 @@ begin
                 where s.name = any (covering) and s.name = any (fence.ancestors(c.resource))
                     and s.granted_token = c.token));
     end if;
-    if exists (select from fence.policies) then
+    if exists (select from fence.policies p where p.authority = 'external') then
         -- A resource whose tokens another lock service issues has no grant that would have made its fence.
         v_needed := v_needed || array(
             select c.resource from unnest(p_resources, p_tokens) as c (resource, token), fence.policy_for(c.resource) p

@@ -22,14 +22,18 @@
 --     current_version  of a version_mismatch, the version that the record has (0: none)
 --     the rest is the fence
 --
--- Most writes take the fast path: a put with nothing but a token, while no policy exists. Then only fence.rule on the
--- fence row decides, for a grant without a hold_until. One statement judges and raises the fence: under READ COMMITTED
--- an update looks again at a row for which it had to wait. Subtree leases need no look: the grant of one closes the
--- open fences below it (fence.grant_lease). The fast path leaves writes that it does not admit as they were, and does
--- not reject them: fence.write_ruled decides them by the whole rule, and names the reason.
+-- Most writes take the fast path: a put with nothing but a token, to a resource of which no policy but same_token says
+-- anything about writes (fence.write_policies). Then only fence.rule on the fence row decides, for a grant without a
+-- hold_until. One statement judges and raises the fence: under READ COMMITTED an update looks again at a row for which
+-- it had to wait. Subtree leases need no look: the grant of one closes the open fences below it (fence.grant_lease). The
+-- fast path leaves writes that it does not admit as they were, and does not reject them: fence.write_ruled decides them
+-- by the whole rule, and names the reason.
+--
+-- Where the resources get two writes each or more, on average, fence.write_chains comes first. It decides most of these
+-- at once, instead of turn by turn.
 --
 -- Order of locks (fence.lock_fence): fence.lock_write_tokens locks everything first, over all turns. That is not needed
--- if all writes are plain, that is fit for the fast path, and there is either one turn or one resource. Then the fast
+-- if all writes are plain, that is fit for the fast path while no policy exists, and there is one turn. Then the fast
 -- path locks the fences of those that it admits, in the order of their names. Nothing is locked after that: the others
 -- are rejected, or known as replays, which needs no lock (fence.admit).
 --
@@ -53,12 +57,16 @@ declare
     v_ignored  text;
     v_from     integer; -- the first and the last index of the turn
     v_to       integer := 0;
-    v_fast     boolean := false; -- whether any went the fast path
     v_locks    record;
     v_plain    boolean; -- see the order of locks above
     v_whole    boolean := true; -- nothing was to be locked that is not
     v_covering text[] := '{}';
     v_locked   text[] := '{}';
+    v_policies record;
+    v_governed text[] := '{}'; -- see fence.write_policies
+    v_same     text[] := '{}';
+    v_chains   record;
+    v_done     boolean[]; -- of each write, whether it was one of a chain; null: there was none
     v_raised   integer[]; -- the writes that the fast path admitted in this turn
     v_versions bigint[];
     v_replaced integer[];
@@ -69,8 +77,7 @@ begin
     if p_wait_ms is not null then
         v_ignored := set_config('lock_timeout', case p_wait_ms when 0 then '100' else p_wait_ms::text end, true);
     end if;
-    v_plain := p_wait_ms is distinct from 0
-        and (cardinality(p_turn_ends) = 1 or p_turn_ends[1] = 1)
+    v_plain := p_wait_ms is distinct from 0 and cardinality(p_turn_ends) = 1
         and p_kinds <@ array['put'] and cardinality(array_remove(p_lease_ids, null)) = 0
             and cardinality(array_remove(p_expected, null)) = 0
         and not exists (select from fence.policies)
@@ -82,6 +89,20 @@ begin
         v_covering := v_locks.covering;
         v_locked := v_locks.locked;
         v_whole := cardinality(v_locked) = p_turn_ends[1];
+        v_policies := fence.write_policies(p_resources);
+        v_governed := v_policies.governed;
+        v_same := v_policies.same_token;
+    end if;
+    if cardinality(p_resources) >= 2 * p_turn_ends[1] and p_wait_ms is distinct from 0 then
+        v_chains := fence.write_chains(p_resources, p_tokens, p_sequences, p_lease_ids, p_digests, p_kinds, p_keys,
+            p_values, p_content_types, p_expected, case when not v_whole then v_locked end, v_governed, v_same);
+        admitted := v_chains.admitted;
+        versions := v_chains.versions;
+        created := v_chains.created;
+        if cardinality(admitted) = cardinality(p_resources) then
+            return;
+        end if;
+        v_done := array(select g = any (admitted) from generate_subscripts(p_resources, 1) g order by g);
     end if;
     for v_turn in 1 .. cardinality(p_turn_ends) loop
         v_from := v_to + 1;
@@ -90,7 +111,11 @@ begin
         if p_wait_ms is distinct from 0 then
             with raised as (
                 update fence.fences f
-                set last_token = c.token, last_sequence = coalesce(c.sequence, 0), last_version = f.last_version + 1,
+                set last_token = c.token,
+                    -- Under the policy same_token an unnumbered write may follow a numbered one: the fence never falls.
+                    last_sequence = case when f.last_token = c.token
+                        then greatest(f.last_sequence, coalesce(c.sequence, 0)) else coalesce(c.sequence, 0) end,
+                    last_version = f.last_version + 1,
                     last_digest = case when c.sequence is not null then c.digest end
                 from (
                     select u.*
@@ -98,14 +123,15 @@ begin
                             p_resources[v_from:v_to], p_tokens[v_from:v_to], p_sequences[v_from:v_to],
                             p_lease_ids[v_from:v_to],
                             p_digests[v_from:v_to], p_kinds[v_from:v_to], p_keys[v_from:v_to], p_values[v_from:v_to],
-                            p_content_types[v_from:v_to], p_expected[v_from:v_to]) with ordinality
+                            p_content_types[v_from:v_to], p_expected[v_from:v_to], v_done[v_from:v_to])
+                        with ordinality
                         as u (resource, token, sequence, lease_id, digest, kind, key, value, content_type, expected,
-                            index)
-                    where u.kind = 'put' and u.lease_id is null and u.expected is null
+                            done, index)
+                    where u.kind = 'put' and u.lease_id is null and u.expected is null and u.done is not true
                     order by u.resource collate "C") c
                 where f.resource = c.resource and (v_whole or c.resource = any (v_locked))
-                    and fence.fast_path_admits(f, c.token, c.sequence)
-                    and not exists (select from fence.policies)
+                    and c.resource <> all (v_governed)
+                    and fence.fast_path_admits(f, c.token, c.sequence, c.resource = any (v_same))
                 returning v_from - 1 + c.index::integer as index, f.resource, c.key, f.last_version as version, c.token,
                     c.sequence, c.content_type, c.value
             ), replaced as (
@@ -128,7 +154,6 @@ begin
                         v_indexes, v_raised, v_versions, p_resources, p_tokens, p_sequences, p_keys, p_values,
                             p_content_types);
                 end if;
-                v_fast := true;
                 admitted := admitted || v_raised;
                 versions := versions || v_versions;
                 continue when cardinality(v_raised) = v_to - v_from + 1;
@@ -136,7 +161,7 @@ begin
         end if;
 
         v_indexes := array(select p from generate_series(v_from, v_to) p
-            where p not in (select r from unnest(v_raised) r));
+            where v_done[p] is not true and p not in (select r from unnest(v_raised) r));
         if cardinality(v_indexes) > 0 then
             v_ruled := fence.write_ruled(v_indexes, p_resources, p_tokens, p_sequences, p_lease_ids, p_digests,
                 p_kinds, p_keys, p_values, p_content_types, p_expected, v_covering, v_locked,
@@ -155,7 +180,7 @@ begin
             last_sequences := last_sequences || v_ruled.last_sequences;
         end if;
     end loop;
-    if v_fast and exists (select from fence.policies) then
+    if v_plain and v_raised is not null and exists (select from fence.policies) then
         raise exception 'a policy came while the write waited' using errcode = 'serialization_failure';
     end if;
 end

@@ -1,7 +1,8 @@
 -- fence.write_one(resource, token, sequence, lease_id, digest, kind, key, value, content_type, expected, wait_ms) → the
 -- answer to one write.
 --
--- fence.write for one write, with less set-up: the fast path is two plain statements.
+-- fence.write for one write, with less set-up: the fast path is two plain statements. It is for resources without a
+-- policy about writes (fence.has_write_policy).
 --
 -- The fields of the answer are those of fence.write. The verdict may also be admitted or busy, and version is the one
 -- that the write gave or that the record has.
@@ -18,7 +19,7 @@ as $$
 #variable_conflict use_column
 declare
     v_ignored  text;
-    v_policies boolean;
+    v_policy   boolean;
     v_set      record;
 begin
     v_ignored := fence.commit_durably();
@@ -31,7 +32,7 @@ begin
             last_digest = case when p_sequence is not null then p_digest end
         where f.resource = p_resource
             and fence.fast_path_admits(f, p_token, p_sequence)
-            and not exists (select from fence.policies)
+            and not (exists (select from fence.policies) and fence.has_write_policy(p_resource))
         returning f.last_version into write_one.version;
         if found then
             write_one.created := false;
@@ -40,16 +41,16 @@ begin
                 updated_at = clock_timestamp(),
                 content_type = p_content_type, value = p_value, created = false
             where r.resource = p_resource and r.key = p_key
-            returning exists (select from fence.policies) into v_policies;
+            returning exists (select from fence.policies) and fence.has_write_policy(p_resource) into v_policy;
             if not found then
                 insert into fence.records (resource, key, version, fencing_token, sequence, updated_at, content_type,
                     value, created)
                 values (p_resource, p_key, write_one.version, p_token, p_sequence, clock_timestamp(), p_content_type,
                     p_value, true)
-                returning exists (select from fence.policies) into v_policies;
+                returning exists (select from fence.policies) and fence.has_write_policy(p_resource) into v_policy;
                 write_one.created := true;
             end if;
-            if v_policies then
+            if v_policy then
                 raise exception 'a policy came while the write waited' using errcode = 'serialization_failure';
             end if;
             verdict := 'admitted';
