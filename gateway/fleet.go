@@ -5,8 +5,6 @@ import (
 	"net/http"
 	"slices"
 
-	"github.com/gorilla/mux"
-
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/access"
 	"github.com/fencegate/fencegate/store"
@@ -42,5 +40,5 @@ func (s servedNames) checkPath(r *http.Request, rule *accessRule) error {
 	if s == nil || rule.names != nameInPath || rule.isPublic() {
 		return nil
 	}
-	return s.check(mux.Vars(r)[rule.variable])
+	return s.check(pathVariable(r, rule.variable))
 }
