@@ -22,9 +22,13 @@ func (q *Queue) ReleaseLease(ctx context.Context, ref store.LeaseRef) (store.Rel
 	if errors.Is(err, store.ErrLeaseLost) || errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrInvalid) {
 		failed = nil // it is about the release: the grant has its results
 	}
+	again := failed != nil && store.OutcomeOf(failed) != store.OutcomeUnknown
+	if again {
+		failed = store.NotApplied(failed)
+	}
 	orphans, _ := q.deliver(ref.Lock, lq, results, failed)
 	go q.finishHandOver(context.WithoutCancel(ctx), ref.Lock, lq, orphans)
-	if failed != nil && store.OutcomeOf(failed) != store.OutcomeUnknown {
+	if again {
 		return q.store.ReleaseLease(ctx, ref) // the grant may be at fault
 	}
 	return released, err
