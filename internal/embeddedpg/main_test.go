@@ -17,6 +17,7 @@ import (
 
 	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/pgtest/ramdir"
+	"github.com/fencegate/fencegate/internal/ps"
 )
 
 // The test binary runs itself as another process where a test needs one to kill, or one of another user.
@@ -107,10 +108,16 @@ func startOwner(t *testing.T, dir string) owner {
 	check(t, err)
 	cmd.Stderr = os.Stderr
 	check(t, cmd.Start())
-	t.Cleanup(func() { stdin.Close(); cmd.Process.Kill(); cmd.Wait() })
+	o := owner{process: cmd}
+	t.Cleanup(func() {
+		stdin.Close()
+		cmd.Process.Kill()
+		cmd.Wait()
+		// The watchdog ends PostgreSQL, which must be gone before its directory is removed.
+		await.True(t, "PostgreSQL has ended", func() bool { return o.postmaster == 0 || !ps.Running(o.postmaster) })
+	})
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	check(t, err)
-	o := owner{process: cmd}
 	if _, err := fmt.Sscan(line, &o.postmaster, &o.watchdog, &o.url); err != nil {
 		t.Fatalf("the owner says %q: %v", line, err)
 	}
