@@ -123,7 +123,7 @@ var togetherMutations = []mutation{
 		replacing("where not pg_try_advisory_xact_lock_shared(1718511205, hashtext(a))", "where false"),
 		[]string{"alone: a subtree above that is being requested"}},
 	{"many: waiters are overlooked", "plain_locks",
-		replacing("not exists (select from fence.waiters w where w.lock = l)", "true"),
+		replacing("not exists (select from fence.waiters w where w.lock = l offset 0)", "true"),
 		[]string{"alone: a lock with a waiter", "alone: a release with a waiter"}},
 	{"many: watchers are overlooked", "plain_locks", replacing("select from fence.watched w where w.lock = l and",
 		"select from fence.watched w where false and"), []string{"alone: a lock that is watched"}},

@@ -42,7 +42,8 @@ begin
             and fence.lease_provider(o.lease_id) = 'postgres'
             and o.expires_at > clock_timestamp() and o.expires_at <= t.expires_at -- in a session it is infinity
             and not (v_policies and fence.hold_until(o.lock, o.granted_at) is not null)
-            and not exists (select from fence.watched w where w.lock = o.lock and w.until > clock_timestamp())
+            and not exists (
+                select from fence.watched w where w.lock = o.lock and w.until > clock_timestamp() offset 0)
     ) v
     where l.lock = v.lock and l.fencing_token = v.fencing_token
     returning l, v.late_ms;

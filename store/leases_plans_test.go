@@ -1,0 +1,55 @@
+package store_test
+
+import (
+	"fmt"
+	"maps"
+	"testing"
+)
+
+// TestManyLeasesAreReadByKey checks that the functions that decide many leases read as many rows beside thousands of
+// running leases, waiters and watched locks as beside none, though the statistics know of none of these: they may be a
+// minute late.
+func TestManyLeasesAreReadByKey(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	for _, table := range []string{"fences", "leases", "waiters", "watched"} {
+		b.Exec(t, "alter table fence."+table+" set (autovacuum_enabled = off)")
+		b.Exec(t, "analyze fence."+table)
+	}
+	b.Exec(t, "insert into fence.fences (resource) select 'lock/' || n from generate_series(1, 8) n")
+	const (
+		acquire = "select count(*) from fence.acquire_leases(array(select 'lock/' || n from generate_series(1, 8) n), " +
+			"array_fill('o'::text, array[8]), array_fill(''::text, array[8]), array_fill('exclusive'::text, array[8]), " +
+			"array_fill(3600000, array[8]), array(select gen_random_uuid()::text from generate_series(1, 8)), " +
+			"array_fill(null::text, array[8]))"
+		refs = "select format('%L::text[], %L::text[], %L::uuid[], %L::bigint[]', array_agg(lock), array_agg(owner_id), " +
+			"array_agg(lease_id), array_agg(fencing_token)) from fence.leases where lock like 'lock/%' and ended_at is null"
+	)
+	measure := func() map[string]int64 {
+		read := map[string]int64{"acquire": rowsRead(t, b, acquire)}
+		expectSQL(t, b, 8, "select count(*) from fence.leases where lock like 'lock/%' and ended_at is null")
+		of := valueOf[string](t, b, refs)
+		read["renew"] = rowsRead(t, b, fmt.Sprintf(
+			"select count(*) from fence.renew_leases(%s, array_fill(7200000, array[8]))", of))
+		expectSQL(t, b, 8, "select count(*) from fence.leases where lock like 'lock/%' and ttl_ms = 7200000 and ended_at is null")
+		read["release"] = rowsRead(t, b, fmt.Sprintf("select count(*) from fence.release_leases(%s)", of))
+		expectSQL(t, b, 0, "select count(*) from fence.leases where lock like 'lock/%' and ended_at is null")
+		b.Exec(t, "delete from fence.leases where lock like 'lock/%'")
+		b.Exec(t, "update fence.fences set granted_token = 0, open = false")
+		return read
+	}
+	few := measure()
+	for _, seed := range []string{
+		"insert into fence.leases (lock, fencing_token, lease_id, owner_id, ttl_ms, granted_at, expires_at, request_id) " +
+			"select 'other/' || n, n, gen_random_uuid(), 'o' || n, 1000, now(), now() + interval '1 hour', n::text",
+		"insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, queued_at, deadline_at, request_id) " +
+			"select 'other/' || n, gen_random_uuid(), 'w' || n, 'exclusive', 'node', 1000, now(), now() + interval '1 hour', " +
+			"n::text",
+		"insert into fence.watched (lock, since, until) select 'other/' || n, n, now() + interval '1 hour'",
+	} {
+		b.Exec(t, seed+" from generate_series(1, 3000) n")
+	}
+	if many := measure(); !maps.Equal(few, many) {
+		t.Errorf("the rows read beside 3,000 running leases, waiters and watched locks are %v, beside none %v", many, few)
+	}
+}
