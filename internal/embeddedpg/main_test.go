@@ -112,7 +112,7 @@ func startOwner(t *testing.T, dir string) owner {
 	t.Cleanup(func() {
 		stdin.Close()
 		cmd.Process.Kill()
-		cmd.Wait()
+		_ = cmd.Wait() // its error is that it was killed
 		// The watchdog ends PostgreSQL, which must be gone before its directory is removed.
 		await.True(t, "PostgreSQL has ended", func() bool { return o.postmaster == 0 || !ps.Running(o.postmaster) })
 	})
