@@ -33,6 +33,9 @@ func TestOldPrimaryReturns(t *testing.T) {
 	awaitPatient(t, oldDB)
 
 	thaw := old.Freeze()
+	ctx := patient(t)
+	// Before that, the acquire might be sent to the old primary, which would execute it after the thaw.
+	await.True(t, "the gateway notices that its database is gone", func() bool { return g.Ready(ctx) != nil })
 	promoted.Promote()
 	g.AwaitReady(t)
 	newest := mustAcquire(t, g, "job/1", "after", longTTLMS)
