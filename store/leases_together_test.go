@@ -105,7 +105,7 @@ var togetherMutations = []mutation{
 	{"many: the principal is overlooked", "acquire_leases", replacing("v_policies and not fence.owner_is_allowed",
 		"false and not fence.owner_is_allowed"), []string{"alone: an owner that the policy refuses"}},
 	{"many: the hold is overlooked", "acquire_leases",
-		replacing("case when v_policies then fence.hold_until(r.lock, v_now) end", "null::timestamptz"),
+		replacing("case when v_policies then fence.hold_until(r.lock, r.now) end", "null::timestamptz"),
 		[]string{"together: a hold that a policy limits"}},
 	{"many: the fence is not limited", "acquire_leases", replacing("limited = g.hold_until is not null", "limited = false"),
 		[]string{"together: a hold that a policy limits"}},

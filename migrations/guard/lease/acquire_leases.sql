@@ -21,7 +21,6 @@ as $$
 declare
     v_locks    text[] := fence.try_gates(p_locks);
     v_policies boolean;
-    v_now      timestamptz;
 begin
     perform fence.commit_durably();
     v_locks := array(
@@ -32,12 +31,12 @@ begin
     end if;
     v_policies := exists (select from fence.policies);
     perform fence.jump();
-    v_now := clock_timestamp();
 
     return query
     with request as (
-        select r.*, greatest(f.granted_token, f.last_token) as newest_token,
-            case when v_policies then fence.hold_until(r.lock, v_now) end as hold_until
+        -- The clock is read after the snapshot of the statement, so the leases that it sees as ended had ended before: the
+        -- sweep ends leases without the fence.
+        select r.*, greatest(f.granted_token, f.last_token) as newest_token, clock_timestamp() as now
         from unnest(p_locks, p_owner_ids, p_principals, p_modes, p_ttls_ms, p_request_ids, p_metadata)
             as r (lock, owner_id, principal, mode, ttl_ms, request_id, metadata)
         join fence.fences f on f.resource = r.lock
@@ -62,10 +61,11 @@ begin
             lock, fencing_token, lease_id, owner_id, mode, ttl_ms, requested_ttl_ms, granted_at, expires_at, check_at,
             request_id, metadata, hold_until, principal)
         select r.lock, fence.mint(r.newest_token), gen_random_uuid(), r.owner_id, r.mode,
-            r.ttl_ms, r.ttl_ms, v_now, e.expires_at, e.expires_at, r.request_id, r.metadata::json, r.hold_until,
+            r.ttl_ms, r.ttl_ms, r.now, e.expires_at, e.expires_at, r.request_id, r.metadata::json, h.hold_until,
             r.principal
         from request r,
-            lateral (select least(v_now + r.ttl_ms * interval '1 millisecond', r.hold_until) as expires_at) e
+            lateral (select case when v_policies then fence.hold_until(r.lock, r.now) end as hold_until offset 0) h,
+            lateral (select least(r.now + r.ttl_ms * interval '1 millisecond', h.hold_until) as expires_at) e
         returning l.*
     ), raised as (
         update fence.fences f
