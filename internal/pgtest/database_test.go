@@ -60,5 +60,6 @@ func TestDatabaseURL(t *testing.T) {
 		want(t, given+" host", config.Host, database)
 		want(t, given+" port", config.Port, 6432)
 		want(t, given+" user", config.User, "u")
+		want(t, given+" timeout", config.ConnectTimeout, patience)
 	}
 }

@@ -108,10 +108,11 @@ func stopShared() error {
 	return errors.Join(append(failures, scratch.remove())...)
 }
 
-// databaseURL returns the URL of another database of the server. Both forms of a connection string are understood.
+// databaseURL returns the URL of another database of the server. Both forms of a connection string are understood. A
+// connection may take as long as a test waits for anything: on a busy machine, the default of a Store is too short.
 func (s *server) databaseURL(name string) (string, error) {
 	if !strings.HasPrefix(s.url, "postgres://") && !strings.HasPrefix(s.url, "postgresql://") {
-		return s.url + " dbname=" + name, nil // the last one counts
+		return fmt.Sprintf("%s dbname=%s connect_timeout=%.0f", s.url, name, patience.Seconds()), nil // the last one counts
 	}
 	u, err := url.Parse(s.url)
 	if err != nil {
@@ -120,6 +121,7 @@ func (s *server) databaseURL(name string) (string, error) {
 	query := u.Query()
 	query.Del("dbname")
 	query.Del("database")
+	query.Set("connect_timeout", fmt.Sprintf("%.0f", patience.Seconds()))
 	u.Path, u.RawPath, u.RawQuery = "/"+name, "", strings.ReplaceAll(query.Encode(), "+", "%20")
 	return u.String(), nil
 }
