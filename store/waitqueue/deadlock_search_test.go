@@ -148,7 +148,7 @@ func TestDeadlockSearchReadsLittle(t *testing.T) {
 				tx.QueryRow(t.Context(), `select array(select a.ticket
 					from fence.acquire_lease(fence.lease_request($1, 'X', 'exclusive', 'node', 1000, null, null, null), 60000, $2) a)`,
 					locks[1], crowdGateway).Scan(&tickets),
-				tx.QueryRow(t.Context(), "select count(*) from fence.find_deadlocks($1)", tickets).Scan(&read))
+				tx.QueryRow(t.Context(), "select count(*) from fence.find_new_deadlocks($1)", tickets).Scan(&read))
 			if err != nil || len(tickets) != 1 || read != 0 {
 				t.Fatalf("tickets %v, %d deadlocks (%v)", tickets, read, err)
 			}
@@ -280,41 +280,80 @@ func (e edges) closes(ticket int64) bool {
 	return false
 }
 
+// randomWaits are random leases and waits of few owners, in a database of their own.
+type randomWaits struct {
+	*enginetest.DB
+	*rand.Rand
+	owners, scopes []string
+}
+
+var randomNames = []string{"tree", "tree/a", "tree/a/b", "tree/c", "tree0", "one", "two", "three"}
+
+func newRandomWaits(t *testing.T) *randomWaits {
+	t.Helper()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	s := &randomWaits{DB: enginetest.New(t), Rand: rand.New(rand.NewPCG(seed, 0))}
+	s.Exec(t, "insert into fence.gateways values ($1, clock_timestamp() + interval '1 day'), (gen_random_uuid(), "+
+		"clock_timestamp())", crowdGateway)
+	return s
+}
+
+// begin forgets all, and grants a lease on each name. Half of the states have subtrees.
+func (s *randomWaits) begin(t *testing.T) {
+	t.Helper()
+	for _, table := range []string{"waiters", "leases", "subtrees"} {
+		s.Exec(t, "delete from fence."+table)
+	}
+	s.Exec(t, "update fence.gateways set alive_until = clock_timestamp() where gateway_id <> $1", crowdGateway)
+	s.owners = make([]string, 3+s.IntN(12))
+	for i := range s.owners {
+		s.owners[i] = fmt.Sprintf("principal %d/owner %d", i%2, i/2)
+	}
+	s.scopes = []string{"node"}
+	if s.IntN(2) > 0 {
+		s.scopes = []string{"node", "node", "subtree"}
+		s.Exec(t, "insert into fence.subtrees (name) values ('tree')")
+	}
+	for i, name := range randomNames {
+		s.Exec(t, `insert into fence.leases (lock, fencing_token, lease_id, principal, owner_id, mode, scope, ttl_ms, granted_at, expires_at)
+			values ($1, $2, gen_random_uuid(), split_part($3, '/', 1), split_part($3, '/', 2), $4, $5, 1000, clock_timestamp(), clock_timestamp() + $6 * interval '1 hour')`,
+			name, i+1, pick(s.Rand, s.owners), s.mode(), pick(s.Rand, s.scopes), pick(s.Rand, []int{1, 1, -1}))
+	}
+}
+
+func (s *randomWaits) mode() string {
+	return pick(s.Rand, []string{"exclusive", "exclusive", "shared"})
+}
+
+// wait adds a wait, of one in eight of a gateway that is gone. It returns its ticket.
+func (s *randomWaits) wait(t *testing.T) (ticket int64) {
+	t.Helper()
+	const sql = `insert into fence.waiters (lock, gateway_id, principal, owner_id, mode, scope, ttl_ms, queued_at, deadline_at)
+		select $1, (select gateway_id from fence.gateways order by (gateway_id = $2) = $3 desc limit 1), split_part($4, '/', 1), split_part($4, '/', 2), $5, $6, 1000, clock_timestamp(), clock_timestamp() + interval '1 hour'
+		returning ticket`
+	err := s.SQL.QueryRow(t.Context(), sql, pick(s.Rand, randomNames), crowdGateway, s.IntN(8) > 0,
+		pick(s.Rand, s.owners), s.mode(), pick(s.Rand, s.scopes)).Scan(&ticket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ticket
+}
+
 // In random states of leases, waiters, modes, scopes and principals with the same owner_ids, a wait is found in a cycle
 // if and only if it is in one, and the cycle is one.
 func TestDeadlockSearchIsExact(t *testing.T) {
 	t.Parallel()
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
-	b := enginetest.New(t)
-	b.Exec(t, "insert into fence.gateways values ($1, clock_timestamp() + interval '1 day'), (gen_random_uuid(), "+
-		"clock_timestamp())", crowdGateway)
-	b.Exec(t, "insert into fence.subtrees (name) values ('tree')")
-	names := []string{"tree", "tree/a", "tree/a/b", "tree/c", "tree0", "one", "two", "three"}
+	s := newRandomWaits(t)
 	closed, open := 0, 0
 	for range 40 {
-		b.Exec(t, "delete from fence.waiters")
-		b.Exec(t, "delete from fence.leases")
-		owners := make([]string, 3+random.IntN(12))
-		for i := range owners {
-			owners[i] = fmt.Sprintf("principal %d/owner %d", i%2, i/2)
+		s.begin(t)
+		for range 2 + s.IntN(14) {
+			s.wait(t)
 		}
-		modes, scopes := []string{"exclusive", "exclusive", "shared"}, []string{"node", "node", "subtree"}
-		for i, name := range names {
-			b.Exec(t, `insert into fence.leases (lock, fencing_token, lease_id, principal, owner_id, mode, scope, ttl_ms, granted_at, expires_at)
-				values ($1, $2, gen_random_uuid(), split_part($3, '/', 1), split_part($3, '/', 2), $4, $5, 1000, clock_timestamp(), clock_timestamp() + $6 * interval '1 hour')`,
-				name, i+1, pick(random, owners), pick(random, modes), pick(random, scopes), pick(random, []int{1, 1, -1}))
-		}
-		for range 2 + random.IntN(14) {
-			b.Exec(t, `insert into fence.waiters (lock, gateway_id, principal, owner_id, mode, scope, ttl_ms, queued_at, deadline_at)
-				select $1, (select gateway_id from fence.gateways order by (gateway_id = $2) = $3 desc limit 1), split_part($4, '/', 1), split_part($4, '/', 2), $5, $6, 1000, clock_timestamp(), clock_timestamp() + interval '1 hour'`,
-				pick(random, names), crowdGateway, random.IntN(8) > 0, pick(random, owners), pick(random, modes),
-				pick(random, scopes))
-		}
-		e := edgesIn(t, b)
+		e := edgesIn(t, s.DB)
 		for ticket := range e.owner {
-			found := expectCycle(t, b, e, ticket)
+			found := expectCycle(t, s.DB, e, ticket)
 			if found {
 				closed++
 			} else {
@@ -324,6 +363,56 @@ func TestDeadlockSearchIsExact(t *testing.T) {
 	}
 	if closed == 0 || open == 0 {
 		t.Errorf("of the waits %d were in a cycle and %d in none: the test shows nothing", closed, open)
+	}
+}
+
+// If each wait is checked when it begins, and those found are refused, there is never a cycle. The waits of a gateway
+// that count again are in none once they were checked.
+func TestDeadlocksAreFound(t *testing.T) {
+	t.Parallel()
+	s := newRandomWaits(t)
+	begun, thawed := 0, 0
+	for range 60 {
+		s.begin(t)
+		for range 2 + s.IntN(14) {
+			begun += s.refuse(t, "find_new_deadlocks", "ticket = $1", s.wait(t))
+			s.expectNoCycle(t, "true")
+		}
+		s.Exec(t, "update fence.gateways set alive_until = clock_timestamp() + interval '1 day'")
+		thawed += s.refuse(t, "find_deadlocks", "gateway_id <> $1", crowdGateway)
+		s.expectNoCycle(t, "gateway_id <> $1", crowdGateway)
+	}
+	if begun == 0 || thawed == 0 {
+		t.Errorf("%d waits were refused when they began and %d after a thaw: the test shows nothing", begun, thawed)
+	}
+}
+
+// refuse takes out those of some waits that are found in cycles, the last first, until none is. It returns how many.
+func (s *randomWaits) refuse(t *testing.T, find, of string, arg any) (refused int) {
+	t.Helper()
+	sql := "delete from fence.waiters where ticket = (select max(f) from fence." + find + "(array(" +
+		"select ticket from fence.waiters where " + of + ")) f)"
+	for {
+		tag, err := s.SQL.Exec(t.Context(), sql, arg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tag.RowsAffected() == 0 {
+			return refused
+		}
+		refused++
+	}
+}
+
+// expectNoCycle expects that none of some waits is in a cycle.
+func (s *randomWaits) expectNoCycle(t *testing.T, of string, args ...any) {
+	t.Helper()
+	e := edgesIn(t, s.DB)
+	for ticket := range e.owner {
+		if e.closes(ticket) && s.Count(t, fmt.Sprintf("select count(*) from fence.waiters where ticket = %d and %s", ticket,
+			of), args...) > 0 {
+			t.Fatalf("ticket %d is in a cycle still\n%s", ticket, s.Describe(t))
+		}
 	}
 }
 
