@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -220,7 +219,7 @@ func (s *Store) ReleaseLease(ctx context.Context, ref LeaseRef) (Released, error
 	if err := ref.check(); err != nil {
 		return Released{}, err
 	}
-	if strings.Count(string(ref.Lock), "/") <= batchSlashesMax {
+	if ref.Lock.batched() {
 		if released, decided, err := s.leases.releases.do(ctx, ref); decided || err != nil {
 			return released, err
 		}

@@ -131,7 +131,7 @@ func nextIsTold(ctx context.Context, s *fixture) error {
 	if err != nil {
 		return err
 	}
-	defer listener.Close(context.WithoutCancel(ctx)) //nolint:errcheck // nothing depends on it
+	defer listener.Close(context.WithoutCancel(ctx))
 	var channel string
 	err = listener.QueryRow(ctx, "select fence.gateway_channel($1)", gateway).Scan(&channel)
 	if err != nil {
