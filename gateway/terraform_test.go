@@ -1,7 +1,7 @@
 package gateway
 
 import (
-	"crypto/md5" //nolint:gosec // of Content-MD5
+	"crypto/md5"
 	"encoding/base64"
 	"fmt"
 	"net/http"
@@ -257,7 +257,7 @@ func TestTerraformBadInput(t *testing.T) {
 	c := h.terraform("prod")
 	c.mustLock(t, "a")
 	c.mustWrite(t, "a", 1, "x")
-	sum := md5.Sum([]byte("another")) //nolint:gosec // of Content-MD5
+	sum := md5.Sum([]byte("another"))
 	otherMD5 := "Content-MD5: " + base64.StdEncoding.EncodeToString(sum[:])
 	for _, bad := range []struct {
 		method, path, body, header string
@@ -304,7 +304,7 @@ func TestTerraformBadInput(t *testing.T) {
 			t.Errorf("%s with %.50q: the detail is %q, want %q in it", got.request, bad.body, problem.Detail, bad.words)
 		}
 	}
-	sum = md5.Sum([]byte(stateText(2, "y"))) //nolint:gosec // of Content-MD5
+	sum = md5.Sum([]byte(stateText(2, "y")))
 	got := c.send(t, http.MethodPost, c.path+"?ID=a", stateText(2, "y"), jsonType,
 		"Content-MD5: "+base64.StdEncoding.EncodeToString(sum[:]))
 	if result := as[api.WriteResult](t, got, http.StatusOK); result.Replayed || len(c.versions(t)) != 2 {
