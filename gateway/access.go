@@ -43,6 +43,15 @@ var accessRules = map[string]accessRule{
 	"PUT /v1/resources/{resource}/fence":            onName("resource", access.Admin),
 	"POST /v1/transactions":                         onEach(access.Write),
 	"POST /v1/writes":                               onEach(access.Write),
+	"GET /v1/terraform/{state}":                     onState(access.Read),
+	"POST /v1/terraform/{state}":                    onState(access.Write),
+	"DELETE /v1/terraform/{state}":                  onState(access.Write),
+	"LOCK /v1/terraform/{state}":                    onState(access.Lock),
+	"UNLOCK /v1/terraform/{state}":                  onState(access.Lock, access.Admin),
+	"POST /v1/terraform/{state}/lock":               onState(access.Lock),
+	"POST /v1/terraform/{state}/unlock":             onState(access.Lock, access.Admin),
+	"GET /v1/terraform/{state}/history":             onState(access.Read),
+	"GET /v1/terraform/{state}/history/{version}":   onState(access.Read),
 	"GET /v1/policies/{prefix}":                     onName("prefix", access.Admin),
 	"PUT /v1/policies/{prefix}":                     onName("prefix", access.Admin),
 	"DELETE /v1/policies/{prefix}":                  onName("prefix", access.Admin),
@@ -80,6 +89,8 @@ type accessRule struct {
 	names    ruleNames
 	variable string // of the path, with the name
 	refusal  string // the detail of the answer to others
+	prefix   string // of the name, before the variable
+	basic    bool   // the credential may be the password of Authorization: Basic
 }
 
 // ruleNames says on which names the scope is needed.
@@ -98,15 +109,29 @@ var public, anyPrincipal = accessRule{}, accessRule{names: noScope}
 func (a *accessRule) isPublic() bool { return len(a.scopes) == 0 && a.names != noScope }
 
 func onName(variable string, scopes ...access.Scope) accessRule {
-	return accessRule{scopes, nameInPath, variable, "This needs the scope " + anyOf(scopes) + " on this name."}
+	return accessRule{
+		scopes: scopes, names: nameInPath, variable: variable,
+		refusal: "This needs the scope " + anyOf(scopes) + " on this name.",
+	}
+}
+
+// onState is onName for a state of Terraform, which sends its credential as a password.
+func onState(scopes ...access.Scope) accessRule {
+	rule := onName("state", scopes...)
+	rule.prefix, rule.basic = statesPrefix, true
+	return rule
 }
 
 func onEach(scopes ...access.Scope) accessRule {
-	return accessRule{scopes, eachName, "", "This needs the scope " + anyOf(scopes) + " on the name."}
+	return accessRule{
+		scopes: scopes, names: eachName, refusal: "This needs the scope " + anyOf(scopes) + " on the name.",
+	}
 }
 
 func onAll(scopes ...access.Scope) accessRule {
-	return accessRule{scopes, everyName, "", "This needs the scope " + anyOf(scopes) + " on all names."}
+	return accessRule{
+		scopes: scopes, names: everyName, refusal: "This needs the scope " + anyOf(scopes) + " on all names.",
+	}
 }
 
 func anyOf(scopes []access.Scope) string {
@@ -138,6 +163,9 @@ func (g *Gateway) authorize(w *answerWriter, r *http.Request, rule *accessRule) 
 	}
 	if g.config.Auth == nil {
 		return g.count(w, r)
+	}
+	if _, password, ok := r.BasicAuth(); ok && rule.basic {
+		r.Header.Set("Authorization", bearerScheme+password)
 	}
 	principal, reason := g.config.Auth.Authenticate(r)
 	if reason != auth.Accepted {
@@ -174,7 +202,7 @@ func (a *accessRule) allows(principal *access.Principal, r *http.Request) bool {
 		allowed := false
 		switch a.names {
 		case nameInPath:
-			allowed = principal.May(scope, pathVariable(r, a.variable))
+			allowed = principal.May(scope, a.name(r))
 		case eachName:
 			allowed = principal.MayAny(scope)
 		case everyName:
@@ -187,6 +215,9 @@ func (a *accessRule) allows(principal *access.Principal, r *http.Request) bool {
 	}
 	return false
 }
+
+// name is the name that the path of a request has.
+func (a *accessRule) name(r *http.Request) string { return a.prefix + pathVariable(r, a.variable) }
 
 // forbidden is the same answer for every name, whether it exists or not.
 func (a *accessRule) forbidden() *api.Problem {

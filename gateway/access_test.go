@@ -71,7 +71,7 @@ func ask(g http.Handler, method, path string, headers ...string) answer {
 // routePath is a path of a route with this name.
 func routePath(template, name string) string {
 	return strings.NewReplacer("{lock}", name, "{election}", name, "{resource}", name, "{prefix}", name, "{key}", "k",
-		"{session}", "5f1f3b0e-54c7-4c0f-9f53-2f7d5a0c9b1e", "{id}", "0123456789", "{file}", "dashboard.js").Replace(template)
+		"{session}", "5f1f3b0e-54c7-4c0f-9f53-2f7d5a0c9b1e", "{id}", "0123456789", "{file}", "dashboard.js", "{state}", name, "{version}", "1").Replace(template)
 }
 
 // TestRefusalsOfEveryRoute checks for each route that it refuses requests without a credential, with all scopes but
@@ -189,7 +189,7 @@ func TestEveryRouteIsAllowed(t *testing.T) {
 	h, _ := newGuarded(t)
 	for route, rule := range accessRules {
 		method, template, _ := strings.Cut(route, " ")
-		prefix := "a"
+		prefix := rule.prefix + "a"
 		if rule.names == everyName {
 			prefix = ""
 		}

@@ -3,6 +3,8 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"crypto/md5" //nolint:gosec // of Content-MD5
+	"encoding/base64"
 	"errors"
 	"io"
 	"mime"
@@ -167,4 +169,17 @@ func (g *Gateway) work(r *http.Request) (context.Context, context.CancelFunc) {
 		stop()
 		cancel()
 	}
+}
+
+// checkMD5 compares a body with the header Content-MD5 (RFC 1864), if there is one.
+func checkMD5(r *http.Request, body []byte) error {
+	given := r.Header.Get("Content-Md5")
+	if given == "" {
+		return nil
+	}
+	sum := md5.Sum(body) //nolint:gosec // the client chose it, against accidents
+	if given != base64.StdEncoding.EncodeToString(sum[:]) {
+		return invalid("The body differs from its Content-MD5: it was changed on its way.")
+	}
+	return nil
 }

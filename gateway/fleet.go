@@ -40,5 +40,5 @@ func (s servedNames) checkPath(r *http.Request, rule *accessRule) error {
 	if s == nil || rule.names != nameInPath || rule.isPublic() {
 		return nil
 	}
-	return s.check(pathVariable(r, rule.variable))
+	return s.check(rule.name(r))
 }

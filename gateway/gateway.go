@@ -32,6 +32,7 @@ import (
 	"github.com/fencegate/fencegate/gateway/auth"
 	"github.com/fencegate/fencegate/gateway/limits"
 	"github.com/fencegate/fencegate/gateway/metrics"
+	"github.com/fencegate/fencegate/gateway/terraform"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/groupcommit"
 	"github.com/fencegate/fencegate/store/readiness"
@@ -44,6 +45,7 @@ type Leases interface {
 	Acquire(context.Context, store.AcquireRequest) (store.Lease, error)
 	Renew(context.Context, store.LeaseRef, time.Duration) (store.Lease, error)
 	ReleaseLease(context.Context, store.LeaseRef) (store.Released, error)
+	RequestedLease(ctx context.Context, lock store.Name, requestID string) (store.Lease, error)
 	Break(ctx context.Context, lock store.Name, reason string) (store.Lease, error)
 	Lock(context.Context, store.Name) (store.Lock, error)
 	LockAndFence(context.Context, store.Name) (store.Lock, *store.Fence, error)
@@ -206,6 +208,13 @@ type Config struct {
 	// AccessLogSample logs one in so many requests at level info, and every one that is answered with 500 or more.
 	// Default 0: none; 1: every one.
 	AccessLogSample int
+	// Terraform serves the states of Terraform and OpenTofu.
+	Terraform bool
+	// TerraformLockTTL is how long the lock of a state lasts if it is not released: Terraform does not renew it. Default
+	// and at most 24 h, at least 100 ms. It must be the same at all gateways of a database.
+	TerraformLockTTL time.Duration
+	// TerraformVersionsMax is how many versions of each state are kept. Default 20; 1 to 1000.
+	TerraformVersionsMax int
 	// Tracing gives requests spans. Default: none.
 	Tracing store.Tracing
 }
@@ -222,6 +231,8 @@ func (c Config) withDefaults() (Config, error) {
 	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, 20*time.Second)
 	c.KeepAlive = cmp.Or(c.KeepAlive, 15*time.Second)
 	c.WatchesMax = cmp.Or(c.WatchesMax, 10_000)
+	c.TerraformLockTTL = cmp.Or(c.TerraformLockTTL, store.TTLMax)
+	c.TerraformVersionsMax = cmp.Or(c.TerraformVersionsMax, 20)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -251,6 +262,11 @@ func (c Config) withDefaults() (Config, error) {
 		{c.CallerLeasesMax == 0 || c.CallerLeasesMax >= store.LeasesListed, "caller-leases-max", c.CallerLeasesMax,
 			fmt.Sprintf("0, or at least %d", store.LeasesListed)},
 		{c.Limits.Streams >= 0, "caller-streams-max", c.Limits.Streams, "0 or more"},
+		{c.TerraformLockTTL >= store.TTLMin && c.TerraformLockTTL <= store.TTLMax &&
+			c.TerraformLockTTL%time.Millisecond == 0, "terraform-lock-ttl", c.TerraformLockTTL,
+			"100ms to 24h in whole milliseconds"},
+		{c.TerraformVersionsMax >= 1 && c.TerraformVersionsMax <= terraform.VersionsLimit, "terraform-versions-max",
+			c.TerraformVersionsMax, fmt.Sprintf("1 to %d", terraform.VersionsLimit)},
 		{c.ConnectionsMax >= 0, "connections-max", c.ConnectionsMax, "0 or more"},
 		{c.AddressConnectionsMax >= 0, "address-connections-max", c.AddressConnectionsMax, "0 or more"},
 	} {
@@ -271,6 +287,7 @@ func isPrintable(name string, most int) bool {
 type Gateway struct {
 	config   Config
 	backend  Backend
+	states   terraform.States
 	recorder Recorder
 	metrics  *metrics.Metrics
 	handler  http.Handler
@@ -332,6 +349,7 @@ func New(config Config, backend Backend, recorder Recorder, counted *metrics.Met
 		headerTimeout: headerTimeout, eventTimeout: eventTimeout, hangUpInterval: hangUpInterval, started: time.Now(),
 		crossOrigin: http.NewCrossOriginProtection(),
 	}
+	g.states = terraform.States{Store: backend, VersionsMax: config.TerraformVersionsMax}
 	g.limits = limits.New(config.Limits)
 	g.failures = limits.New(limits.Config{RequestsPerSecond: failuresPerSecond})
 	g.signIns = limits.New(limits.Config{RequestsPerSecond: signInsPerSecond})

@@ -92,7 +92,8 @@ func readResponse(t testing.TB, request *http.Request, response *http.Response) 
 	if got.body, err = io.ReadAll(response.Body); err != nil {
 		return answer{}, err
 	}
-	if got.status >= http.StatusBadRequest && request.Method != http.MethodHead {
+	// 423 is Terraform's.
+	if got.status >= http.StatusBadRequest && got.status != http.StatusLocked && request.Method != http.MethodHead {
 		checkProblem(t, got)
 	}
 	return got, nil

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/google/uuid"
@@ -137,17 +138,22 @@ func parseLeaseID(field, text string) (uuid.UUID, error) {
 }
 
 func (g *Gateway) breakLease(ctx context.Context, a action[store.Name, api.BreakRequest]) (any, error) {
+	return g.breakNamed(ctx, a.w, a.r, a.key, a.body.Reason)
+}
+
+func (g *Gateway) breakNamed(
+	ctx context.Context, w *answerWriter, r *http.Request, lock store.Name, reason string,
+) (any, error) {
 	begun := time.Now()
-	lease, err := g.backend.Break(g.asActor(ctx, a.w, a.r), a.key, a.body.Reason)
+	lease, err := g.backend.Break(g.asActor(ctx, w, r), lock, reason)
 	g.metrics.Broken(lease, time.Since(begun), err)
 	if err != nil {
 		return nil, err
 	}
 	g.metrics.AdminAction("lease_broken")
-	g.config.Logger.InfoContext(ctx, "lease broken", "lock", a.key, "owner_id", lease.OwnerID,
-		"fencing_token", lease.Token, "reason", a.body.Reason, "by", a.w.principal.Name,
-		"address", g.address(a.r))
-	return api.Broken{Broken: true, Lock: string(a.key), OwnerID: lease.OwnerID, FencingToken: lease.Token}, nil
+	g.config.Logger.InfoContext(ctx, "lease broken", "lock", lock, "owner_id", lease.OwnerID,
+		"fencing_token", lease.Token, "reason", reason, "by", w.principal.Name, "address", g.address(r))
+	return api.Broken{Broken: true, Lock: string(lock), OwnerID: lease.OwnerID, FencingToken: lease.Token}, nil
 }
 
 func leaseAnswer(lease store.Lease) api.Lease {

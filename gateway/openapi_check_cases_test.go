@@ -3,10 +3,8 @@ package gateway
 import (
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -280,7 +278,7 @@ func describedRouter(t *testing.T, except string) *mux.Router {
 			continue
 		}
 		template := strings.ReplaceAll(path.template, "}", ":(?s:.*)}")
-		methods := slices.Sorted(maps.Keys(path.item.Operations()))
+		methods := path.methods()
 		router.Path(template).Methods(methods...).HandlerFunc(http.NotFound)
 		router.Path(template).HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			addLines(w.Header(), "Content-Type: application/problem+json\nAllow: "+strings.Join(methods, ", "))

@@ -96,6 +96,9 @@ func (d *description) check(e exchange) error {
 		return d.checkAnswer(e, d.document.Components.Responses["NoSuchPath"])
 	}
 	operation := path.item.Operations()[e.request.Method]
+	if other := path.others()[e.request.Method]; other != "" {
+		operation = d.document.Paths.Value(other).Post
+	}
 	if operation == nil {
 		if e.status != http.StatusMethodNotAllowed {
 			return fmt.Errorf("the method is not described for %s", path.template)
@@ -113,11 +116,27 @@ func (d *description) check(e exchange) error {
 	return err
 }
 
+// others returns the paths whose POST describes methods that OpenAPI does not know.
+func (p *describedPath) others() map[string]string {
+	paths := map[string]string{}
+	given, _ := p.item.Extensions["x-methods"].(map[string]any)
+	for method, path := range given {
+		paths[method] = path.(string) //nolint:forcetypeassert // paths are texts
+	}
+	return paths
+}
+
+// methods returns the methods that are described, sorted.
+func (p *describedPath) methods() []string {
+	methods := slices.Collect(maps.Keys(p.item.Operations()))
+	return slices.Sorted(slices.Values(slices.AppendSeq(methods, maps.Keys(p.others()))))
+}
+
 // checkAllow compares the header Allow with the methods of the path.
 func checkAllow(e exchange, path *describedPath) error {
 	allowed := strings.Split(e.header.Get("Allow"), ", ")
 	slices.Sort(allowed)
-	if methods := slices.Sorted(maps.Keys(path.item.Operations())); !slices.Equal(allowed, methods) {
+	if methods := path.methods(); !slices.Equal(allowed, methods) {
 		return fmt.Errorf("allowed are %q, described for %s are %q", allowed, path.template, methods)
 	}
 	return nil

@@ -81,6 +81,7 @@ func TestOpenAPISchemasAreTheWireTypes(t *testing.T) {
 		api.WaitOf{}, api.Blocker{}, api.LeaseInfo{}, api.LeaseInfos{}, api.SessionInfo{}, api.SessionInfos{},
 		api.Elections{}, api.SessionRequest{}, api.Session{}, api.SessionEnded{}, api.CampaignRequest{}, api.Term{},
 		api.ResignRequest{}, api.Resigned{}, api.Election{}, api.WriteResult{}, api.RecordInfo{}, api.Records{},
+		api.StateVersions{}, api.StateVersion{},
 		api.TransactionRequest{}, api.WriteToken{}, api.Op{}, api.TransactionResult{}, api.OpResult{},
 		api.BulkWrite{}, api.BulkVerdict{}, api.BulkEnd{},
 		api.Fence{}, api.Policy{}, api.PolicyRequest{}, api.Policies{}, api.Table{}, api.Tables{}, api.Rejection{}, api.Rejections{}, api.Health{},
@@ -192,7 +193,7 @@ func checkRoutes(t testing.TB, router *mux.Router) {
 	}
 	operations := map[string]bool{}
 	for _, path := range described.paths {
-		for method := range path.item.Operations() {
+		for _, method := range path.methods() {
 			operations[method+" "+path.template] = true
 		}
 	}

@@ -149,6 +149,11 @@ func (g *Gateway) getRecord(w *answerWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	return answerRecord(w, r, record)
+}
+
+// answerRecord answers a read of a record with its value, or as the request's conditions say.
+func answerRecord(w *answerWriter, r *http.Request, record store.Record) error {
 	tag := etag(record.Version)
 	if !matches(r.Header, tag) {
 		return versionMismatch(record.Version)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/gateway/terraform"
 	"github.com/fencegate/fencegate/internal/redistest"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
@@ -37,12 +38,31 @@ func newRedisHarness(t *testing.T) (*harness, *redistest.Server) {
 	server := redistest.Start(t)
 	database := patientDatabase(t)
 	keeper := newRedisKeeper(t, database.DatabaseURL, server)
-	h := newGatewayWith(t, Config{}, database, engine.Config{DeadAfter: time.Minute, Keepers: []engine.Keeper{keeper}})
+	h := newGatewayWith(t, Config{Terraform: true}, database, engine.Config{DeadAfter: time.Minute, Keepers: []engine.Keeper{keeper}})
 	h.client = serve(t, conforming(t, h.gateway))
 	if policy := h.setPolicy(t, "jobs", `{"leases":"redis"}`); policy.Leases != "redis" {
 		t.Fatalf("the policy is %+v", policy)
 	}
 	return h, server
+}
+
+// The lock of a state may be kept in Redis.
+func TestTerraformLockInRedis(t *testing.T) {
+	h, _ := newRedisHarness(t)
+	h.setPolicy(t, "terraform", `{"leases":"redis"}`)
+	c := h.terraform("prod")
+	if token, again := c.mustLock(t, "a"), c.mustLock(t, "a"); token != again {
+		t.Errorf("LOCK with the same ID was granted the tokens %s and %s", token, again)
+	}
+	as[terraform.LockInfo](t, c.lock(t, "b"), http.StatusLocked)
+	c.mustWrite(t, "a", 1, "x")
+	as[api.Broken](t, c.unlock(t, ""), http.StatusOK)
+	expectReason(t, c.write(t, "a", 2, "late"), api.CodeLeaseLost, "released")
+	c.mustLock(t, "b")
+	c.mustWrite(t, "b", 2, "y")
+	c.mustUnlock(t, "b")
+	c.mustLock(t, "c")
+	expectReason(t, c.write(t, "b", 3, "late"), api.CodeLeaseLost, "superseded")
 }
 
 // A lease in Redis is granted, renewed, shown, broken and released like one in PostgreSQL; PostgreSQL does not hear of

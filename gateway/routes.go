@@ -19,7 +19,7 @@ type handler func(*answerWriter, *http.Request) error
 type methods map[string]handler
 
 // knownMethods are the methods that paths may have, in the order in which Allow names them.
-var knownMethods = []string{"GET", "HEAD", "PUT", "POST", "DELETE"}
+var knownMethods = []string{"GET", "HEAD", "PUT", "POST", "DELETE", "LOCK", "UNLOCK"}
 
 // routeNone is the route of an unknown path.
 const routeNone = "none"
@@ -38,6 +38,7 @@ func (g *Gateway) routes() *mux.Router {
 	g.recordRoutes(router)
 	g.route(router, "/v1/transactions", methods{"POST": acting(g, noName, g.transact)})
 	g.route(router, "/v1/writes", methods{"POST": g.bulk})
+	g.terraformRoutes(router)
 	g.policyRoutes(router)
 	g.route(router, "/v1/tables", methods{"GET": g.answering(g.listTables)})
 	g.rejectionRoutes(router)

@@ -130,6 +130,17 @@ func (s *Store) sendAcquire(ctx context.Context, request AcquireRequest, gateway
 		outcome, request.Lock, row.lease(), endReason.String, milliseconds(leftMS), queueLength.Int64)
 }
 
+// RequestedLease returns the lease that an acquire with this RequestID was granted, with its ID, also if it has ended;
+// ErrNotFound if there was none or it is forgotten; or ErrUnavailable.
+func (s *Store) RequestedLease(ctx context.Context, lock Name, requestID string) (Lease, error) {
+	const sql = "select " + leaseColumns + " from fence.leases l where l.lock = $1 and l.request_id = $2"
+	var row leaseRow
+	if err := s.queryRow(ctx, job{}, sql, []any{lock, requestID}, row.dest()...); err != nil {
+		return Lease{}, notFound(err, "no lease on %s was granted for this request", lock)
+	}
+	return row.lease(), nil
+}
+
 // leftOf reads how long the lease in the way of a waiter runs; null, and so 0: none is known. It is 1 ms at least: the
 // lease may have expired after it was found in the way, and then the waiter must ask again.
 func leftOf(ms pgtype.Int8) time.Duration {

@@ -36,7 +36,7 @@ func (s shell) startWith(stdin io.Reader, args ...string) *process {
 func (s shell) startCommand(stdin io.Reader, cmd *exec.Cmd) *process {
 	s.t.Helper()
 	p := &process{t: s.t, cmd: cmd, ended: make(chan struct{})}
-	cmd.Env = append(os.Environ(), "FENCEGATE="+program.PathChecked(s.t), "FENCEGATE_URL="+s.url)
+	cmd.Env = append(cmd.Environ(), "FENCEGATE="+program.PathChecked(s.t), "FENCEGATE_URL="+s.url)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &p.out, &p.errOut
 	cmd.WaitDelay = 20 * time.Second // a grandchild that is left behind has the pipes, too
 	check(s.t, cmd.Start())

@@ -25,7 +25,7 @@ var (
 			"acquire that waits takes as long as it waits, an event stream as long as it is open.",
 		quickBuckets,
 		Label{Name: "route", Open: "the path's template, like `/v1/locks/{lock}/acquire`; `none` for an unknown path"},
-		Label{Name: "method", Values: []string{"GET", "HEAD", "PUT", "POST", "DELETE", OtherMethod}},
+		Label{Name: "method", Values: []string{"GET", "HEAD", "PUT", "POST", "DELETE", "LOCK", "UNLOCK", OtherMethod}},
 		Label{Name: "status", Open: "the answer's; `none` where the client had left"})
 	inFlightFamily = httpSubject.gauge("fencegate_http_requests_in_flight",
 		"HTTP requests being answered, including acquires that wait and event streams.",

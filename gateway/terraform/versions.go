@@ -1,0 +1,52 @@
+package terraform
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+// Versions returns the versions of a state that are kept, without their values, the newest first. It returns
+// store.ErrUnavailable.
+func (s States) Versions(ctx context.Context, state store.Name) ([]store.Record, error) {
+	versions, err := s.Store.Records(ctx, store.RecordQuery{
+		Resource: state, Prefix: versionsPrefix, Limit: store.PageMax,
+	})
+	slices.SortFunc(versions, func(a, b store.Record) int { return cmp.Compare(b.Version, a.Version) })
+	return versions, err
+}
+
+// Version returns a version of a state that is kept, store.ErrNotFound, or store.ErrUnavailable.
+func (s States) Version(ctx context.Context, state store.Name, version int64) (store.Record, error) {
+	missing := fmt.Errorf("%w: there is no version %d of %s any more, or never was", store.ErrNotFound, version, state)
+	versions, err := s.Versions(ctx, state)
+	if err != nil {
+		return store.Record{}, err
+	}
+	at := slices.IndexFunc(versions, func(kept store.Record) bool { return kept.Version == version })
+	if at < 0 {
+		return store.Record{}, missing
+	}
+	record, err := s.Store.DurableRecord(ctx, state, versions[at].Key)
+	if err == nil && record.Version != version { // a newer one has taken its place meanwhile
+		return store.Record{}, missing
+	}
+	return record, err
+}
+
+// versionKey returns the key for the version of a write: the one that it has, if the same request was applied before, so
+// that it is a replay; or a new one; or that of the oldest version.
+func (s States) versionKey(versions []store.Record, token, serial int64) store.Name {
+	for _, kept := range versions {
+		if kept.Token == token && kept.Sequence != nil && *kept.Sequence == serial {
+			return kept.Key
+		}
+	}
+	if len(versions) < s.VersionsMax {
+		return store.Name(fmt.Sprintf(versionsPrefix+"%04d", len(versions)))
+	}
+	return versions[len(versions)-1].Key
+}
