@@ -3,8 +3,10 @@ package vault_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -54,6 +56,22 @@ func (n nodes) breakLease(t *testing.T) {
 	t.Helper()
 	_, err := n.client(t).API().Break(t.Context(), t.Name(), api.BreakRequest{Reason: "a test"})
 	check(t, err)
+}
+
+// endOfWrite returns how the lease before the newest has ended.
+func (n nodes) endOfWrite(t *testing.T) string {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, n.url+"/v1/leases?lock="+t.Name(), nil)
+	check(t, err)
+	answer, err := http.DefaultClient.Do(request)
+	check(t, err)
+	defer func() { check(t, answer.Body.Close()) }()
+	var page api.LeaseInfos
+	check(t, json.NewDecoder(answer.Body).Decode(&page))
+	if len(page.Leases) != 2 {
+		t.Fatalf("there are %d leases, expected 2", len(page.Leases))
+	}
+	return page.Leases[1].EndReason
 }
 
 // TestBackend runs Vault's own exercises, and fencegate's, against one gateway.
@@ -161,6 +179,9 @@ func testLockAfterWrite(t *testing.T, node nodes) {
 	a, b := node.start(t), node.start(t)
 	check(t, put(a, "core/seal-config", "init"))
 	lockA, _ := lock(t, a)
+	if reason := node.endOfWrite(t); reason != "released" {
+		t.Errorf("the lease of the write before the lock has %q, expected that the node's own lock need not wait", reason)
+	}
 	check(t, put(a, "core/seal-config", "active"))
 	check(t, lockA.Unlock())
 	check(t, put(b, "core/other", "init"))
