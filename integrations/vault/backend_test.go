@@ -194,6 +194,9 @@ func testLockAfterWrite(t *testing.T, node nodes) {
 func testLostLock(t *testing.T, node nodes) {
 	active := node.start(t)
 	held, lost := lock(t, active)
+	if _, err := held.Lock(nil); err == nil {
+		t.Error("the lock was locked twice")
+	}
 	node.breakLease(t)
 	await.Receive(t, "the loss of the lock", lost)
 	if err := put(active, "key", "late"); err == nil {

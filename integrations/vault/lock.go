@@ -53,6 +53,9 @@ func (b *Backend) RegisterActiveNodeLock(lock physical.Lock) error {
 // Lock waits until it has the lock, or stop is closed: then it returns no channel. The channel is closed when the lock
 // is lost, no later than another node may be granted it.
 func (l *Lock) Lock(stop <-chan struct{}) (<-chan struct{}, error) {
+	if lease := l.lease(); lease != nil && lease.Valid() {
+		return nil, errors.New("the lock is locked already")
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() {
