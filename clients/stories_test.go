@@ -138,7 +138,7 @@ func runProgram(t *testing.T, at place, folder, name string, args ...string) []v
 	runner := exec.CommandContext(await.Context(t), name, append(args, "../"+storiesFile)...)
 	runner.Dir = folder
 	runner.Env = append(os.Environ(), "FENCEGATE_URL="+at.gatewayURL, "PROXY_URL="+at.proxyURL, "API_KEY="+apiKey,
-		"PYTHONPATH=src", "PYTHONDONTWRITEBYTECODE=1", "PYTHONASYNCIODEBUG=1")
+		"PYTHONPATH=src", "PYTHONDONTWRITEBYTECODE=1")
 	var failure strings.Builder
 	runner.Stderr = &failure
 	output, err := runner.Output()
