@@ -70,7 +70,7 @@ func tell(ctx context.Context, run string, told story, at place) error {
 	}
 	gateways := []string{at.proxyURL + "/" + run}
 	if told.Client.Gateways != nil {
-		addresses := map[string]string{"proxy": gateways[0], "gateway": at.gatewayURL, "nowhere": "http://127.0.0.1:1"}
+		addresses := map[string]string{"proxy": gateways[0], "gateway": at.gatewayURL, "nowhere": "http://127.0.0.1:2"}
 		gateways = nil
 		for _, name := range told.Client.Gateways {
 			gateways = append(gateways, addresses[name])

@@ -39,7 +39,7 @@ class Teller:
         self.mode, self.run, self.threads = mode, run, threads
         self.proxy = f"{os.environ['PROXY_URL']}/{run}"
         options = story.get("client", {})
-        addresses = {"proxy": self.proxy, "gateway": os.environ["FENCEGATE_URL"], "nowhere": "http://127.0.0.1:1"}
+        addresses = {"proxy": self.proxy, "gateway": os.environ["FENCEGATE_URL"], "nowhere": "http://127.0.0.1:2"}
         urls = [addresses[name] for name in options.get("gateways", ["proxy"])]
         timeout = options.get("answer_timeout_ms", 30_000) / 1000
         self.clients = {
