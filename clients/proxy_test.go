@@ -28,7 +28,7 @@ type proxy struct {
 // line is the way of one story's calls to the gateway.
 type line struct {
 	mu     sync.Mutex
-	paths  []string // of all calls
+	paths  []string // of the calls
 	harms  map[string]harm
 	let    chan struct{} // lets one held call continue
 	closed chan struct{}
@@ -92,7 +92,8 @@ func (p *proxy) end() {
 	}
 }
 
-// obey does what the runner asks for: harm, let_go, or calls?path=, the number of calls to paths that end so.
+// obey does what the runner asks for: harm, let_go, or calls?path=, the number of calls to paths that end so, since the
+// last harm to it.
 func (l *line) obey(w http.ResponseWriter, r *http.Request, command string) {
 	count := 0
 	switch command {
@@ -104,6 +105,7 @@ func (l *line) obey(w http.ResponseWriter, r *http.Request, command string) {
 		}
 		l.mu.Lock()
 		l.harms[what.Path] = what
+		l.paths = slices.DeleteFunc(l.paths, func(path string) bool { return strings.HasSuffix(path, what.Path) })
 		l.mu.Unlock()
 	case "let_go":
 		select {

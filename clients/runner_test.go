@@ -20,7 +20,10 @@ import (
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-// runGo tells all stories at once with the Go client.
+// toldAtOnce is how many stories a runner tells at once: most of them wait most of the time.
+const toldAtOnce = 12
+
+// runGo tells the stories with the Go client.
 func runGo(t *testing.T, stories []story, at place) []verdict {
 	t.Helper()
 	// Without a deadline, so that the client's own limits apply.
@@ -29,8 +32,11 @@ func runGo(t *testing.T, stories []story, at place) []verdict {
 	defer time.AfterFunc(await.Limit, cancel).Stop()
 	verdicts := make([]verdict, len(stories))
 	var telling sync.WaitGroup
+	slots := make(chan struct{}, toldAtOnce)
 	for i, told := range stories {
+		slots <- struct{}{}
 		telling.Go(func() {
+			defer func() { <-slots }()
 			verdicts[i].Story = told.Name
 			if err := tell(ctx, fmt.Sprint("go-", i), told, at); err != nil {
 				verdicts[i].Error = err.Error()

@@ -22,6 +22,8 @@ Step = Dict[str, Any]
 Result = Dict[str, Any]
 
 LIMIT = 60.0
+#: How many stories are told at once: most of them wait most of the time.
+TOLD_AT_ONCE = 12
 
 
 class Fault(Exception):
@@ -262,8 +264,14 @@ async def verdict(mode: str, number: int, story: Dict[str, Any], threads: Thread
 async def main(mode: str, path: str) -> None:
     with open(path, encoding="utf-8") as file:
         stories = json.load(file)["stories"]
-    with ThreadPoolExecutor(4 * len(stories)) as threads:
-        await asyncio.gather(*(verdict(mode, number, story, threads) for number, story in enumerate(stories)))
+    waiting = iter(list(enumerate(stories)))
+
+    async def tell_next() -> None:
+        for number, story in waiting:
+            await verdict(mode, number, story, threads)
+
+    with ThreadPoolExecutor(6 * TOLD_AT_ONCE) as threads:
+        await asyncio.gather(*(tell_next() for _ in range(TOLD_AT_ONCE)))
 
 
 if __name__ == "__main__":

@@ -32,8 +32,8 @@ import { Clocks, anySignal } from './validity.js';
  */
 
 /**
- * The longest wait of one request. A gateway lets one wait for 10 minutes, but fetch of Node.js and browsers gives up an
- * answer after 5.
+ * The longest wait of one request. A gateway lets one wait for 10 minutes, but fetch of Node.js and browsers gives up
+ * an answer after 5.
  */
 const requestWaitMaxMs = 240_000;
 /** Bounds the release of a lease that no caller got. */
