@@ -109,7 +109,7 @@ class Teller:
             return bool(got == want.replace("{run}", self.run))
         if not isinstance(want, dict):
             return bool(got == want)
-        comparisons = {
+        comparisons: Dict[str, Callable[[Any], Any]] = {
             "at_least": lambda bound: got >= bound,
             "at_most": lambda bound: got <= bound,
             "above": lambda lease: got > self.leases[lease].fencing_token,
