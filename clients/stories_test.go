@@ -185,12 +185,12 @@ func (t *table) text(stories []story) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var text strings.Builder
-	fmt.Fprintf(&text, "%-10s %-58s", "", "")
+	fmt.Fprintf(&text, "%-10s %-50s", "", "")
 	for _, language := range languages {
 		fmt.Fprintf(&text, " %-14s", language.name)
 	}
 	for _, told := range stories {
-		fmt.Fprintf(&text, "\n%-10s %-58s", told.Group, told.Name)
+		fmt.Fprintf(&text, "\n%-10s %-50s", told.Group, told.Name)
 		for _, language := range languages {
 			fmt.Fprintf(&text, " %-14s", t.cells[told.Name][language.name])
 		}
