@@ -40,7 +40,7 @@ func Pass(w http.ResponseWriter, r *http.Request, gatewayURL string, fault Fault
 		replace(w, fault)
 		return
 	}
-	request, err := http.NewRequestWithContext(
+	request, err := http.NewRequestWithContext( //nolint:gosec // the host is the gateway's
 		r.Context(), r.Method, gatewayURL+r.URL.RequestURI(), bytes.NewReader(body))
 	abortOn(err)
 	request.Header = r.Header.Clone()

@@ -146,11 +146,26 @@ class Teller:
         return await self.control(step, lock)
 
     async def hold(self, client: Any, lock: str, step: Step) -> None:
+        """Runs the steps as the work of do. Their fault counts, also where do raises that the lease was lost."""
+        faults: List[Fault] = []
+        try:
+            await self.do(client, lock, step, faults)
+        finally:
+            if faults:
+                raise faults[0]
+
+    async def do(self, client: Any, lock: str, step: Step, faults: List[Fault]) -> None:
+        async def tell() -> None:
+            try:
+                await self.tell(step["steps"])
+            except Fault as fault:
+                faults.append(fault)
+
         if self.mode == "asyncio":
 
             async def work(lease: fencegate.AsyncLease) -> None:
                 self.leases[step["lease"]] = lease
-                await self.tell(step["steps"])
+                await tell()
 
             await client.do(lock, work, **terms(step))
             return
@@ -158,7 +173,7 @@ class Teller:
 
         def blocking_work(lease: fencegate.Lease) -> None:
             self.leases[step["lease"]] = lease
-            asyncio.run_coroutine_threadsafe(self.tell(step["steps"]), loop).result()
+            asyncio.run_coroutine_threadsafe(tell(), loop).result()
 
         await self.call(client.do, lock, blocking_work, **terms(step))
 

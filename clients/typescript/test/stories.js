@@ -106,11 +106,7 @@ class Teller {
           lock, { ...terms, waitMs: step.wait_ms ?? 0, heartbeat: step.heartbeat ?? false });
         return leaseResult(this.leases[step.lease]);
       case 'do':
-        await client.do(lock, async (granted, lost) => {
-          this.leases[step.lease] = granted;
-          this.lost = lost;
-          await this.tell(step.steps);
-        }, terms);
+        await this.hold(client, lock, step, terms);
         return {};
       case 'renew':
         await lease.renew();
@@ -128,6 +124,21 @@ class Teller {
         return this.records(step, client, lock, lease);
     }
     return this.control(step, lock);
+  }
+
+  // hold runs the steps as the work of do. Their fault counts, also where do rejects since the lease was lost.
+  async hold(client, lock, step, terms) {
+    let fault;
+    const doing = client.do(lock, async (granted, lost) => {
+      this.leases[step.lease] = granted;
+      this.lost = lost;
+      await this.tell(step.steps).catch((error) => {
+        if (!(error instanceof Fault)) throw error;
+        fault = error;
+      });
+    }, terms);
+    await doing.catch((error) => { throw fault ?? error; });
+    if (fault) throw fault;
   }
 
   async records(step, client, lock, lease) {
