@@ -87,6 +87,12 @@ var languages = []struct {
 	{"TypeScript", func(t *testing.T, _ []story, at place) []verdict {
 		return runProgram(t, at, "typescript", pgtest.Require(t, "node"), "test/stories.js")
 	}},
+	{"Deno", func(t *testing.T, _ []story, at place) []verdict {
+		if _, err := exec.LookPath("deno"); err != nil {
+			t.Skip("deno is not installed (npm install --global deno)")
+		}
+		return runProgram(t, at, "typescript", "deno", "run", "-A", "--no-config", "test/stories.js")
+	}},
 }
 
 // Each client passes each story.

@@ -48,7 +48,7 @@ export function asObject(...fields) {
   };
 }
 
-/** What Node.js says where there was no connection. Other platforms do not tell. */
+/** What Node.js says where there was no connection. Deno says it in its message, and browsers do not tell. */
 const notConnected = [
   'ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREACH', 'ENETUNREACH', 'UND_ERR_CONNECT_TIMEOUT',
 ];
@@ -149,7 +149,8 @@ const changes = (call) => call.method !== 'GET';
 function noAnswer(call, gateway, cause) {
   const { cause: inner } = /** @type {{cause?: {code?: string, message?: string}}} */ (cause);
   const why = inner?.message || inner?.code || String(cause);
-  const outcomeUnknown = changes(call) && !notConnected.includes(inner?.code ?? '');
+  const notSent = notConnected.includes(inner?.code ?? '') || why.includes('client error (Connect)');
+  const outcomeUnknown = changes(call) && !notSent;
   return local('unavailable', `no answer from ${gateway}: ${why}`, { outcomeUnknown, cause });
 }
 
