@@ -264,7 +264,6 @@ const dropFormer = `
 			-- parent is the index of the step before, 0 the start.
 			create type fence.wait_step as (principal text, owner_id text, lock text, ticket bigint, parent integer);
 		end if;
-		drop function if exists fence.wake(text, text, bigint);
 	end $$;`
 
 // applyGuard replaces the functions, also those of protected tables, while no table becomes protected. Bodies are
@@ -308,6 +307,7 @@ func applyGuard(ctx context.Context, tx pgx.Tx, lockTimeout time.Duration) error
 			fence.fast_path_admits(fence.fences, bigint, bigint),
 			fence.supersede(bigint, integer),
 			fence.trigger_functions(regclass, text),
+			fence.wake(text, text, bigint),
 			fence.make_trigger_functions(integer, regclass, text);
 		insert into fence.database_identity (system_identifier, timeline, tokens_oid, started_at)
 		select r.system_identifier, r.timeline, r.tokens_oid, r.started_at from fence.running_database() r

@@ -57,8 +57,8 @@ var gatewayFunctions = []string{
 	"begin_watch", "forget_gateway", "keep_sample", "postpone_recount", "probe", "record_rejections", "recount",
 	"rejected_by_sql", "sweep", "watch_state",
 	// queue
-	"blockers", "break_deadlock", "find_deadlocks", "grant_next", "hand_over", "heartbeat", "leases_and_waits", "leave",
-	"live_waiters", "next_due", "waiters_ahead", "waiters_behind",
+	"blockers", "break_deadlock", "find_deadlocks", "find_new_deadlocks", "grant_next", "hand_over", "heartbeat",
+	"leases_and_waits", "leave", "live_waiters", "next_due", "waiters_ahead", "waiters_behind",
 	// rule
 	"accept_database", "ancestors", "delete_policy", "is_below", "lineage", "policy_for", "put_policy",
 	"running_database", "running_timeline", "set_fence", "supersede",

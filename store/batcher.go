@@ -23,7 +23,7 @@ const (
 type batcher[Q, A any] struct {
 	lockOf  func(Q) Name
 	timeout time.Duration // of a batch
-	// exec decides calls in one statement, and notes the answers to those that it has decided.
+	// exec decides calls in one statement, and notes the answers to those that it has decided. With an error, none is.
 	exec func(context.Context, []*batchedCall[Q, A]) error
 
 	mu            sync.Mutex
@@ -124,6 +124,10 @@ func (b *batcher[Q, A]) decide(batch []*batchedCall[Q, A]) {
 	defer cancel()
 	err := b.exec(ctx, batch)
 	for _, call := range batch {
+		if err != nil { // what is in its rows was not committed
+			var none A
+			call.answer, call.decided = none, false
+		}
 		if OutcomeOf(err) != "" {
 			call.err = err
 		}

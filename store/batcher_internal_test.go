@@ -10,7 +10,8 @@ import (
 	"github.com/fencegate/fencegate/internal/await"
 )
 
-// heldBatches is a batcher of names, whose batches wait until the test lets them go. It decides each name as itself.
+// heldBatches is a batcher of names, whose batches wait until the test lets them go. It decides each name as itself,
+// also where it fails.
 type heldBatches struct {
 	batcher[Name, Name]
 	sent    chan []Name
@@ -28,9 +29,7 @@ func newHeldBatches() *heldBatches {
 		h.sent <- names
 		err := <-h.answers
 		for _, call := range batch {
-			if err == nil {
-				call.decide(call.request)
-			}
+			call.decide(call.request)
 		}
 		return err
 	}

@@ -14,6 +14,11 @@ func (s *Store) FindDeadlocks(ctx context.Context, tickets []int64) ([]int64, er
 	return collect(ctx, s.query, "select fence.find_deadlocks($1)", []any{tickets}, pgx.RowTo[int64])
 }
 
+// FindNewDeadlocks is FindDeadlocks, for less, for waits that have just begun, at the end of their queues.
+func (s *Store) FindNewDeadlocks(ctx context.Context, tickets []int64) ([]int64, error) {
+	return collect(ctx, s.query, "select fence.find_new_deadlocks($1)", []any{tickets}, pgx.RowTo[int64])
+}
+
 // DeadlockOutcome is what BreakDeadlock found.
 type DeadlockOutcome string
 

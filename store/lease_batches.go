@@ -46,8 +46,11 @@ func newLeaseBatches(s *Store) *leaseBatches {
 
 // batched reports whether an acquire may be in a batch: those for a subtree, or in a session, concern others.
 func (r AcquireRequest) batched() bool {
-	return r.Scope == Node && r.SessionID == uuid.Nil && strings.Count(string(r.Lock), "/") <= batchSlashesMax
+	return r.Scope == Node && r.SessionID == uuid.Nil && r.Lock.batched()
 }
+
+// batched reports whether calls about the lock may be in a batch.
+func (n Name) batched() bool { return strings.Count(string(n), "/") <= batchSlashesMax }
 
 // leaseRefColumns are the arguments of statements about leases.
 type leaseRefColumns struct {
@@ -62,10 +65,10 @@ func (c *leaseRefColumns) add(ref LeaseRef) {
 }
 
 // callsByLock are the calls of a batch, which has one for each lock.
-func callsByLock[Q, A any](batch []*batchedCall[Q, A], lockOf func(Q) Name) map[string]*batchedCall[Q, A] {
-	calls := make(map[string]*batchedCall[Q, A], len(batch))
+func callsByLock[Q, A any](batch []*batchedCall[Q, A], lockOf func(Q) Name) map[Name]*batchedCall[Q, A] {
+	calls := make(map[Name]*batchedCall[Q, A], len(batch))
 	for _, call := range batch {
-		calls[string(lockOf(call.request))] = call
+		calls[lockOf(call.request)] = call
 	}
 	return calls
 }
@@ -85,25 +88,21 @@ func (s *Store) execAcquires(ctx context.Context, batch []*batchedCall[AcquireRe
 	calls := callsByLock(batch, s.leases.acquires.lockOf)
 	newestToken := s.lineage.newestToken.Load()
 	var sequence int64 // 0: nothing was granted
-	var granted []Lease
 	err := s.queryAs(ctx, job{use: useAcquires}, sql,
 		[]any{locks, owners, principals, modes, ttls, requestIDs, metadata},
 		func(rows pgx.Rows) error {
 			var row leaseRow
-			err := rows.Scan(append([]any{&sequence}, row.dest()...)...)
-			granted = append(granted, row.lease())
-			return err
+			if err := rows.Scan(append([]any{&sequence}, row.dest()...)...); err != nil {
+				return err
+			}
+			lease := row.lease()
+			calls[lease.Lock].decide(lease)
+			return nil
 		})
 	if err == nil && sequence > 0 {
 		err = s.minted(ctx, sequence, newestToken)
 	}
-	if err != nil {
-		return err // a lease counts when the statement is committed, not before
-	}
-	for _, lease := range granted {
-		calls[string(lease.Lock)].decide(lease)
-	}
-	return nil
+	return err
 }
 
 func (s *Store) execRenewals(ctx context.Context, batch []*batchedCall[renewal, Lease]) error {
@@ -119,48 +118,36 @@ func (s *Store) execRenewals(ctx context.Context, batch []*batchedCall[renewal, 
 		ttls = append(ttls, orNull(call.request.ttl.Milliseconds()))
 	}
 	calls := callsByLock(batch, s.leases.renewals.lockOf)
-	var renewed []Lease
-	err := s.queryAs(ctx, job{use: useRenewals}, sql, []any{refs.locks, refs.owners, refs.ids, refs.tokens, ttls},
+	return s.queryAs(ctx, job{use: useRenewals}, sql, []any{refs.locks, refs.owners, refs.ids, refs.tokens, ttls},
 		func(rows pgx.Rows) error {
 			var lateMS pgtype.Int8
 			var row leaseRow
-			err := rows.Scan(append([]any{&lateMS}, row.dest()...)...)
+			if err := rows.Scan(append([]any{&lateMS}, row.dest()...)...); err != nil {
+				return err
+			}
 			lease := row.lease()
 			lease.Late = max(0, milliseconds(lateMS))
-			renewed = append(renewed, lease)
-			return err
+			calls[lease.Lock].decide(lease)
+			return nil
 		})
-	if err != nil {
-		return err
-	}
-	for _, lease := range renewed {
-		calls[string(lease.Lock)].decide(lease)
-	}
-	return nil
 }
 
 func (s *Store) execReleases(ctx context.Context, batch []*batchedCall[LeaseRef, Released]) error {
-	const sql = "select lock, mode, age_ms from fence.release_leases($1, $2, $3, $4)"
+	const sql = "select lock, 'released', mode, age_ms from fence.release_leases($1, $2, $3, $4)"
 	var refs leaseRefColumns
 	for _, call := range batch {
 		refs.add(call.request)
 	}
 	calls := callsByLock(batch, s.leases.releases.lockOf)
-	released := map[string]Released{}
-	err := s.queryAs(ctx, job{use: useReleases}, sql, []any{refs.locks, refs.owners, refs.ids, refs.tokens},
+	return s.queryAs(ctx, job{use: useReleases}, sql, []any{refs.locks, refs.owners, refs.ids, refs.tokens},
 		func(rows pgx.Rows) error {
-			var lock string
-			var mode Mode
-			var ageMS float64
-			err := rows.Scan(&lock, &mode, &ageMS)
-			released[lock] = Released{mode, time.Duration(ageMS * float64(time.Millisecond))}
+			var lock Name
+			var row releaseRow
+			if err := rows.Scan(append([]any{&lock}, row.dest()...)...); err != nil {
+				return err
+			}
+			released, err := row.released(lock)
+			calls[lock].decide(released)
 			return err
 		})
-	if err != nil {
-		return err
-	}
-	for lock, release := range released {
-		calls[lock].decide(release)
-	}
-	return nil
 }

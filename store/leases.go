@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -71,6 +70,8 @@ func (s *Store) Acquire(ctx context.Context, request AcquireRequest) (Lease, err
 type Acquired struct {
 	Lease  Lease
 	Ticket int64 // 0: the request is not in the queue
+	// Requeued says that the request had the ticket already, perhaps at another gateway.
+	Requeued bool
 	// Left is how long the lease runs that alone is in the way; 0: unknown, or other waiters are.
 	Left time.Duration
 }
@@ -78,7 +79,7 @@ type Acquired struct {
 // sequenceSQL reads the value of the token sequence, after a grant in the same statement.
 const sequenceSQL = "coalesce(pg_sequence_last_value('fence.tokens'), 0)"
 
-// A lease that was granted before, to a request that was sent again, is older than the statement.
+// A lease that was granted before, to a request that was sent again, is older than the statement. So is its ticket.
 const acquireSQL = `select a.outcome, (a.lease).end_reason, a.left_ms, a.queue_length, a.ticket, ` + sequenceSQL + `,
 		coalesce((a.lease).granted_at < statement_timestamp(), false), ` + leaseColumns + `
 	from fence.acquire_lease(fence.lease_request($1, $2, $3, $4, $5, $6, $7, $8, $11), $9, $10) a, lateral (select (a.lease).*) l`
@@ -121,7 +122,7 @@ func (s *Store) sendAcquire(ctx context.Context, request AcquireRequest, gateway
 		}
 		return Acquired{Lease: lease}, nil
 	case "queued":
-		return Acquired{Ticket: ticket.Int64, Left: leftOf(leftMS)}, nil
+		return Acquired{Ticket: ticket.Int64, Requeued: replayed, Left: leftOf(leftMS)}, nil
 	case "session_lost":
 		return Acquired{}, sessionLost(endReason.String)
 	}
@@ -218,7 +219,7 @@ func (s *Store) ReleaseLease(ctx context.Context, ref LeaseRef) (Released, error
 	if err := ref.check(); err != nil {
 		return Released{}, err
 	}
-	if strings.Count(string(ref.Lock), "/") <= batchSlashesMax {
+	if ref.Lock.batched() {
 		if released, decided, err := s.leases.releases.do(ctx, ref); decided || err != nil {
 			return released, err
 		}

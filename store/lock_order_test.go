@@ -159,6 +159,9 @@ func (f *lockOrderFixture) settle(ctx context.Context, gateway *store.Store) err
 		}
 	}
 	_, err = gateway.EndSession(ctx, session.ID)
+	for store.OutcomeOf(err) == store.OutcomeUnknown { // a fence was locked for long, on a busy machine
+		_, err = gateway.EndSession(ctx, session.ID)
+	}
 	return err
 }
 

@@ -39,7 +39,7 @@ func TestEveryStepIsTested(t *testing.T) {
 		beds <- newTestbed(t)
 	}
 	for _, m := range slices.Concat(stepMutations, ruleMutations, fastPathMutations, chainMutations, changeMutations,
-		leaseMutations, scopeMutations, sessionMutations, holdMutations, togetherMutations) {
+		leaseMutations, scopeMutations, sessionMutations, holdMutations, togetherMutations, passMutations) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -16,6 +16,11 @@ func (s *Store) Enqueue(ctx context.Context, request AcquireRequest, gateway uui
 	return s.acquire(ctx, request, gateway)
 }
 
+// EnqueueBeside is Enqueue where others are known to wait for the lock, so that it is not granted at once.
+func (s *Store) EnqueueBeside(ctx context.Context, request AcquireRequest, gateway uuid.UUID) (Acquired, error) {
+	return s.sendAcquire(ctx, request, gateway, useAcquires)
+}
+
 // Requeue is Enqueue for a request that may be in the queue already, or granted. After a reconnect thousands may be
 // sent at once: they have few connections, so that other acquires get through.
 func (s *Store) Requeue(ctx context.Context, request AcquireRequest, gateway uuid.UUID) (Acquired, error) {

@@ -160,7 +160,13 @@ var queueCases = []storeCase{
 // waiter is in the queue of a lock that nothing holds, at a gateway that counts as alive for a time.
 func waiter(suffix store.Name, mode, scope string, alive time.Duration) step {
 	return func(ctx context.Context, s *fixture) error {
-		gateway := uuid.New()
+		return waiterAt(uuid.New(), suffix, mode, scope, alive)(ctx, s)
+	}
+}
+
+// waiterAt is a waiter at a certain gateway.
+func waiterAt(gateway uuid.UUID, suffix store.Name, mode, scope string, alive time.Duration) step {
+	return func(ctx context.Context, s *fixture) error {
 		_, err := s.SQL.Exec(ctx, "select fence.heartbeat($1, $2)", gateway, alive.Milliseconds())
 		if err != nil {
 			return err

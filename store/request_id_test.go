@@ -90,21 +90,21 @@ func requestOtherwise(steps ...step) step {
 func queuedOtherwise(ctx context.Context, s *fixture) error {
 	request := store.AcquireRequest{Lock: s.lock, OwnerID: "requester", Mode: store.Exclusive, Scope: store.Node,
 		TTL: time.Hour, RequestID: "r", Wait: time.Minute}
-	enqueue := func(r store.AcquireRequest) error {
+	enqueue := func(r store.AcquireRequest, again bool) error {
 		acquired, err := s.Enqueue(ctx, r, uuid.New())
-		if err == nil && acquired.Ticket == 0 {
-			err = fmt.Errorf("%+v is not in the queue: %+v", r, acquired)
+		if err == nil && (acquired.Ticket == 0 || acquired.Requeued != again) {
+			err = fmt.Errorf("%+v is not in the queue, or had a ticket before or not: %+v", r, acquired)
 		}
 		return err
 	}
-	if err := enqueue(request); err != nil {
+	if err := enqueue(request, false); err != nil {
 		return err
 	}
 	for name, change := range requestChanges {
 		again := request
 		change(s, &again)
 		err := s.Unchanged(ctx, func() error {
-			if err := enqueue(again); !errors.Is(err, store.ErrInvalid) {
+			if err := enqueue(again, true); !errors.Is(err, store.ErrInvalid) {
 				return fmt.Errorf("with another %s the acquire returned %w, want ErrInvalid", name, err)
 			}
 			return nil
@@ -114,7 +114,7 @@ func queuedOtherwise(ctx context.Context, s *fixture) error {
 		}
 	}
 	request.Wait = time.Hour
-	return enqueue(request)
+	return enqueue(request, true)
 }
 
 // requestAfter sends the request of a lease that has ended: no other lease is granted instead.

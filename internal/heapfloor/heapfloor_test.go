@@ -2,7 +2,6 @@ package heapfloor
 
 import (
 	"fmt"
-	"os"
 	"runtime"
 	"runtime/metrics"
 	"testing"
@@ -14,9 +13,7 @@ const floor = 64 << 20
 
 // The heap may grow by the floor if it is small, by what is in use if that is more, and by Go's default after the end.
 func TestKeep(t *testing.T) {
-	if os.Getenv("GOGC") != "" {
-		t.Skip("GOGC is set")
-	}
+	t.Setenv("GOGC", "")
 	stop := Keep(floor)
 	defer stop()
 	awaitGrowth(t, floor, floor*5/4)

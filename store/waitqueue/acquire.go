@@ -84,22 +84,26 @@ func (q *Queue) sendAcquire(ctx context.Context, w *waiter) (store.Acquired, err
 		return store.Acquired{}, store.NotApplied(err)
 	}
 	send := q.store.Enqueue
+	if beside := q.beginSending(w); beside {
+		send = q.store.EnqueueBeside
+	}
 	if w.mayBeQueued {
 		send = q.store.Requeue
 	}
-	q.beginSending(w)
 	acquired, err := send(ctx, request, q.gateway)
 	q.endSending(w, acquired)
 	return acquired, err
 }
 
-// beginSending notes that the waiter sends its acquire, so that no notification is missed before the answer.
-func (q *Queue) beginSending(w *waiter) {
+// beginSending notes that the waiter sends its acquire, so that no notification is missed before the answer. It reports
+// whether others wait for the lock.
+func (q *Queue) beginSending(w *waiter) (beside bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	lq := q.locks[w.request.Lock]
 	lq.setTicket(w, 0)
 	lq.sending++
+	return len(lq.waiters) > 1
 }
 
 // endSending notes the ticket in the answer, 0 for none. It starts a grant if a notification came meanwhile.
@@ -112,7 +116,7 @@ func (q *Queue) endSending(w *waiter, acquired store.Acquired) {
 	lq.setTicket(w, acquired.Ticket)
 	if acquired.Ticket > 0 && acquired.Ticket != w.checked {
 		w.checked = acquired.Ticket
-		q.checkDeadlock(acquired.Ticket, deadlockCheck{lock: lock})
+		q.checkDeadlock(acquired.Ticket, deadlockCheck{lock: lock, begun: !acquired.Requeued})
 	}
 	if acquired.Left > 0 {
 		q.arm(lock, lq, acquired.Left)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -148,7 +147,7 @@ func TestDeadlockSearchReadsLittle(t *testing.T) {
 				tx.QueryRow(t.Context(), `select array(select a.ticket
 					from fence.acquire_lease(fence.lease_request($1, 'X', 'exclusive', 'node', 1000, null, null, null), 60000, $2) a)`,
 					locks[1], crowdGateway).Scan(&tickets),
-				tx.QueryRow(t.Context(), "select count(*) from fence.find_deadlocks($1)", tickets).Scan(&read))
+				tx.QueryRow(t.Context(), "select count(*) from fence.find_new_deadlocks($1)", tickets).Scan(&read))
 			if err != nil || len(tickets) != 1 || read != 0 {
 				t.Fatalf("tickets %v, %d deadlocks (%v)", tickets, read, err)
 			}
@@ -219,131 +218,3 @@ func BenchmarkDeadlockSearch(b *testing.B) {
 		}
 	}
 }
-
-// edges are those of the graph of waits, by their tickets.
-type edges struct {
-	owner map[int64]string
-	lock  map[int64]string
-	after map[int64][]string // the owners that the wait is for
-}
-
-func edgesIn(t *testing.T, b *enginetest.DB) edges {
-	t.Helper()
-	e := edges{map[int64]string{}, map[int64]string{}, map[int64][]string{}}
-	rows, err := b.SQL.Query(t.Context(), `
-		with stakes as (
-			select l.principal || '/' || l.owner_id as owner, l.lock, l.mode, l.scope, 0 as ticket from fence.leases l where l.ended_at is null and fence.runs_until(l) > clock_timestamp()
-			union all
-			select w.principal || '/' || w.owner_id, w.lock, w.mode, w.scope, w.ticket from fence.waiters w where fence.is_waiting(w)
-		)
-		select w.ticket, w.owner, w.lock, coalesce(array_agg(x.owner) filter (where x.owner is not null), '{}')
-		from stakes w
-		left join stakes x on x.ticket < w.ticket and 'exclusive' in (x.mode, w.mode)
-			and (x.lock = w.lock or x.scope = 'subtree' and w.lock ^@ (x.lock || '/') or w.scope = 'subtree' and x.lock ^@ (w.lock || '/'))
-		where w.ticket > 0 group by 1, 2, 3`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var ticket int64
-	var owner, lock string
-	var after []string
-	_, err = pgx.ForEachRow(rows, []any{&ticket, &owner, &lock, &after}, func() error {
-		e.owner[ticket], e.lock[ticket], e.after[ticket] = owner, lock, slices.Clone(after)
-		return nil
-	})
-	if err := errors.Join(err, rows.Err()); err != nil {
-		t.Fatal(err)
-	}
-	return e
-}
-
-// closes reports whether a wait is in a cycle.
-func (e edges) closes(ticket int64) bool {
-	met := map[string]bool{}
-	next := slices.DeleteFunc(slices.Clone(e.after[ticket]), func(owner string) bool { return owner == e.owner[ticket] })
-	for len(next) > 0 {
-		owner := next[0]
-		next = next[1:]
-		if owner == e.owner[ticket] {
-			return true
-		}
-		if met[owner] {
-			continue
-		}
-		met[owner] = true
-		for other, of := range e.owner {
-			if of == owner {
-				next = append(next, e.after[other]...)
-			}
-		}
-	}
-	return false
-}
-
-// In random states of leases, waiters, modes, scopes and principals with the same owner_ids, a wait is found in a cycle
-// if and only if it is in one, and the cycle is one.
-func TestDeadlockSearchIsExact(t *testing.T) {
-	t.Parallel()
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
-	b := enginetest.New(t)
-	b.Exec(t, "insert into fence.gateways values ($1, clock_timestamp() + interval '1 day'), (gen_random_uuid(), "+
-		"clock_timestamp())", crowdGateway)
-	b.Exec(t, "insert into fence.subtrees (name) values ('tree')")
-	names := []string{"tree", "tree/a", "tree/a/b", "tree/c", "tree0", "one", "two", "three"}
-	closed, open := 0, 0
-	for range 40 {
-		b.Exec(t, "delete from fence.waiters")
-		b.Exec(t, "delete from fence.leases")
-		owners := make([]string, 3+random.IntN(12))
-		for i := range owners {
-			owners[i] = fmt.Sprintf("principal %d/owner %d", i%2, i/2)
-		}
-		modes, scopes := []string{"exclusive", "exclusive", "shared"}, []string{"node", "node", "subtree"}
-		for i, name := range names {
-			b.Exec(t, `insert into fence.leases (lock, fencing_token, lease_id, principal, owner_id, mode, scope, ttl_ms, granted_at, expires_at)
-				values ($1, $2, gen_random_uuid(), split_part($3, '/', 1), split_part($3, '/', 2), $4, $5, 1000, clock_timestamp(), clock_timestamp() + $6 * interval '1 hour')`,
-				name, i+1, pick(random, owners), pick(random, modes), pick(random, scopes), pick(random, []int{1, 1, -1}))
-		}
-		for range 2 + random.IntN(14) {
-			b.Exec(t, `insert into fence.waiters (lock, gateway_id, principal, owner_id, mode, scope, ttl_ms, queued_at, deadline_at)
-				select $1, (select gateway_id from fence.gateways order by (gateway_id = $2) = $3 desc limit 1), split_part($4, '/', 1), split_part($4, '/', 2), $5, $6, 1000, clock_timestamp(), clock_timestamp() + interval '1 hour'`,
-				pick(random, names), crowdGateway, random.IntN(8) > 0, pick(random, owners), pick(random, modes),
-				pick(random, scopes))
-		}
-		e := edgesIn(t, b)
-		for ticket := range e.owner {
-			found := expectCycle(t, b, e, ticket)
-			if found {
-				closed++
-			} else {
-				open++
-			}
-		}
-	}
-	if closed == 0 || open == 0 {
-		t.Errorf("of the waits %d were in a cycle and %d in none: the test shows nothing", closed, open)
-	}
-}
-
-// expectCycle holds what the search finds against the edges.
-func expectCycle(t *testing.T, b *enginetest.DB, e edges, ticket int64) bool {
-	t.Helper()
-	var tickets []int64
-	if err := b.SQL.QueryRow(t.Context(), "select tickets from fence.wait_cycle($1)", ticket).Scan(&tickets); err != nil {
-		t.Fatal(err)
-	}
-	if want := e.closes(ticket); want != (tickets != nil) {
-		t.Errorf("ticket %d: the cycle is %v, want one: %v\n%s", ticket, tickets, want, b.Describe(t))
-	}
-	for i, at := range tickets {
-		next := e.owner[tickets[(i+1)%len(tickets)]]
-		if i == 0 && at != ticket || !slices.Contains(e.after[at], next) {
-			t.Errorf("ticket %d: in the cycle %v ticket %d does not wait for %s\n%s", ticket, tickets, at, next, b.Describe(t))
-		}
-	}
-	return tickets != nil
-}
-
-func pick[T any](random *rand.Rand, from []T) T { return from[random.IntN(len(from))] }

@@ -29,6 +29,7 @@ type deadlocks struct {
 
 type deadlockCheck struct {
 	lock   store.Name
+	begun  bool // the wait has just begun, and no check of it has failed
 	insist bool // the wait is refused even if there is a later one in the cycle
 }
 
@@ -93,6 +94,7 @@ func (q *Queue) putBack(batch map[int64]deadlockCheck) {
 	defer q.mu.Unlock()
 	for ticket, check := range batch {
 		if _, newer := q.deadlocks.pending[ticket]; !newer {
+			check.begun = false
 			q.checkDeadlock(ticket, check)
 		}
 	}
@@ -102,16 +104,11 @@ func (q *Queue) putBack(batch map[int64]deadlockCheck) {
 func (q *Queue) checkBatch(batch map[int64]deadlockCheck) error {
 	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
 	defer cancel()
-	tickets := make([]int64, 0, len(batch))
-	for ticket := range batch {
-		tickets = append(tickets, ticket)
-	}
-	slices.Sort(tickets)
-	found, err := q.store.FindDeadlocks(ctx, tickets)
+	found, err := q.findDeadlocks(ctx, batch)
 	if err != nil {
 		return err
 	}
-	for _, ticket := range tickets {
+	for ticket := range batch {
 		if !slices.Contains(found, ticket) {
 			delete(batch, ticket)
 		}
@@ -127,6 +124,27 @@ func (q *Queue) checkBatch(batch map[int64]deadlockCheck) error {
 		delete(batch, ticket)
 	}
 	return nil
+}
+
+// findDeadlocks returns those of the tickets whose waits are in a cycle, in their order.
+func (q *Queue) findDeadlocks(ctx context.Context, batch map[int64]deadlockCheck) (found []int64, err error) {
+	var begun, others []int64
+	for ticket, check := range batch {
+		if check.begun {
+			begun = append(begun, ticket)
+		} else {
+			others = append(others, ticket)
+		}
+	}
+	if len(begun) > 0 {
+		found, err = q.store.FindNewDeadlocks(ctx, begun)
+	}
+	if len(others) > 0 && err == nil {
+		others, err = q.store.FindDeadlocks(ctx, others)
+		found = append(found, others...)
+	}
+	slices.Sort(found)
+	return found, err
 }
 
 // breakDeadlock refuses the wait with the ticket if it is in a cycle.

@@ -5,8 +5,9 @@
 --          held                lease is the blocking one, without its lease_id, or null if the lock is free and others
 --                              are ahead; left_ms is how long it runs, queue_length the number of waiters for the lock
 --          queued              the caller waits with ticket, until wait_ms have passed (fence.grant_next); for the
---                              first in the queue, left_ms is how long the blocking lease runs. Then the gateway looks
---                              for a cycle (fence.find_deadlocks)
+--                              first in the queue, left_ms is how long the blocking lease runs; for one that had the
+--                              ticket already, lease.granted_at is when it joined the queue. Then the gateway looks for
+--                              a cycle (fence.find_new_deadlocks)
 --          lost                the lease that this request_id was granted before has ended, see lease.end_reason
 --          request_id_reused   another owner or principal used the request_id
 --          owner_refused       the policy does not let the principal use the owner_id
@@ -138,6 +139,7 @@ begin
         ticket := fence.enqueue(p_request, p_wait_ms, p_gateway_id);
     else
         outcome := 'queued';
+        lease.granted_at := v_waiter.queued_at;
         update fence.waiters w
         set gateway_id = p_gateway_id, deadline_at = clock_timestamp() + p_wait_ms * interval '1 millisecond'
         where w.ticket = acquire_lease.ticket;

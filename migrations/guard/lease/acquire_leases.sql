@@ -27,6 +27,7 @@ begin
         select f.resource from fence.fences f where f.resource = any (v_locks) for update skip locked);
     v_locks := fence.plain_locks(v_locks);
     if cardinality(v_locks) = 0 then
+        perform set_config('synchronous_commit', 'off', true);
         return;
     end if;
     v_policies := exists (select from fence.policies);

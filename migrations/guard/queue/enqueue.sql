@@ -1,7 +1,7 @@
 -- fence.enqueue(request, wait_ms, gateway_id) → the ticket of a new waiter at the end of the queue.
 --
 -- The caller has locked the fence, so the tickets of a lock become visible in their order. Whether the wait closes a
--- cycle is checked after the commit (fence.find_deadlocks): here every concurrent enqueue would have to see it.
+-- cycle is checked after the commit (fence.find_new_deadlocks): here every concurrent enqueue would have to see it.
 create or replace function fence.enqueue(p_request fence.leases, p_wait_ms integer, p_gateway_id uuid) returns bigint
 language plpgsql
 as $$

@@ -14,7 +14,20 @@ as $$
 declare
     v_setting text := fence.commit_durably();
     v_ended   record;
+    v_passed  record;
 begin
+    v_passed := fence.pass_lease(p_lock, p_owner_id, p_lease_id, p_fencing_token, p_gateway_id);
+    if v_passed.ticket is not null then
+        status := 'released';
+        mode := 'exclusive';
+        age_ms := extract(epoch from v_passed.age) * 1000;
+        outcome := 'granted';
+        ticket := v_passed.ticket;
+        lease := v_passed.lease;
+        left_ms := ceil(extract(epoch from lease.expires_at - clock_timestamp()) * 1000);
+        return next;
+        return;
+    end if;
     v_ended := fence.end_lease(p_lock, p_owner_id, p_lease_id, p_fencing_token, p_gateway_id);
     return query
     select v_ended.status, v_ended.mode, v_ended.age_ms, g.outcome, g.ticket, g.lease, g.reason, g.left_ms
