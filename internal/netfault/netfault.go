@@ -21,7 +21,7 @@ const (
 	RequestHeld Fault = "request_held" // it waits, and then continues
 	AnswerHeld  Fault = "answer_held"  // its answer does
 	Page        Fault = "page"         // the gateway never gets it, and a proxy answers 200 with a page
-	Redirect    Fault = "redirect"     // the same with a redirect
+	Redirect    Fault = "redirect"     // the same with a redirect to where it was sent
 	Unavailable Fault = "unavailable"  // the gateway refuses it for now
 	RateLimited Fault = "rate_limited" // the gateway refuses it for now, since the caller sends too much
 )
@@ -37,7 +37,7 @@ func Pass(w http.ResponseWriter, r *http.Request, gatewayURL string, fault Fault
 	case RequestHeld:
 		hold(r)
 	case Page, Redirect, Unavailable, RateLimited:
-		replace(w, fault)
+		replace(w, r, fault)
 		return
 	}
 	request, err := http.NewRequestWithContext( //nolint:gosec // the host is the gateway's
@@ -70,13 +70,13 @@ func Pass(w http.ResponseWriter, r *http.Request, gatewayURL string, fault Fault
 }
 
 // replace answers instead of the gateway.
-func replace(w http.ResponseWriter, fault Fault) {
+func replace(w http.ResponseWriter, r *http.Request, fault Fault) {
 	switch fault {
 	case Page:
 		w.Header().Set("Content-Type", "text/html")
 		_, _ = io.WriteString(w, "<p>Sign in to the network")
 	case Redirect:
-		w.Header().Set("Location", "/elsewhere")
+		w.Header().Set("Location", r.RequestURI) // a client that follows it is answered
 		w.WriteHeader(http.StatusTemporaryRedirect)
 	case Unavailable:
 		problem(w, http.StatusServiceUnavailable, `"code":"unavailable","outcome":"not_applied"`)
