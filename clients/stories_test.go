@@ -95,9 +95,8 @@ var languages = []struct {
 	}},
 }
 
-// Each client passes each story.
-func TestStories(t *testing.T) {
-	t.Parallel()
+// Each client passes each story. Not beside the other tests, whose compilers would slow down the heartbeats.
+func TestStories(t *testing.T) { //nolint:paralleltest // see above
 	text, err := os.ReadFile(storiesFile)
 	check(t, err)
 	var file struct {
