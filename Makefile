@@ -1,6 +1,6 @@
 # Everything is done from here; `make` alone lists it. What a target does is in scripts/, where it can be called too.
 .DEFAULT_GOAL := help
-.PHONY: help build build-bench build-demo run demo demo-all demo-deps demo-etcd demo-zookeeper demo-redis test test-postgres test-deps lint bench bench-locks bench-tables soak fuzz hostile chaos chaos-safeguards failovers screenshots golden golden-check docs verify
+.PHONY: help build build-bench build-demo run demo demo-all demo-deps demo-etcd demo-zookeeper demo-redis test test-postgres test-clients check-openapi test-deps lint bench bench-locks bench-tables soak fuzz hostile chaos chaos-safeguards failovers screenshots golden golden-check docs verify
 
 # Modules of their own: the benchmarks, the demos with locks of other services, and the examples.
 BENCH := internal/bench
@@ -76,6 +76,12 @@ test-postgres: ## Run the tests of the database on other versions of PostgreSQL,
 	  programs=$$(scripts/fetch-postgres $$version); echo "==> PostgreSQL $$version"; \
 	  PATH="$$programs:$$PATH" RACE='$(RACE)' scripts/test $(MODULE) $(TEST_FLAGS) $(POSTGRES_PACKAGES); \
 	done
+
+test-clients: ## Tell the contract stories with the clients of all languages, and show a table; check their types and quick starts
+	@scripts/with-postgres go test ./clients -count=1 -v
+
+check-openapi: ## Lint openapi.yaml, and compile the types that openapi-typescript makes of it; npm fetches both
+	@scripts/check-openapi
 
 test-deps: ## Install what the tests need beside Go: PostgreSQL's programs, etcd, Redis, libfaketime, Chromium, curl, drivers, a C compiler
 	@scripts/test-deps

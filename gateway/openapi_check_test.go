@@ -16,6 +16,8 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/openapi3filter"
 	"github.com/getkin/kin-openapi/routers"
+
+	"github.com/fencegate/fencegate/gateway/api"
 )
 
 // description is openapi.yaml. It finds operations by paths whose names have slashes. The routers of kin-openapi can't.
@@ -200,6 +202,9 @@ func (d *description) checkRequest(
 	}
 	request := e.request.Clone(context.Background())
 	request.Body = io.NopCloser(bytes.NewReader(e.requestBody))
+	if token := request.Header.Get(api.HeaderFencingTokenX); token != "" {
+		request.Header.Set(api.HeaderFencingToken, token) // which is required; OpenAPI can't say "one of both"
+	}
 	err := openapi3filter.ValidateRequest(context.Background(), &openapi3filter.RequestValidationInput{
 		Request: request, PathParams: variables, QueryParams: query,
 		Route: &routers.Route{Spec: d.document, Path: path.template, PathItem: &item, Method: request.Method,

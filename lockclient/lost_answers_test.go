@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/netfault"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
@@ -43,7 +45,7 @@ func TestLostAnswersOfAcquire(t *testing.T) {
 func TestAbandonedAcquire(t *testing.T) {
 	t.Parallel()
 	network, client, lock := lossy(t)
-	network.harm("/acquire", answerLost, answerLost, answerLost, answerLost, answerLost)
+	network.harm("/acquire", slices.Repeat([]netfault.Fault{netfault.AnswerLost}, 5)...)
 	_, err := client.Acquire(await.Context(t), lock, lockclient.WithTTL(time.Hour))
 	wantErr(t, "Acquire without an answer", err, lockclient.ErrUnavailable)
 	wantErr(t, "Acquire without an answer", err, lockclient.ErrOutcomeUnknown)
@@ -51,7 +53,7 @@ func TestAbandonedAcquire(t *testing.T) {
 		state, err := client.API().Lock(t.Context(), lock)
 		return err == nil && state.State == "free"
 	})
-	network.harm("/acquire", requestHeld)
+	network.harm("/acquire", netfault.RequestHeld)
 	ctx, cancel := context.WithCancel(await.Context(t))
 	var acquiring sync.WaitGroup
 	acquiring.Go(func() {
@@ -70,7 +72,7 @@ func TestLateGrant(t *testing.T) {
 	network, client, lock := lossy(t)
 	direct, _ := shared(t)
 	ctx := await.Context(t)
-	network.harm("/acquire", answerHeld)
+	network.harm("/acquire", netfault.AnswerHeld)
 	var acquiring sync.WaitGroup
 	acquiring.Go(func() {
 		lease, err := client.Acquire(ctx, lock, lockclient.WithTTL(300*time.Millisecond))
@@ -89,7 +91,7 @@ func TestLateGrant(t *testing.T) {
 	check(t, newer.Release(ctx))
 
 	// A lease that is not replaced and has not expired is renewed before Acquire returns it.
-	network.harm("/acquire", answerHeld)
+	network.harm("/acquire", netfault.AnswerHeld)
 	acquiring.Go(func() {
 		lease, err := client.Acquire(ctx, lock, lockclient.WithTTL(30*time.Second))
 		if err != nil || lease.ExpiresIn() < 26*time.Second {
@@ -142,16 +144,16 @@ func TestUnknownOutcome(t *testing.T) {
 	direct, _ := shared(t)
 	ctx := await.Context(t)
 	for what, test := range map[string]struct {
-		fault   fault
+		fault   netfault.Fault
 		written bool // by the newer holder
 		unknown bool
 	}{
-		"applied, and overwritten":     {answerLost, true, true},
-		"lost, and written by another": {requestLost, true, true},
-		"lost, and not written since":  {requestLost, false, false},
+		"applied, and overwritten":     {netfault.AnswerLost, true, true},
+		"lost, and written by another": {netfault.RequestLost, true, true},
+		"lost, and not written since":  {netfault.RequestLost, false, false},
 	} {
 		lease := mustAcquire(t, client, lock)
-		network.harm("/k", test.fault, requestHeld)
+		network.harm("/k", test.fault, netfault.RequestHeld)
 		var writing sync.WaitGroup
 		var first error
 		writing.Go(func() { _, first = lease.Put(ctx, "k", []byte("old")) })
@@ -177,7 +179,8 @@ func TestWritesAreInOrder(t *testing.T) {
 	network, client, lock := lossy(t)
 	ctx := await.Context(t)
 	leases := []*lockclient.Lease{mustAcquire(t, client, lock+"/a"), mustAcquire(t, client, lock+"/b")}
-	network.harm("", answerLost, none, requestLost, none, none, answerCut, none, none, answerLost)
+	network.harm("", netfault.AnswerLost, netfault.None, netfault.RequestLost, netfault.None, netfault.None,
+		netfault.AnswerCut, netfault.None, netfault.None, netfault.AnswerLost)
 	var writing sync.WaitGroup
 	for i := range 20 {
 		// ops put a record under each lease.
@@ -233,9 +236,9 @@ func TestHeartbeatEndsWithTheLease(t *testing.T) {
 	t.Parallel()
 	network, client, lock := lossy(t)
 	lease := mustAcquire(t, client, lock, lockclient.WithTTL(2*time.Second), lockclient.WithHeartbeat())
-	outage := make([]fault, 10_000)
+	outage := make([]netfault.Fault, 10_000)
 	for i := range outage {
-		outage[i] = []fault{requestHeld, requestLost, badGateway}[i%3]
+		outage[i] = []netfault.Fault{netfault.RequestHeld, netfault.RequestLost, netfault.BadGateway}[i%3]
 	}
 	network.harm("/renew", outage...)
 	// A renewal whose answer is lost does not count.

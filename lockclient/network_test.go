@@ -1,32 +1,18 @@
 package lockclient_test
 
 import (
-	"bytes"
-	"io"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/netfault"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-// fault is what happens to a call on its way.
-type fault int
-
-const (
-	none        fault = iota
-	requestLost       // the gateway never gets it
-	answerLost        // the gateway executes it, and its answer is lost
-	answerCut         // half of the answer arrives
-	badGateway        // the gateway executes it, and a proxy answers instead
-	requestHeld       // it waits for release, and then continues
-	answerHeld        // its answer does
-)
-
 // losses are all ways to lose an answer.
-var losses = []fault{answerLost, requestLost, answerCut, badGateway}
+var losses = []netfault.Fault{netfault.AnswerLost, netfault.RequestLost, netfault.AnswerCut, netfault.BadGateway}
 
 // network is a proxy in front of the shared gateway that harms calls.
 type network struct {
@@ -35,7 +21,7 @@ type network struct {
 	ended    chan struct{}
 
 	mu     sync.Mutex
-	faults []fault
+	faults []netfault.Fault
 	path   string
 	calls  int
 }
@@ -51,7 +37,7 @@ func lossy(t *testing.T) (*network, *lockclient.Client, string) {
 }
 
 // harm harms the next calls whose path ends so, by one fault each.
-func (n *network) harm(path string, faults ...fault) {
+func (n *network) harm(path string, faults ...netfault.Fault) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.path, n.faults, n.calls = path, faults, 0
@@ -72,15 +58,15 @@ func (n *network) await(calls int, what string) {
 // release lets one held call continue.
 func (n *network) release() { n.released <- struct{}{} }
 
-func (n *network) next(path string) fault {
+func (n *network) next(path string) netfault.Fault {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if !strings.HasSuffix(path, n.path) {
-		return none
+		return netfault.None
 	}
 	n.calls++
 	if len(n.faults) == 0 {
-		return none
+		return netfault.None
 	}
 	next := n.faults[0]
 	n.faults = n.faults[1:]
@@ -99,46 +85,5 @@ func (n *network) hold(r *http.Request) {
 }
 
 func (n *network) serve(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(r.Body)
-	abortOn(err)
-	fault := n.next(r.URL.Path)
-	switch fault {
-	case requestLost:
-		panic(http.ErrAbortHandler)
-	case requestHeld:
-		n.hold(r)
-	}
-	request, err := http.NewRequestWithContext(
-		r.Context(), r.Method, gatewayURL+r.URL.RequestURI(), bytes.NewReader(body))
-	abortOn(err)
-	request.Header = r.Header.Clone()
-	answer, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(request)
-	abortOn(err)
-	defer func() { _ = answer.Body.Close() }()
-	text, err := io.ReadAll(answer.Body)
-	abortOn(err)
-	switch fault {
-	case answerLost:
-		panic(http.ErrAbortHandler)
-	case answerHeld:
-		n.hold(r)
-	case badGateway:
-		w.WriteHeader(http.StatusBadGateway)
-		return
-	}
-	for name, values := range answer.Header {
-		w.Header()[name] = values
-	}
-	w.WriteHeader(answer.StatusCode)
-	if fault == answerCut {
-		_, _ = w.Write(text[:len(text)/2])
-		panic(http.ErrAbortHandler)
-	}
-	_, _ = w.Write(text)
-}
-
-func abortOn(err error) {
-	if err != nil {
-		panic(http.ErrAbortHandler)
-	}
+	netfault.Pass(w, r, gatewayURL, n.next(r.URL.Path), n.hold)
 }

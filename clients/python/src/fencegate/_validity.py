@@ -1,0 +1,109 @@
+"""For how long this process may rely on a lease."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Callable, List, NamedTuple, Optional, Tuple
+
+from .errors import FencegateError, LeaseReleased, local
+
+#: The longest time between two looks at the wall clock: timers miss a suspended system.
+_CHECK_EVERY = 1.0
+
+
+def window(ttl: float) -> float:
+    """A hundredth of the TTL does not count: the database's clock may run faster than this machine's."""
+    return ttl * 0.99
+
+
+class Clocks(NamedTuple):
+    """A point in time by both clocks of this machine. The monotonic one may stop while the system is suspended, and
+    people and NTP set the wall clock."""
+
+    monotonic: float
+    wall: float
+
+    @classmethod
+    def read(cls) -> Clocks:
+        return cls(time.monotonic(), time.time())
+
+    def elapsed(self) -> float:
+        """The time since then, by the clock that says more."""
+        now = Clocks.read()
+        return max(now.monotonic - self.monotonic, now.wall - self.wall)
+
+
+class Validity:
+    """The window of a lease: it lasts at least until its TTL after the moment before it was requested. The times in
+    answers are never used. Any thread may check it, and the event loop moves it."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._loop = asyncio.get_running_loop()
+        self._mutex = threading.Lock()
+        self._windows: List[Tuple[Clocks, float, str]] = []
+        self._timer: Optional[asyncio.TimerHandle] = None
+        self._cause: Optional[FencegateError] = None
+        self._callbacks: List[Callable[[FencegateError], None]] = []
+        self.ttl = 0.0
+
+    def set(self, since: Clocks, ttl: float, hold_left: Optional[float]) -> None:
+        """Moves the window after a grant or a renewal that was requested after since. hold_left is the rest of the
+        longest time that the lease may be held, which no renewal moves."""
+        windows = [(since, window(ttl), "expired")]
+        if hold_left is not None:
+            windows.append((since, window(hold_left), "max_hold"))
+        with self._mutex:
+            self.ttl, self._windows = ttl, windows
+        self._arm()
+
+    def check(self) -> Optional[FencegateError]:
+        """Reads the clocks, ends the validity if its window is over, and returns why it has ended."""
+        with self._mutex:
+            cause, windows = self._cause, self._windows
+        for since, length, reason in windows:
+            if cause is None and since.elapsed() >= length:
+                cause = self.end(lost(self._what, "its TTL may have run out before a renewal was answered", reason))
+        return cause
+
+    def left(self) -> float:
+        """The seconds that are left of the window."""
+        if self.check() is not None:
+            return 0
+        return max(0, min((length - since.elapsed() for since, length, _ in self._windows), default=0))
+
+    def end(self, cause: FencegateError) -> FencegateError:
+        """Ends the validity, tells those who wait for that, and returns the cause of its first end."""
+        with self._mutex:
+            if self._cause is not None:
+                return self._cause
+            self._cause, callbacks = cause, self._callbacks
+        for callback in callbacks:
+            callback(cause)
+        return cause
+
+    def on_end(self, callback: Callable[[FencegateError], None]) -> None:
+        """Has callback called at the end, by the thread that finds it; at once if it has come."""
+        with self._mutex:
+            if self._cause is None:
+                self._callbacks.append(callback)
+                return
+        callback(self._cause)
+
+    def on_loss(self, callback: Callable[[FencegateError], None]) -> None:
+        """Is on_end, but for a release by this process."""
+        self.on_end(lambda cause: None if isinstance(cause, LeaseReleased) else callback(cause))
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.check() is None:
+            self._timer = self._loop.call_later(min(self.left(), _CHECK_EVERY), self._arm)
+
+
+def lost(what: str, why: str, reason: str) -> FencegateError:
+    error = local("lease_lost", f"{what} is lost: {why}")
+    error.reason = error.problem["reason"] = reason
+    return error

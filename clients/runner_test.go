@@ -1,0 +1,325 @@
+package clients_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/lockclient"
+)
+
+// toldAtOnce is how many stories a runner tells at once: most of them wait most of the time.
+const toldAtOnce = 12
+
+// runGo tells the stories with the Go client.
+func runGo(t *testing.T, stories []story, at place) []verdict {
+	t.Helper()
+	// Without a deadline, so that the client's own limits apply.
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	defer time.AfterFunc(await.Limit, cancel).Stop()
+	verdicts := make([]verdict, len(stories))
+	var telling sync.WaitGroup
+	slots := make(chan struct{}, toldAtOnce)
+	for i, told := range stories {
+		slots <- struct{}{}
+		telling.Go(func() {
+			defer func() { <-slots }()
+			verdicts[i].Story = told.Name
+			if err := tell(ctx, fmt.Sprint("go-", i), told, at); err != nil {
+				verdicts[i].Error = err.Error()
+			}
+		})
+	}
+	telling.Wait()
+	return verdicts
+}
+
+// teller tells one story.
+type teller struct {
+	run     string // the story's part of all names
+	at      place
+	clients map[string]*lockclient.Client
+
+	mu     sync.Mutex
+	leases map[string]*lockclient.Lease
+	tasks  map[string]*task
+}
+
+// task is a step in the background.
+type task struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+	result result
+	err    error
+}
+
+// result is what a step returns, in the words of stories.json.
+type result map[string]any
+
+func tell(ctx context.Context, run string, told story, at place) error {
+	tell := &teller{
+		run: run, at: at, clients: map[string]*lockclient.Client{},
+		leases: map[string]*lockclient.Lease{}, tasks: map[string]*task{},
+	}
+	gateways := []string{at.proxyURL + "/" + run}
+	if told.Client.Gateways != nil {
+		addresses := map[string]string{"proxy": gateways[0], "gateway": at.gatewayURL, "nowhere": "http://127.0.0.1:2"}
+		gateways = nil
+		for _, name := range told.Client.Gateways {
+			gateways = append(gateways, addresses[name])
+		}
+	}
+	defer tell.close()
+	for name, urls := range map[string][]string{"main": gateways, "other": {at.gatewayURL}} {
+		client, err := lockclient.New(urls[0], lockclient.WithFailover(urls[1:]...), lockclient.WithOwner(run+"/"+name),
+			lockclient.WithToken(apiKey), lockclient.WithLogger(slog.New(slog.DiscardHandler)),
+			lockclient.WithAnswerTimeout(time.Duration(told.Client.AnswerTimeoutMS)*time.Millisecond))
+		if err != nil {
+			return err
+		}
+		tell.clients[name] = client
+	}
+	return tell.steps(ctx, told.Steps)
+}
+
+func (t *teller) close() {
+	for _, client := range t.clients {
+		client.Close()
+	}
+}
+
+func (t *teller) steps(ctx context.Context, steps []step) error {
+	for i, each := range steps {
+		if err := t.step(ctx, each); err != nil {
+			return fmt.Errorf("step %d (%s): %w", i+1, each.Do, err)
+		}
+	}
+	return nil
+}
+
+func (t *teller) step(ctx context.Context, s step) error {
+	if s.Background != "" {
+		t.start(ctx, s)
+		return nil
+	}
+	for {
+		got, err := t.perform(ctx, s)
+		fault := t.fault(s.Expect, got, err)
+		if fault == nil || !s.Until || ctx.Err() != nil {
+			return fault
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func (t *teller) start(ctx context.Context, s step) {
+	ctx, cancel := context.WithCancel(ctx)
+	started := &task{cancel: cancel, done: make(chan struct{})}
+	t.mu.Lock()
+	t.tasks[s.Background] = started
+	t.mu.Unlock()
+	go func() {
+		defer close(started.done)
+		defer cancel()
+		started.result, started.err = t.perform(ctx, s)
+	}()
+}
+
+func (t *teller) lease(name string) *lockclient.Lease {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.leases[name]
+}
+
+func (t *teller) keep(name string, lease *lockclient.Lease) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.leases[name] = lease
+}
+
+// client is the story's own, through the proxy, unless the step names the other.
+func (t *teller) client(s step) *lockclient.Client {
+	if s.Client != "" {
+		return t.clients[s.Client]
+	}
+	return t.clients["main"]
+}
+
+// lock is the full name of the step's lock.
+func (t *teller) lock(s step) string {
+	if s.Lock == "" {
+		return t.run
+	}
+	return t.run + "/" + s.Lock
+}
+
+var errWork = errors.New("the work failed")
+
+// perform does what the step says.
+func (t *teller) perform(ctx context.Context, s step) (result, error) {
+	lease := t.lease(s.Lease)
+	switch s.Do {
+	case "acquire":
+		lease, err := t.client(s).Acquire(ctx, t.lock(s), leaseOptions(s)...)
+		if err != nil {
+			return nil, err
+		}
+		t.keep(s.Lease, lease)
+		return leaseResult(lease), nil
+	case "do":
+		return nil, t.client(s).Do(ctx, t.lock(s), func(ctx context.Context, lease *lockclient.Lease) error {
+			t.keep(s.Lease, lease)
+			err := t.steps(context.WithoutCancel(ctx), s.Steps)
+			if err != nil && !errors.Is(err, errWork) {
+				return storyError{err}
+			}
+			return err
+		}, leaseOptions(s)...)
+	case "renew":
+		err := lease.Renew(ctx)
+		return leaseResult(lease), err
+	case "release":
+		return nil, lease.Release(ctx)
+	case "check":
+		return leaseResult(lease), nil
+	case "lost", "work_until_stopped":
+		<-lease.Context().Done()
+		return describe(context.Cause(lease.Context())), nil
+	case "fail":
+		return nil, errWork
+	case "put", "delete", "transaction", "get":
+		return t.records(ctx, s, lease)
+	}
+	return t.control(ctx, s)
+}
+
+func leaseOptions(s step) []lockclient.LeaseOption {
+	var opts []lockclient.LeaseOption
+	if s.TTLMS > 0 {
+		opts = append(opts, lockclient.WithTTL(time.Duration(s.TTLMS)*time.Millisecond))
+	}
+	if s.WaitMS > 0 {
+		opts = append(opts, lockclient.WithWait(time.Duration(s.WaitMS)*time.Millisecond))
+	}
+	if s.Heartbeat {
+		opts = append(opts, lockclient.WithHeartbeat())
+	}
+	if s.Mode == "shared" {
+		opts = append(opts, lockclient.Shared())
+	}
+	return opts
+}
+
+func leaseResult(lease *lockclient.Lease) result {
+	left := lease.ExpiresIn()
+	got := result{
+		"token": lease.FencingToken(), "owner": lease.Owner(), "valid": lease.Valid(), "expires_in_ms": left.Milliseconds(),
+	}
+	if err := lease.Err(); err != nil {
+		got["error"] = describe(err)["error"]
+	}
+	return got
+}
+
+// records performs the writes and the read.
+func (t *teller) records(ctx context.Context, s step, lease *lockclient.Lease) (result, error) {
+	var opts []lockclient.WriteOption
+	if s.ContentType != "" {
+		opts = append(opts, lockclient.WithContentType(s.ContentType))
+	}
+	if s.IfVersion != nil {
+		opts = append(opts, lockclient.IfVersion(*s.IfVersion))
+	}
+	if s.IfAbsent {
+		opts = append(opts, lockclient.IfAbsent())
+	}
+	switch s.Do {
+	case "put":
+		got, err := lease.Put(ctx, s.Key, []byte(s.Value), opts...)
+		return result{"version": got.Version, "sequence": got.Sequence, "replayed": got.Replayed}, err
+	case "delete":
+		got, err := lease.Delete(ctx, s.Key, opts...)
+		return result{"version": got.Version, "sequence": got.Sequence, "replayed": got.Replayed}, err
+	case "transaction":
+		ops := make([]api.Op, len(s.Ops))
+		for i, op := range s.Ops {
+			if err := json.Unmarshal(op, &ops[i]); err != nil {
+				return nil, err
+			}
+		}
+		got, err := lease.Transaction(ctx, ops...)
+		return result{"results": len(got.Results), "replayed": got.Replayed}, err
+	}
+	got, err := t.client(s).API().Get(ctx, t.lock(s), s.Key)
+	return result{
+		"value": string(got.Value), "version": got.Version, "content_type": got.ContentType, "token": got.Token.Token,
+		"sequence": got.Token.Sequence,
+	}, err
+}
+
+// control performs the steps that are no calls of a lease.
+func (t *teller) control(ctx context.Context, s step) (result, error) {
+	t.mu.Lock()
+	of := t.tasks[s.Of]
+	t.mu.Unlock()
+	switch s.Do {
+	case "join":
+		select {
+		case <-of.done:
+		case <-ctx.Done():
+			return nil, storyError{errors.New("it did not end")}
+		}
+		return of.result, of.err
+	case "cancel":
+		of.cancel()
+		return nil, nil
+	case "state":
+		state, err := t.clients["other"].API().Lock(ctx, t.lock(s))
+		return result{
+			"state": state.State, "token": state.FencingToken, "holders": len(state.Holders), "queue": len(state.Queue),
+		}, err
+	case "break":
+		_, err := t.clients["other"].API().Break(ctx, t.lock(s), api.BreakRequest{Reason: "a story"})
+		return nil, err
+	case "pause":
+		time.Sleep(time.Duration(s.MS) * time.Millisecond)
+		return nil, nil
+	case "harm":
+		return t.askProxy(ctx, "harm", harm{s.Path, s.Faults, s.Always})
+	case "let_go":
+		return t.askProxy(ctx, "let_go", nil)
+	case "calls":
+		return t.askProxy(ctx, "calls?path="+url.QueryEscape(s.Path), nil)
+	}
+	return nil, storyError{errors.New("it is no step")}
+}
+
+func (t *teller) askProxy(ctx context.Context, command string, body any) (got result, err error) {
+	text, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	request, err := http.NewRequestWithContext(
+		ctx, http.MethodPost, t.at.proxyURL+"/"+t.run+"/-/"+command, bytes.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	err = json.NewDecoder(answer.Body).Decode(&got)
+	return got, err
+}

@@ -1,0 +1,211 @@
+// Package clients_test runs the contract stories, stories.json, with each client: in Go, Python and TypeScript.
+package clients_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/gatewayprocess"
+	"github.com/fencegate/fencegate/internal/netfault"
+	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/program"
+)
+
+func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+
+const storiesFile = "stories.json"
+
+type story struct {
+	Group string `json:"group"`
+	Name  string `json:"name"`
+	// Needs names an ability that a client may lack.
+	Needs  string `json:"needs"`
+	Client struct {
+		AnswerTimeoutMS int64    `json:"answer_timeout_ms"`
+		Gateways        []string `json:"gateways"`
+	} `json:"client"`
+	Steps []step `json:"steps"`
+}
+
+type step struct {
+	Do          string            `json:"do"`
+	Lease       string            `json:"lease"`
+	Client      string            `json:"client"`
+	Lock        string            `json:"lock"`
+	Mode        string            `json:"mode"`
+	TTLMS       int64             `json:"ttl_ms"`
+	WaitMS      int64             `json:"wait_ms"`
+	Heartbeat   bool              `json:"heartbeat"`
+	Key         string            `json:"key"`
+	Value       string            `json:"value"`
+	ContentType string            `json:"content_type"`
+	IfVersion   *int64            `json:"if_version"`
+	IfAbsent    bool              `json:"if_absent"`
+	Ops         []json.RawMessage `json:"ops"`
+	Path        string            `json:"path"`
+	Faults      []netfault.Fault  `json:"faults"`
+	Always      bool              `json:"always"`
+	MS          int64             `json:"ms"`
+	Steps       []step            `json:"steps"`
+	Background  string            `json:"background"`
+	Of          string            `json:"of"`
+	Until       bool              `json:"until"`
+	Expect      map[string]any    `json:"expect"`
+}
+
+// verdict is what a runner says of a story. All empty: it passed.
+type verdict struct {
+	Story string `json:"story"`
+	Error string `json:"error"`
+	// Lacks says why the client can't do what the story needs.
+	Lacks string `json:"lacks"`
+}
+
+// place is where the stories run.
+type place struct{ gatewayURL, proxyURL string }
+
+// languages are the clients, in the order of the table.
+var languages = []struct {
+	name string
+	run  func(*testing.T, []story, place) []verdict
+}{
+	{"Go", runGo},
+	{"Python", func(t *testing.T, _ []story, at place) []verdict {
+		return runProgram(t, at, "python", pgtest.Require(t, "python3"), "-m", "tests.stories", "sync")
+	}},
+	{"Python asyncio", func(t *testing.T, _ []story, at place) []verdict {
+		return runProgram(t, at, "python", pgtest.Require(t, "python3"), "-m", "tests.stories", "asyncio")
+	}},
+	{"TypeScript", func(t *testing.T, _ []story, at place) []verdict {
+		return runProgram(t, at, "typescript", pgtest.Require(t, "node"), "test/stories.js")
+	}},
+	{"Deno", func(t *testing.T, _ []story, at place) []verdict {
+		if _, err := exec.LookPath("deno"); err != nil {
+			t.Skip("deno is not installed (npm install --global deno)")
+		}
+		return runProgram(t, at, "typescript", "deno", "run", "-A", "--no-config", "test/stories.js")
+	}},
+}
+
+// Each client passes each story. Not beside the other tests, whose compilers would slow down the heartbeats.
+func TestStories(t *testing.T) { //nolint:paralleltest // see above
+	text, err := os.ReadFile(storiesFile)
+	check(t, err)
+	var file struct {
+		About   string
+		Stories []story
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields() // a misspelt step must not pass
+	check(t, decoder.Decode(&file))
+
+	gateway, err := gatewayprocess.Start(await.Context(t), program.Path(t), "--database-url", pgtest.Migrated(t))
+	check(t, err)
+	t.Cleanup(gateway.Kill)
+	at := place{gateway.URL, startProxy(t, gateway.URL)}
+
+	seen := table{cells: map[string]map[string]string{}}
+	t.Cleanup(func() { t.Log("\n" + seen.text(file.Stories)) })
+	for _, language := range languages {
+		t.Run(language.name, func(t *testing.T) {
+			t.Parallel()
+			verdicts := map[string]verdict{}
+			for _, each := range language.run(t, file.Stories, at) {
+				verdicts[each.Story] = each
+			}
+			for _, told := range file.Stories {
+				got, ran := verdicts[told.Name]
+				switch {
+				case !ran:
+					t.Errorf("%s: %s: it did not run", told.Group, told.Name)
+				case got.Error != "":
+					t.Errorf("%s: %s: %s", told.Group, told.Name, got.Error)
+				case got.Lacks != "" && told.Needs == "":
+					t.Errorf("%s: %s: the client must do it, but %s", told.Group, told.Name, got.Lacks)
+				}
+				seen.note(told.Name, language.name, got, ran)
+			}
+		})
+	}
+}
+
+// runProgram runs a runner of another language in its folder. It prints one verdict a line.
+func runProgram(t *testing.T, at place, folder, name string, args ...string) []verdict {
+	t.Helper()
+	runner := exec.CommandContext(await.Context(t), name, append(args, "../"+storiesFile)...)
+	runner.Dir = folder
+	runner.Env = append(os.Environ(), "FENCEGATE_URL="+at.gatewayURL, "PROXY_URL="+at.proxyURL, "API_KEY="+apiKey,
+		"PYTHONPATH=src", "PYTHONDONTWRITEBYTECODE=1")
+	var failure strings.Builder
+	runner.Stderr = &failure
+	output, err := runner.Output()
+	if err != nil || failure.Len() > 0 {
+		t.Errorf("%s: %v\n%s", runner, err, failure.String())
+	}
+	var verdicts []verdict
+	lines := bufio.NewScanner(bytes.NewReader(output))
+	for lines.Scan() {
+		var each verdict
+		if err := json.Unmarshal(lines.Bytes(), &each); err != nil {
+			t.Fatalf("%s printed %q: %v", runner, lines.Text(), err)
+		}
+		verdicts = append(verdicts, each)
+	}
+	return verdicts
+}
+
+// table has the verdicts by story and language.
+type table struct {
+	mu    sync.Mutex
+	cells map[string]map[string]string
+}
+
+func (t *table) note(story, language string, got verdict, ran bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.cells[story] == nil {
+		t.cells[story] = map[string]string{}
+	}
+	cell := "pass"
+	switch {
+	case !ran:
+		cell = "NOT RUN"
+	case got.Error != "":
+		cell = "FAIL"
+	case got.Lacks != "":
+		cell = "n/a"
+	}
+	t.cells[story][language] = cell
+}
+
+func (t *table) text(stories []story) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var text strings.Builder
+	fmt.Fprintf(&text, "%-10s %-50s", "", "")
+	for _, language := range languages {
+		fmt.Fprintf(&text, " %-14s", language.name)
+	}
+	for _, told := range stories {
+		fmt.Fprintf(&text, "\n%-10s %-50s", told.Group, told.Name)
+		for _, language := range languages {
+			fmt.Fprintf(&text, " %-14s", t.cells[told.Name][language.name])
+		}
+	}
+	return text.String()
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,13 @@
+export { Client, StoredRecord } from './client.js';
+export { Lease } from './lease.js';
+export {
+  ApiError, ClientClosed, ConstraintViolation, Deadlock, FencegateError, Forbidden, ForeignAnswer, Internal, InvalidName,
+  InvalidRequest, InvalidToken, LeaseExpired, LeaseLost, LeaseMismatch, LeaseReleased, LockHeld, NotFound, RateLimited,
+  RowsMismatch, TokenRequired, TokenStale, TokenUnknown, TooLarge, Unauthenticated, Unavailable, VersionMismatch,
+  WrongFleet,
+} from './errors.js';
+
+/** @typedef {import('./client.js').ClientOptions} ClientOptions */
+/** @typedef {import('./client.js').AcquireOptions} AcquireOptions */
+/** @typedef {import('./lease.js').WriteOptions} WriteOptions */
+/** @typedef {import('./lease.js').WriteResult} WriteResult */
