@@ -21,7 +21,7 @@ func startPipeline(
 	t *testing.T, client *lockclient.Client, lock string, opts ...lockclient.PipelineOption,
 ) (*lockclient.Pipeline, *lockclient.Lease) {
 	t.Helper()
-	lease := mustAcquire(t, client, lock, lockclient.WithTTL(time.Minute))
+	lease := mustAcquire(t, client, lock, lockclient.WithTTL(time.Hour)) // longer than any machine needs
 	p, err := lease.Pipeline(context.Background(), opts...)
 	check(t, err)
 	t.Cleanup(func() { _ = p.Close() })

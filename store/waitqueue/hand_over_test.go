@@ -1,6 +1,7 @@
 package waitqueue_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -59,5 +60,40 @@ func TestHandOver(t *testing.T) {
 	stale.ID[0]++
 	if err := e.Release(ctx, stale); !errors.Is(err, store.ErrLeaseLost) {
 		t.Errorf("the release with another lease_id: %v, want ErrLeaseLost", err)
+	}
+}
+
+// A hand-over reads the beginning of the queue only, however long it is, and so do a release and a grant.
+func TestHandOverReadsLittle(t *testing.T) {
+	t.Parallel()
+	const waiters = 2000
+	const holder = "l.lock, l.owner_id, l.lease_id, l.fencing_token"
+	for name, statements := range map[string][]string{
+		"a hand-over": {"select h.outcome from fence.leases l, fence.hand_over(" + holder + ", '" + crowdGateway + "') h " +
+			"where l.lock = 'hot' and l.ended_at is null"},
+		"a release, and then a grant": {"select r.status from fence.leases l, fence.release_lease(" + holder + ") r " +
+			"where l.lock = 'hot'", "select g.outcome from fence.grant_next('" + crowdGateway + "', 'hot', 'node') g"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := enginetest.New(t)
+			crowd(t, b.URL, waiters, "hot")
+			tx, err := b.SQL.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+			var outcome string
+			for _, sql := range statements {
+				if err := tx.QueryRow(t.Context(), sql).Scan(&outcome); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var read int
+			const sql = `select idx_tup_fetch + seq_tup_read from pg_stat_xact_user_tables where relid = 'fence.waiters'::regclass`
+			if err := tx.QueryRow(t.Context(), sql).Scan(&read); err != nil || outcome != "granted" || read > waiters/20 {
+				t.Errorf("%s: %d rows were read (%v), of %d waiters", outcome, read, err, waiters)
+			}
+		})
 	}
 }

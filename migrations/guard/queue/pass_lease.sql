@@ -11,6 +11,7 @@ create or replace function fence.pass_lease(
     p_lock text, p_owner_id text, p_lease_id uuid, p_fencing_token bigint, p_gateway_id uuid,
     out lease fence.leases, out ticket bigint, out age interval)
 language plpgsql
+set enable_bitmapscan = off set enable_sort = off -- or the whole queue would be sorted for its first
 as $$
 declare
     v_newest  bigint;
