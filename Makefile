@@ -1,11 +1,13 @@
 # Everything is done from here; `make` alone lists it. What a target does is in scripts/, where it can be called too.
 .DEFAULT_GOAL := help
-.PHONY: help build build-bench build-demo run demo demo-all demo-deps demo-etcd demo-zookeeper demo-redis test test-postgres test-clients check-openapi test-deps lint bench bench-locks bench-tables soak fuzz hostile chaos chaos-safeguards failovers screenshots golden golden-check docs verify
+.PHONY: help build build-bench build-demo run demo demo-all demo-deps demo-etcd demo-zookeeper demo-redis test test-postgres test-clients test-integrations check-openapi test-deps lint bench bench-locks bench-tables soak fuzz hostile chaos chaos-safeguards failovers screenshots golden golden-check docs verify
 
 # Modules of their own: the benchmarks, the demos with locks of other services, and the examples.
 BENCH := internal/bench
 EXTERNAL := demo/external
 EXAMPLES := examples/go
+# Modules that import what is large: Kubernetes' client, Vault's SDK, Helm.
+INTEGRATIONS := lockclient/k8slock integrations/vault deploy/kubernetes
 
 # Overridable: make test PACKAGES=./store TEST_FLAGS='-run TestScenarios -v'; make test MODULE=internal/bench
 MODULE     ?= .
@@ -33,7 +35,7 @@ export GOFLAGS := $(shell go env GOFLAGS) -buildvcs=false
 endif
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## Build bin/fencegate
 	go build -trimpath -ldflags "-s -w" -o bin/fencegate ./cmd/fencegate
@@ -80,6 +82,9 @@ test-postgres: ## Run the tests of the database on other versions of PostgreSQL,
 test-clients: ## Tell the contract stories with the clients of all languages, and show a table; check their types and quick starts
 	@scripts/with-postgres go test ./clients -count=1 -v
 
+test-integrations: ## Run the tests of the modules for Kubernetes, Vault and Helm; Go fetches what they import, once
+	@set -e; for module in $(INTEGRATIONS); do RACE=0 scripts/test $$module $(TEST_FLAGS) ./...; done
+
 check-openapi: ## Lint openapi.yaml, and compile the types that openapi-typescript makes of it; npm fetches both
 	@scripts/check-openapi
 
@@ -91,6 +96,7 @@ lint: ## Run the linters, the import rules among them
 	cd $(BENCH) && ../../scripts/golangci-lint run ./...
 	cd $(EXTERNAL) && ../../scripts/golangci-lint run ./...
 	cd $(EXAMPLES) && ../../scripts/golangci-lint run ./...
+	@set -e; for module in $(INTEGRATIONS); do (cd $$module && ../../scripts/golangci-lint run ./...); done
 
 bench: build-bench ## Measure fenced writes beside unfenced ones, etcd, ZooKeeper and Redis, where those are installed (BENCH_FLAGS)
 	scripts/with-postgres bin/fencegate-bench writes --goals $(BENCH_FLAGS)
