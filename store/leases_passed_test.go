@@ -24,6 +24,8 @@ var passCases = []storeCase{
 	{"passed: the token is greater than what was written elsewhere", all(alone, acquire, waitsHere,
 		execute("update fence.fences set last_token = $2 + 1000000 where resource = $1"), together(toPass),
 		grantedTogether, wrote(with(newest)))},
+	{"passed: beside a policy and a subtree below", all(alone, onBelow("/x", under(store.Policy{}), acquireSubtree),
+		acquire, waitsHere, together(toPass))},
 	{"passed: the next waiter's gateway is told", all(alone, acquire, waitsHere, nextIsTold)},
 
 	{"not passed: nobody waits", all(alone, acquire, leftAlone(toPass))},
@@ -52,7 +54,10 @@ var passCases = []storeCase{
 	{"not passed: a lease that the sweep keeps", all(alone, acquire, waitsHere,
 		execute("update fence.leases set kept = true where lock = $1"), leftAlone(toPass))},
 	{"not passed: there is a policy", all(alone, under(store.Policy{}), acquire, waitsHere, leftAlone(toPass))},
-	{"not passed: there is a subtree", all(alone, onBelow("/x", acquireSubtree), acquire, waitsHere, leftAlone(toPass))},
+	{"not passed: there is a subtree above", all(alone, onBelow("/x", acquire, waitsHere),
+		execute("insert into fence.subtrees (name) values ($1)"), onBelow("/x", leftAlone(toPass)))},
+	{"not passed: there is a subtree of the name", all(alone, acquire, waitsHere,
+		execute("insert into fence.subtrees (name) values ($1)"), leftAlone(toPass))},
 	{"not passed: the lock is watched", all(alone, acquire, waitsHere, watched, leftAlone(toPass))},
 }
 
@@ -60,8 +65,14 @@ var passCases = []storeCase{
 var passMutations = []mutation{
 	{"passed: policies are overlooked", "pass_lease", replacing("exists (select from fence.policies)", "false"),
 		[]string{"not passed: there is a policy"}},
-	{"passed: subtrees are overlooked", "pass_lease", both(replacing(" or exists (select from fence.subtrees)", ""),
-		replacing("if exists (select from fence.subtrees)", "if false")), []string{"not passed: there is a subtree"}},
+	{"passed: all policies count", "pass_lease", removing(" and exists (select from fence.policy_for(p_lock))"),
+		[]string{"passed: beside a policy and a subtree below"}},
+	{"passed: subtrees above are overlooked", "has_subtrees", removing("fence.ancestors(p_lock) || "),
+		[]string{"not passed: there is a subtree above"}},
+	{"passed: subtrees of the name are overlooked", "has_subtrees", removing(" || p_lock"),
+		[]string{"not passed: there is a subtree of the name"}},
+	{"passed: all subtrees count", "has_subtrees", replacing("where s.name = any (fence.ancestors(p_lock) || p_lock)", ""),
+		[]string{"passed: beside a policy and a subtree below"}},
 	{"passed: what was written elsewhere is overlooked", "pass_lease",
 		replacing("greatest(f.granted_token, f.last_token)", "f.granted_token"),
 		[]string{"passed: the token is greater than what was written elsewhere"}},

@@ -1,8 +1,8 @@
 -- fence.pass_lease(lock, owner_id, lease_id, fencing_token, gateway_id) does what fence.hand_over does where nothing but
 -- the holder and the first two waiters need be looked at: the lease is live, for the name alone, in no session; so is the
--- request of the first waiter, which waits at the gateway; both are exclusive; nobody watches the lock, and there is no
--- policy and no subtree lease. → the lease of that waiter, its ticket, and the age of the one that was released. Or
--- nothing, and nothing was changed.
+-- request of the first waiter, which waits at the gateway; both are exclusive; nobody watches the lock, and it has no
+-- policy and no subtree lease above. → the lease of that waiter, its ticket, and the age of the one that was released.
+-- Or nothing, and nothing was changed.
 --
 -- The fence passes from one token to the next without being closed between: nobody else sees it before the commit.
 --
@@ -20,16 +20,18 @@ declare
     v_next    fence.waiters;
     v_passed  record;
 begin
-    if exists (select from fence.policies) or exists (select from fence.subtrees) then
+    if fence.has_subtrees(p_lock) then
         return;
     end if;
     perform fence.lock_gate(p_lock, 'node');
     select greatest(f.granted_token, f.last_token) into v_newest from fence.fences f
     where f.resource = p_lock for update;
-    if not found or exists (select from fence.watched w where w.lock = p_lock and w.until > clock_timestamp()) then
+    if not found or exists (select from fence.watched w where w.lock = p_lock and w.until > clock_timestamp())
+        or exists (select from fence.policies) and exists (select from fence.policy_for(p_lock))
+    then
         return;
     end if;
-    if exists (select from fence.subtrees) then -- since a moment: its row is locked before the fence
+    if fence.has_subtrees(p_lock) then -- since a moment: the row of a subtree is locked before the fence
         raise exception 'a subtree lease is requested for the first time' using errcode = '40001';
     end if;
     v_waiters := array(select w from fence.live_waiters() w where w.lock = p_lock order by w.ticket limit 2);
