@@ -15,6 +15,7 @@ type locksCmd struct {
 
 	Config locks.Config `embed:""`
 	Output string       `help:"text, or json: all samples." enum:"text,json" default:"text"`
+	Goals  bool         `help:"Compare what was measured with the targets that we set ourselves."`
 }
 
 // Help is shown by --help.
@@ -46,5 +47,11 @@ func (c *locksCmd) Run(ctx context.Context, to output) (err error) {
 	if c.Output == "json" {
 		return writeJSON(to.out, report)
 	}
-	return report.WriteTables(to.out)
+	if err := report.WriteTables(to.out); err != nil {
+		return err
+	}
+	if c.Goals {
+		return report.WriteGoals(to.out)
+	}
+	return nil
 }

@@ -82,6 +82,9 @@ func cycleLines(samples []CycleSample, base string) []CycleLine {
 	return lines
 }
 
+// grantsPerSecond is the figure that Goals compares, too.
+const grantsPerSecond = "grants/s while it drains"
+
 // CrowdLine is one figure of the crowds over the rounds.
 type CrowdLine struct {
 	Figure string
@@ -106,7 +109,7 @@ func (r Report) CrowdLines() []CrowdLine {
 		{"both gateways' CPU, nobody waits, %", func(s CrowdSample) []float64 { return percent(&s.Empty.GatewaysCPU) }},
 		{"both gateways' CPU, all wait, %", func(s CrowdSample) []float64 { return percent(&s.Idle.GatewaysCPU) }},
 		{"seconds to drain", func(s CrowdSample) []float64 { return []float64{s.DrainSeconds} }},
-		{"grants/s while it drains", func(s CrowdSample) []float64 { return []float64{s.GrantsPerSecond} }},
+		{grantsPerSecond, func(s CrowdSample) []float64 { return []float64{s.GrantsPerSecond} }},
 	}
 	var lines []CrowdLine
 	for _, figure := range figures {

@@ -2,6 +2,7 @@ package locks
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -116,6 +117,23 @@ Crowd: 10000 wait for one lock at two gateways, over 50 connections (h2c; 20000 
 `
 	if out.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", &out, want)
+	}
+}
+
+func TestGoalsCompareRatiosOfTheSameRound(t *testing.T) {
+	met := map[string]string{}
+	for _, goal := range twoRounds().Goals() {
+		met[goal.Name] = fmt.Sprint(goal.Figure.Median, goal.Measured() && goal.Met())
+	}
+	for name, want := range map[string]string{
+		"a lock each, 8 clients: fencegate / etcd":       "1.625 true",
+		"a lock each, 64 clients: fencegate / etcd":      "NaN false",
+		"one lock, 64 clients: cycles/s":                 "NaN false",
+		"waiters of one lock: grants/s while they drain": "500 false",
+	} {
+		if met[name] != want {
+			t.Errorf("%s: got %q, want %q; all: %v", name, met[name], want, met)
+		}
 	}
 }
 
