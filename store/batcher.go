@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -10,6 +11,9 @@ import (
 const (
 	// batchCallsMax bounds the calls of one batch.
 	batchCallsMax = 128
+	// batchSlashesMax bounds the slashes in the names of a batch, and so the gates that it takes: the lock table of a server
+	// with default settings holds some thousands of locks, for all. A single name has fewer.
+	batchSlashesMax = 512
 	// secondBatchCalls is how many calls are worth a second batch beside one in flight, whose fixed cost is that of about
 	// ten calls.
 	secondBatchCalls = 16
@@ -84,14 +88,15 @@ func (b *batcher[Q, A]) take() []*batchedCall[Q, A] {
 	}
 	batch := make([]*batchedCall[Q, A], 0, min(len(b.waiting), batchCallsMax))
 	locks := make(map[Name]struct{}, cap(batch))
-	taken := 0
+	taken, slashes := 0, 0
 	for _, call := range b.waiting {
-		if len(batch) == batchCallsMax {
+		lock := b.lockOf(call.request)
+		slashes += strings.Count(string(lock), "/")
+		if len(batch) == batchCallsMax || slashes > batchSlashesMax {
 			break
 		}
 		taken++
 		call.sent = true
-		lock := b.lockOf(call.request)
 		if _, another := locks[lock]; another {
 			close(call.done)
 			continue

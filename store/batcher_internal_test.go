@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -99,6 +100,25 @@ func TestBatcherStartsASecondBatch(t *testing.T) {
 		t.Errorf("the second batch has %d calls, want %d", len(got), secondBatchCalls)
 	}
 	h.answers <- nil
+	h.answers <- nil
+	calls.Wait()
+	more.Wait()
+}
+
+// TestBatcherBoundsSlashes checks that deep names share batches, whose names have a bounded number of slashes.
+func TestBatcherBoundsSlashes(t *testing.T) {
+	t.Parallel()
+	h := newHeldBatches()
+	deep := strings.Repeat("/d", batchSlashesMax/2)
+	calls := h.queue(t.Context(), t, "first")
+	<-h.sent
+	more := h.queue(t.Context(), t, Name("a"+deep), Name("b"+deep), Name("c"+deep))
+	for _, want := range [][]Name{{Name("a" + deep), Name("b" + deep)}, {Name("c" + deep)}} {
+		h.answers <- nil
+		if got := <-h.sent; !slices.Equal(got, want) {
+			t.Errorf("the batch has %d names, want %d", len(got), len(want))
+		}
+	}
 	h.answers <- nil
 	calls.Wait()
 	more.Wait()

@@ -2,17 +2,12 @@ package store
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 )
-
-// batchSlashesMax bounds the slashes in the names of locks in a batch, and so the gates that it takes: the lock table of
-// a server with default settings holds some thousands of locks, for all.
-const batchSlashesMax = 4
 
 // leaseBatches decide the acquires, renewals and releases of many callers together, where nothing of a lock concerns
 // others. They wait for no lock of another session. So renewals, which need not reach the disk, have batches of their
@@ -46,11 +41,8 @@ func newLeaseBatches(s *Store) *leaseBatches {
 
 // batched reports whether an acquire may be in a batch: those for a subtree, or in a session, concern others.
 func (r AcquireRequest) batched() bool {
-	return r.Scope == Node && r.SessionID == uuid.Nil && r.Lock.batched()
+	return r.Scope == Node && r.SessionID == uuid.Nil
 }
-
-// batched reports whether calls about the lock may be in a batch.
-func (n Name) batched() bool { return strings.Count(string(n), "/") <= batchSlashesMax }
 
 // leaseRefColumns are the arguments of statements about leases.
 type leaseRefColumns struct {

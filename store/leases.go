@@ -230,10 +230,8 @@ func (s *Store) ReleaseLease(ctx context.Context, ref LeaseRef) (Released, error
 	if err := ref.check(); err != nil {
 		return Released{}, err
 	}
-	if ref.Lock.batched() {
-		if released, decided, err := s.leases.releases.do(ctx, ref); decided || err != nil {
-			return released, err
-		}
+	if released, decided, err := s.leases.releases.do(ctx, ref); decided || err != nil {
+		return released, err
 	}
 	const sql = "select status, mode, age_ms from fence.release_lease($1, $2, $3, $4)"
 	var row releaseRow
