@@ -115,7 +115,7 @@ func TestBatcherBoundsSlashes(t *testing.T) {
 	more := h.queue(t.Context(), t, Name("a"+deep), Name("b"+deep), Name("c"+deep))
 	for _, want := range [][]Name{{Name("a" + deep), Name("b" + deep)}, {Name("c" + deep)}} {
 		h.answers <- nil
-		if got := <-h.sent; !slices.Equal(got, want) {
+		if got := await.Receive(t, "the batch", h.sent); !slices.Equal(got, want) {
 			t.Errorf("the batch has %d names, want %d", len(got), len(want))
 		}
 	}
