@@ -16,6 +16,7 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/admin"
 )
 
 // toldAtOnce is how many stories a runner tells at once: most of them wait most of the time.
@@ -212,8 +213,8 @@ func leaseOptions(s step) []lockclient.LeaseOption {
 	if s.WaitMS > 0 {
 		opts = append(opts, lockclient.WithWait(time.Duration(s.WaitMS)*time.Millisecond))
 	}
-	if s.Heartbeat {
-		opts = append(opts, lockclient.WithHeartbeat())
+	if !s.Heartbeat {
+		opts = append(opts, lockclient.WithoutHeartbeat())
 	}
 	if s.Mode == "shared" {
 		opts = append(opts, lockclient.Shared())
@@ -290,7 +291,7 @@ func (t *teller) control(ctx context.Context, s step) (result, error) {
 			"state": state.State, "token": state.FencingToken, "holders": len(state.Holders), "queue": len(state.Queue),
 		}, err
 	case "break":
-		_, err := t.clients["other"].API().Break(ctx, t.lock(s), api.BreakRequest{Reason: "a story"})
+		_, err := admin.New(t.clients["other"]).Break(ctx, t.lock(s), api.BreakRequest{Reason: "a story"})
 		return nil, err
 	case "pause":
 		time.Sleep(time.Duration(s.MS) * time.Millisecond)
