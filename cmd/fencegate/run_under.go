@@ -171,7 +171,6 @@ func (c *underFlags) acquire(
 	defer note.Stop()
 	held, err := take(ctx, client, []lockclient.LeaseOption{
 		lockclient.WithLeaseOwner(c.OwnerID), lockclient.WithTTL(c.TTL), lockclient.WithWait(wait),
-		lockclient.WithHeartbeat(),
 	})
 	if err != nil {
 		return nil, notAcquired(err, lock, interrupted)
