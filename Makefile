@@ -79,7 +79,7 @@ test-postgres: ## Run the tests of the database on other versions of PostgreSQL,
 	  PATH="$$programs:$$PATH" RACE='$(RACE)' scripts/test $(MODULE) $(TEST_FLAGS) $(POSTGRES_PACKAGES); \
 	done
 
-test-clients: ## Tell the contract stories with the clients of all languages, and show a table; check their types and quick starts
+test-clients: ## Run the contract cases with the clients of all languages, and show a table; check their types and quick starts
 	@scripts/with-postgres go test ./clients -count=1 -v
 
 test-integrations: ## Run the tests of the modules for Kubernetes, Vault and Helm; Go fetches what they import, once
