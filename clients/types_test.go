@@ -34,7 +34,7 @@ func fromNPM(t *testing.T, name string) string {
 	path, err := filepath.Abs(filepath.Join("typescript/node_modules/.bin", name))
 	check(t, err)
 	if _, err := os.Stat(path); err != nil {
-		pgtest.Missing(t, name+" is not installed in clients/typescript (npm ci)")
+		pgtest.Missing(t, name+" is not installed in clients/typescript")
 	}
 	return path
 }
