@@ -1,6 +1,7 @@
 package clients_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,11 +21,12 @@ app = Celery("app", broker="memory://")
 app.conf.beat_schedule = {"report": {"task": "report", "schedule": 1.0}}
 `
 
-// examples returns what runs Python programs with the client, and a module, or skips the test where that is missing.
+// examples returns a function that makes commands of Python programs. They have the client, a gateway
+// and the module.
 func examples(t *testing.T, module string) func(args ...string) *exec.Cmd {
 	t.Helper()
 	if err := exec.CommandContext(await.Context(t), systemPython, "-c", "import "+module).Run(); err != nil {
-		t.Skipf("%s is not installed for %s: %v", module, systemPython, err)
+		pgtest.Missing(t, fmt.Sprintf("%s is not installed for %s: %v", module, systemPython, err))
 	}
 	gateway, err := gatewayprocess.Start(await.Context(t), program.Path(t), "--database-url", pgtest.Migrated(t))
 	check(t, err)

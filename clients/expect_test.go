@@ -11,12 +11,12 @@ import (
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-// storyError is a fault of a step within do.
-type storyError struct{ error }
+// caseError is a fault of a step within do.
+type caseError struct{ error }
 
 // fault compares a result with what is expected.
-func (t *teller) fault(expect map[string]any, got result, err error) error {
-	var inner storyError
+func (t *caseRun) fault(expect map[string]any, got result, err error) error {
+	var inner caseError
 	if errors.As(err, &inner) {
 		return inner
 	}
@@ -44,7 +44,7 @@ func (t *teller) fault(expect map[string]any, got result, err error) error {
 	return nil
 }
 
-func (t *teller) matches(want, got any) bool {
+func (t *caseRun) matches(want, got any) bool {
 	number, _ := got.(float64)
 	switch want := want.(type) {
 	case string:
@@ -67,7 +67,7 @@ func (t *teller) matches(want, got any) bool {
 	return got == want
 }
 
-// describe says in the words of stories.json what an error is.
+// describe says in the words of cases.json what an error is.
 func describe(err error) result {
 	got := result{"error": "", "outcome_unknown": errors.Is(err, lockclient.ErrOutcomeUnknown)}
 	problem := lockclient.ProblemOf(err)

@@ -14,10 +14,10 @@ import (
 )
 
 // apiKey is the credential that each client must send. The proxy takes it away, since the gateway asks for none.
-const apiKey = "stories"
+const apiKey = "cases"
 
-// proxy stands before the gateway, and harms the calls of clients as their stories say. Each story has a path of its
-// own, /{story}, below which the gateway's paths are. The runner says at /{story}/-/… what to do.
+// proxy stands before the gateway, and harms the calls of clients as their cases say. Each case has a path of its
+// own, /{case}, below which the gateway's paths are. The runner says at /{case}/-/… what to do.
 type proxy struct {
 	gatewayURL string
 
@@ -25,7 +25,7 @@ type proxy struct {
 	lines map[string]*line
 }
 
-// line is the way of one story's calls to the gateway.
+// line is the way of one case's calls to the gateway.
 type line struct {
 	mu     sync.Mutex
 	paths  []string // of the calls
@@ -54,8 +54,8 @@ func startProxy(t *testing.T, gatewayURL string) string {
 }
 
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	story, path, _ := strings.Cut(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/")
-	l := p.line(story)
+	run, path, _ := strings.Cut(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/")
+	l := p.line(run)
 	if command, ok := strings.CutPrefix(path, "-/"); ok {
 		l.obey(w, r, command)
 		return
@@ -74,13 +74,13 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	netfault.Pass(w, r, p.gatewayURL, l.next(path), l.hold)
 }
 
-func (p *proxy) line(story string) *line {
+func (p *proxy) line(run string) *line {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.lines[story] == nil {
-		p.lines[story] = &line{harms: map[string]harm{}, let: make(chan struct{}), closed: make(chan struct{})}
+	if p.lines[run] == nil {
+		p.lines[run] = &line{harms: map[string]harm{}, let: make(chan struct{}), closed: make(chan struct{})}
 	}
-	return p.lines[story]
+	return p.lines[run]
 }
 
 // end ends all held calls.

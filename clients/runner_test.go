@@ -16,38 +16,39 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/admin"
 )
 
-// toldAtOnce is how many stories a runner tells at once: most of them wait most of the time.
-const toldAtOnce = 12
+// casesAtOnce is how many cases a runner runs at once: most of them wait most of the time.
+const casesAtOnce = 12
 
-// runGo tells the stories with the Go client.
-func runGo(t *testing.T, stories []story, at place) []verdict {
+// runGo runs the cases with the Go client.
+func runGo(t *testing.T, cases []contractCase, at place) []verdict {
 	t.Helper()
 	// Without a deadline, so that the client's own limits apply.
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	defer time.AfterFunc(await.Limit, cancel).Stop()
-	verdicts := make([]verdict, len(stories))
-	var telling sync.WaitGroup
-	slots := make(chan struct{}, toldAtOnce)
-	for i, told := range stories {
+	verdicts := make([]verdict, len(cases))
+	var running sync.WaitGroup
+	slots := make(chan struct{}, casesAtOnce)
+	for i, each := range cases {
 		slots <- struct{}{}
-		telling.Go(func() {
+		running.Go(func() {
 			defer func() { <-slots }()
-			verdicts[i].Story = told.Name
-			if err := tell(ctx, fmt.Sprint("go-", i), told, at); err != nil {
+			verdicts[i].Case = each.Name
+			if err := runCase(ctx, fmt.Sprint("go-", i), each, at); err != nil {
 				verdicts[i].Error = err.Error()
 			}
 		})
 	}
-	telling.Wait()
+	running.Wait()
 	return verdicts
 }
 
-// teller tells one story.
-type teller struct {
-	run     string // the story's part of all names
+// caseRun runs one case.
+type caseRun struct {
+	run     string // the case's part of all names
 	at      place
 	clients map[string]*lockclient.Client
 
@@ -64,42 +65,42 @@ type task struct {
 	err    error
 }
 
-// result is what a step returns, in the words of stories.json.
+// result is what a step returns, in the words of cases.json.
 type result map[string]any
 
-func tell(ctx context.Context, run string, told story, at place) error {
-	tell := &teller{
+func runCase(ctx context.Context, run string, each contractCase, at place) error {
+	r := &caseRun{
 		run: run, at: at, clients: map[string]*lockclient.Client{},
 		leases: map[string]*lockclient.Lease{}, tasks: map[string]*task{},
 	}
 	gateways := []string{at.proxyURL + "/" + run}
-	if told.Client.Gateways != nil {
+	if each.Client.Gateways != nil {
 		addresses := map[string]string{"proxy": gateways[0], "gateway": at.gatewayURL, "nowhere": "http://127.0.0.1:2"}
 		gateways = nil
-		for _, name := range told.Client.Gateways {
+		for _, name := range each.Client.Gateways {
 			gateways = append(gateways, addresses[name])
 		}
 	}
-	defer tell.close()
+	defer r.close()
 	for name, urls := range map[string][]string{"main": gateways, "other": {at.gatewayURL}} {
 		client, err := lockclient.New(urls[0], lockclient.WithFailover(urls[1:]...), lockclient.WithOwner(run+"/"+name),
 			lockclient.WithToken(apiKey), lockclient.WithLogger(slog.New(slog.DiscardHandler)),
-			lockclient.WithAnswerTimeout(time.Duration(told.Client.AnswerTimeoutMS)*time.Millisecond))
+			lockclient.WithAnswerTimeout(time.Duration(each.Client.AnswerTimeoutMS)*time.Millisecond))
 		if err != nil {
 			return err
 		}
-		tell.clients[name] = client
+		r.clients[name] = client
 	}
-	return tell.steps(ctx, told.Steps)
+	return r.steps(ctx, each.Steps)
 }
 
-func (t *teller) close() {
+func (t *caseRun) close() {
 	for _, client := range t.clients {
 		client.Close()
 	}
 }
 
-func (t *teller) steps(ctx context.Context, steps []step) error {
+func (t *caseRun) steps(ctx context.Context, steps []step) error {
 	for i, each := range steps {
 		if err := t.step(ctx, each); err != nil {
 			return fmt.Errorf("step %d (%s): %w", i+1, each.Do, err)
@@ -108,7 +109,7 @@ func (t *teller) steps(ctx context.Context, steps []step) error {
 	return nil
 }
 
-func (t *teller) step(ctx context.Context, s step) error {
+func (t *caseRun) step(ctx context.Context, s step) error {
 	if s.Background != "" {
 		t.start(ctx, s)
 		return nil
@@ -123,7 +124,7 @@ func (t *teller) step(ctx context.Context, s step) error {
 	}
 }
 
-func (t *teller) start(ctx context.Context, s step) {
+func (t *caseRun) start(ctx context.Context, s step) {
 	ctx, cancel := context.WithCancel(ctx)
 	started := &task{cancel: cancel, done: make(chan struct{})}
 	t.mu.Lock()
@@ -136,20 +137,20 @@ func (t *teller) start(ctx context.Context, s step) {
 	}()
 }
 
-func (t *teller) lease(name string) *lockclient.Lease {
+func (t *caseRun) lease(name string) *lockclient.Lease {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.leases[name]
 }
 
-func (t *teller) keep(name string, lease *lockclient.Lease) {
+func (t *caseRun) keep(name string, lease *lockclient.Lease) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.leases[name] = lease
 }
 
-// client is the story's own, through the proxy, unless the step names the other.
-func (t *teller) client(s step) *lockclient.Client {
+// client is the case's own, through the proxy, unless the step names the other.
+func (t *caseRun) client(s step) *lockclient.Client {
 	if s.Client != "" {
 		return t.clients[s.Client]
 	}
@@ -157,7 +158,7 @@ func (t *teller) client(s step) *lockclient.Client {
 }
 
 // lock is the full name of the step's lock.
-func (t *teller) lock(s step) string {
+func (t *caseRun) lock(s step) string {
 	if s.Lock == "" {
 		return t.run
 	}
@@ -167,11 +168,15 @@ func (t *teller) lock(s step) string {
 var errWork = errors.New("the work failed")
 
 // perform does what the step says.
-func (t *teller) perform(ctx context.Context, s step) (result, error) {
+func (t *caseRun) perform(ctx context.Context, s step) (result, error) {
 	lease := t.lease(s.Lease)
 	switch s.Do {
 	case "acquire":
-		lease, err := t.client(s).Acquire(ctx, t.lock(s), leaseOptions(s)...)
+		opts := leaseOptions(s)
+		if !s.Heartbeat {
+			opts = append(opts, lockclient.WithoutHeartbeat())
+		}
+		lease, err := t.client(s).Acquire(ctx, t.lock(s), opts...)
 		if err != nil {
 			return nil, err
 		}
@@ -182,7 +187,7 @@ func (t *teller) perform(ctx context.Context, s step) (result, error) {
 			t.keep(s.Lease, lease)
 			err := t.steps(context.WithoutCancel(ctx), s.Steps)
 			if err != nil && !errors.Is(err, errWork) {
-				return storyError{err}
+				return caseError{err}
 			}
 			return err
 		}, leaseOptions(s)...)
@@ -212,9 +217,6 @@ func leaseOptions(s step) []lockclient.LeaseOption {
 	if s.WaitMS > 0 {
 		opts = append(opts, lockclient.WithWait(time.Duration(s.WaitMS)*time.Millisecond))
 	}
-	if s.Heartbeat {
-		opts = append(opts, lockclient.WithHeartbeat())
-	}
 	if s.Mode == "shared" {
 		opts = append(opts, lockclient.Shared())
 	}
@@ -233,7 +235,7 @@ func leaseResult(lease *lockclient.Lease) result {
 }
 
 // records performs the writes and the read.
-func (t *teller) records(ctx context.Context, s step, lease *lockclient.Lease) (result, error) {
+func (t *caseRun) records(ctx context.Context, s step, lease *lockclient.Lease) (result, error) {
 	var opts []lockclient.WriteOption
 	if s.ContentType != "" {
 		opts = append(opts, lockclient.WithContentType(s.ContentType))
@@ -269,7 +271,7 @@ func (t *teller) records(ctx context.Context, s step, lease *lockclient.Lease) (
 }
 
 // control performs the steps that are no calls of a lease.
-func (t *teller) control(ctx context.Context, s step) (result, error) {
+func (t *caseRun) control(ctx context.Context, s step) (result, error) {
 	t.mu.Lock()
 	of := t.tasks[s.Of]
 	t.mu.Unlock()
@@ -278,7 +280,7 @@ func (t *teller) control(ctx context.Context, s step) (result, error) {
 		select {
 		case <-of.done:
 		case <-ctx.Done():
-			return nil, storyError{errors.New("it did not end")}
+			return nil, caseError{errors.New("it did not end")}
 		}
 		return of.result, of.err
 	case "cancel":
@@ -290,7 +292,7 @@ func (t *teller) control(ctx context.Context, s step) (result, error) {
 			"state": state.State, "token": state.FencingToken, "holders": len(state.Holders), "queue": len(state.Queue),
 		}, err
 	case "break":
-		_, err := t.clients["other"].API().Break(ctx, t.lock(s), api.BreakRequest{Reason: "a story"})
+		_, err := admin.New(t.clients["other"]).Break(ctx, t.lock(s), api.BreakRequest{Reason: "a test"})
 		return nil, err
 	case "pause":
 		time.Sleep(time.Duration(s.MS) * time.Millisecond)
@@ -302,10 +304,10 @@ func (t *teller) control(ctx context.Context, s step) (result, error) {
 	case "calls":
 		return t.askProxy(ctx, "calls?path="+url.QueryEscape(s.Path), nil)
 	}
-	return nil, storyError{errors.New("it is no step")}
+	return nil, caseError{errors.New("it is no step")}
 }
 
-func (t *teller) askProxy(ctx context.Context, command string, body any) (got result, err error) {
+func (t *caseRun) askProxy(ctx context.Context, command string, body any) (got result, err error) {
 	text, err := json.Marshal(body)
 	if err != nil {
 		return nil, err

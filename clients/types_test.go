@@ -21,18 +21,22 @@ func TestPythonTypes(t *testing.T) {
 // TypeScript can use them.
 func TestTypeScriptTypes(t *testing.T) {
 	t.Parallel()
-	const compiler = "typescript/node_modules/.bin/tsc"
-	if _, err := os.Stat(compiler); err != nil {
-		if _, err := exec.LookPath("npm"); err != nil {
-			t.Skip("TypeScript is not installed, and neither is npm")
-		}
-		pgtest.Missing(t, "TypeScript is not installed (make test-deps)")
-	}
-	types := t.TempDir()
-	inFolder(t, "typescript", "node_modules/.bin/tsc", "-p", ".", "--outDir", types)
+	compiler, types := fromNPM(t, "tsc"), t.TempDir()
+	inFolder(t, "typescript", compiler, "-p", ".", "--outDir", types)
 	inFolder(t, "typescript", "diff", "-r", types, "types") // npm run types writes them
-	inFolder(t, "typescript", "node_modules/.bin/tsc", "--strict", "--noEmit", "--target", "es2022",
+	inFolder(t, "typescript", compiler, "--strict", "--noEmit", "--target", "es2022",
 		"--lib", "es2022,dom", "--module", "nodenext", "--skipLibCheck", "false", filepath.Join("test", "types.mts"))
+}
+
+// fromNPM returns a program that npm installs for the TypeScript client.
+func fromNPM(t *testing.T, name string) string {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join("typescript/node_modules/.bin", name))
+	check(t, err)
+	if _, err := os.Stat(path); err != nil {
+		pgtest.Missing(t, name+" is not installed in clients/typescript")
+	}
+	return path
 }
 
 func inFolder(t *testing.T, folder, name string, args ...string) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/admin"
 )
 
 const (
@@ -59,8 +60,8 @@ func (r *accessRun) showKeys(ctx context.Context) error {
 		return err
 	}
 	first, id, err := r.makeKey(ctx, "makes a key for app: lock:jobs"+r.Suffix,
-		func(ctx context.Context, admin *lockclient.API) (api.NewKey, error) {
-			return admin.CreateKey(ctx, api.KeyRequest{Principal: "app", Grants: []string{"lock:jobs" + r.Suffix}})
+		func(ctx context.Context, keys *admin.Client) (api.NewKey, error) {
+			return keys.CreateKey(ctx, api.KeyRequest{Principal: "app", Grants: []string{"lock:jobs" + r.Suffix}})
 		})
 	if err != nil {
 		return err
@@ -71,8 +72,8 @@ func (r *accessRun) showKeys(ctx context.Context) error {
 
 	overlap, rotated := rotationOverlap.Milliseconds(), time.Now()
 	second, id, err := r.makeKey(ctx, "replaces the key "+id+", which works for "+rotationOverlap.String()+" more",
-		func(ctx context.Context, admin *lockclient.API) (api.NewKey, error) {
-			return admin.RotateKey(ctx, id, api.RotateRequest{OverlapMS: &overlap})
+		func(ctx context.Context, keys *admin.Client) (api.NewKey, error) {
+			return keys.RotateKey(ctx, id, api.RotateRequest{OverlapMS: &overlap})
 		})
 	if err != nil {
 		return err
@@ -93,9 +94,9 @@ func (r *accessRun) showKeys(ctx context.Context) error {
 
 // makeKey lets the administrator make a key at gateway 1, and returns when gateway 2 knows it, too.
 func (r *accessRun) makeKey(
-	ctx context.Context, text string, send func(context.Context, *lockclient.API) (api.NewKey, error),
+	ctx context.Context, text string, send func(context.Context, *admin.Client) (api.NewKey, error),
 ) (caller *accessCaller, id string, err error) {
-	key, err := send(ctx, r.admin.clients[0].API())
+	key, err := send(ctx, admin.New(r.admin.clients[0]))
 	if err != nil {
 		return nil, "", err
 	}
@@ -120,7 +121,7 @@ func (r *accessRun) known(ctx context.Context, c *accessCaller) error {
 
 // revoke revokes a key at gateway 1. Gateway 2 refuses it soon.
 func (r *accessRun) revoke(ctx context.Context, c *accessCaller, id, lock string) error {
-	if _, err := r.admin.clients[0].API().RevokeKey(ctx, id); err != nil {
+	if _, err := admin.New(r.admin.clients[0]).RevokeKey(ctx, id); err != nil {
 		return err
 	}
 	revoked := time.Now()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/admin"
 )
 
 // accessCaller is a program with one credential, which it shows to both gateways.
@@ -91,7 +92,7 @@ func (r *accessRun) until(
 ) error {
 	for {
 		code := api.Code("")
-		_, err := c.clients[n-1].API().WhoAmI(ctx)
+		_, err := admin.New(c.clients[n-1]).WhoAmI(ctx)
 		if err != nil {
 			if code, err = codeOf(err); err != nil {
 				return err

@@ -18,6 +18,7 @@ import (
 	"github.com/fencegate/fencegate/internal/gatewayprocess"
 	"github.com/fencegate/fencegate/internal/issuer"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/admin"
 )
 
 const (
@@ -152,7 +153,7 @@ func (r *accessRun) stop() {
 	defer cancel()
 	for len(r.keys) > 0 && r.admin != nil {
 		last := len(r.keys) - 1 // the first one is the administrator's own
-		_, _ = r.admin.clients[0].API().RevokeKey(ctx, r.keys[last])
+		_, _ = admin.New(r.admin.clients[0]).RevokeKey(ctx, r.keys[last])
 		r.keys = r.keys[:last]
 	}
 	for _, gateway := range r.gateways {

@@ -14,6 +14,7 @@ import (
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/internal/program"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/admin"
 )
 
 // TestLoop runs rounds on two gateways. Each round leaves a rejection that both gateways show.
@@ -40,7 +41,7 @@ func TestLoop(t *testing.T) {
 		check(t, err)
 		var resources []string
 		await.True(t, "two rejections are listed", func() bool {
-			rejections, err := client.API().Rejections(t.Context(), lockclient.RejectionsQuery{Code: api.CodeTokenStale})
+			rejections, err := admin.New(client).Rejections(t.Context(), admin.RejectionsQuery{Code: api.CodeTokenStale})
 			check(t, err)
 			resources = nil
 			for _, rejection := range rejections.Rejections {

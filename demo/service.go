@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/lockclient/admin"
 )
 
 // Service is a lock service other than fencegate.
@@ -40,7 +41,7 @@ func (s *setup) setExternal(ctx context.Context, prefix string) (remove func(), 
 	if err != nil {
 		return nil, err
 	}
-	if _, err = client.API().PutPolicy(ctx, prefix, api.PolicyRequest{Authority: "external"}); err != nil {
+	if _, err = admin.New(client).PutPolicy(ctx, prefix, api.PolicyRequest{Authority: "external"}); err != nil {
 		client.Close()
 		return nil, err
 	}
@@ -48,7 +49,7 @@ func (s *setup) setExternal(ctx context.Context, prefix string) (remove func(), 
 	return func() {
 		ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 		defer cancel()
-		_ = client.API().DeletePolicy(ctx, prefix)
+		_ = admin.New(client).DeletePolicy(ctx, prefix)
 		client.Close()
 	}, nil
 }

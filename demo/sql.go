@@ -175,7 +175,7 @@ func (s *sqlSession) begin(ctx context.Context) error {
 	lock := s.run.lock(s.variant)
 	lease, err := s.run.locks.AcquireWithRetry(ctx, lock,
 		lockclient.RetryPolicy{Attempts: 1000, Base: retryInterval, Max: retryInterval},
-		lockclient.WithLeaseOwner(s.name), lockclient.WithTTL(sqlTTL))
+		lockclient.WithLeaseOwner(s.name), lockclient.WithTTL(sqlTTL), lockclient.WithoutHeartbeat())
 	if err != nil {
 		return err
 	}

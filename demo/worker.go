@@ -180,7 +180,9 @@ func (w Worker) acquireFromGateway(
 ) (*lockclient.Lease, error) {
 	options := []lockclient.LeaseOption{lockclient.WithLeaseOwner(w.Name), lockclient.WithTTL(w.TTL)}
 	if w.Heartbeat {
-		options = append(options, lockclient.WithHeartbeat(lockclient.OnHeartbeatError(w.heartbeatFailed(emit))))
+		options = append(options, lockclient.OnHeartbeatError(w.heartbeatFailed(emit)))
+	} else {
+		options = append(options, lockclient.WithoutHeartbeat())
 	}
 	shown := ""
 	for {

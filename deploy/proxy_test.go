@@ -23,6 +23,7 @@ import (
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/internal/program"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/admin"
 )
 
 // proxied starts the proxy of docker-compose.yml before gateways. Only addresses differ, and what is given as pairs of
@@ -177,7 +178,7 @@ func demoRuns(t *testing.T, client *lockclient.Client, url string) {
 		t.Fatalf("fencegate %s: %v\n%s", strings.Join(args, " "), err, output)
 	}
 	await.True(t, "the rejection is shown", func() bool {
-		rejections, err := client.API().Rejections(t.Context(), lockclient.RejectionsQuery{Code: api.CodeTokenStale})
+		rejections, err := admin.New(client).Rejections(t.Context(), admin.RejectionsQuery{Code: api.CodeTokenStale})
 		return err == nil && len(rejections.Rejections) > 0
 	})
 }
@@ -199,7 +200,7 @@ func TestProxyReplacesForwardedFor(t *testing.T) {
 		t.Errorf("the write returned %v, expected token_unknown", err)
 	}
 	await.True(t, "the rejection is recorded", func() bool {
-		rejections, err := forging.API().Rejections(t.Context(), lockclient.RejectionsQuery{Resource: "forged"})
+		rejections, err := admin.New(forging).Rejections(t.Context(), admin.RejectionsQuery{Resource: "forged"})
 		if err != nil || len(rejections.Rejections) == 0 {
 			return false
 		}

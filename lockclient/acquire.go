@@ -18,8 +18,9 @@ import (
 //   - ErrLeaseLost if the session is lost that the lease should be in.
 //   - ErrClosed if the client is closed.
 //
-// The lease is not renewed unless WithHeartbeat or StartHeartbeat says so. It outlives ctx, which is for the call
-// alone.
+// The lease is renewed in the background, at a third of its TTL, until it is released or lost, or the client is closed
+// (see WithoutHeartbeat). Failed renewals are retried while the lease lasts. It outlives ctx, which is for the call
+// alone: defer [Lease.ReleaseOnce].
 func (c *Client) Acquire(ctx context.Context, lock string, opts ...LeaseOption) (*Lease, error) {
 	return c.acquire(ctx, context.WithoutCancel(ctx), lock, c.leaseConfig(opts))
 }
@@ -74,9 +75,7 @@ func (c *Client) adopt(
 		c.giveBack(granted)
 		return nil, err
 	}
-	if config.beat != nil {
-		lease.beat(config.beat)
-	}
+	lease.beat(config.beat)
 	return lease, nil
 }
 

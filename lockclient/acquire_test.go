@@ -65,7 +65,8 @@ func TestWaitLongerThanTTL(t *testing.T) {
 	first := mustAcquire(t, client, lock, lockclient.WithTTL(time.Hour))
 	var waiting sync.WaitGroup
 	waiting.Go(func() {
-		lease, err := client.Acquire(ctx, lock, lockclient.WithTTL(ttl), lockclient.WithWait(time.Hour))
+		lease, err := client.Acquire(ctx, lock, lockclient.WithTTL(ttl), lockclient.WithWait(time.Hour),
+			lockclient.WithoutHeartbeat())
 		if err != nil {
 			t.Error(err)
 			return
@@ -181,14 +182,16 @@ func TestInvalidOptions(t *testing.T) {
 	ctx := await.Context(t)
 	try := func(opts ...lockclient.LeaseOption) error { return second(client.Acquire(ctx, lock, opts...)) }
 	for what, err := range map[string]error{
-		"a fraction of a millisecond": try(lockclient.WithTTL(1500 * time.Microsecond)),
-		"too short a TTL":             try(lockclient.WithTTL(time.Millisecond)),
-		"metadata that is no object":  try(lockclient.WithMetadata("text")),
-		"metadata that is no JSON":    try(lockclient.WithMetadata(func() {})),
-		"a shared session":            second(client.NewSession(ctx, lockclient.Shared())),
-		"a candidate of a subtree":    second(client.Campaign(ctx, lock, nil, lockclient.Subtree())),
-		"a value that is no JSON":     second(client.Campaign(ctx, lock, func() {})),
-		"no lease":                    second(client.Transact(ctx, nil)),
+		"a fraction of a millisecond":  try(lockclient.WithTTL(1500 * time.Microsecond)),
+		"too short a TTL":              try(lockclient.WithTTL(time.Millisecond)),
+		"metadata that is no object":   try(lockclient.WithMetadata("text")),
+		"metadata that is no JSON":     try(lockclient.WithMetadata(func() {})),
+		"two words on heartbeats":      try(lockclient.WithoutHeartbeat(), lockclient.HeartbeatEvery(time.Second)),
+		"a session without heartbeats": second(client.NewSession(ctx, lockclient.WithoutHeartbeat())),
+		"a shared session":             second(client.NewSession(ctx, lockclient.Shared())),
+		"a candidate of a subtree":     second(client.Campaign(ctx, lock, nil, lockclient.Subtree())),
+		"a value that is no JSON":      second(client.Campaign(ctx, lock, func() {})),
+		"no lease":                     second(client.Transact(ctx, nil)),
 	} {
 		wantErr(t, what, err, lockclient.ErrInvalidRequest)
 	}

@@ -9,9 +9,9 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 )
 
-// API is the HTTP API, one method per path: it sends requests as they are, and retries only at the next gateway.
-// Programs use the methods of [Client] and [Lease]; API is for tools, and for the rest. It is safe for concurrent
-// use.
+// API is the HTTP API of locks, records, sessions and elections, one method per path: it sends requests as they are, and
+// retries only at the next gateway. Programs use the methods of [Client] and [Lease]; API is for tools. The package
+// admin has the lists, policies, keys and the audit log. API is safe for concurrent use.
 //
 // With several gateways (WithFailover) a call continues at the next one, each gateway once and within ctx, if that
 // can't apply it twice: if it can't have been sent, if the answer says that it was not applied, or if its outcome is

@@ -37,39 +37,10 @@ func (a *API) Release(ctx context.Context, lock string, body api.ReleaseRequest)
 	return err
 }
 
-// Break ends all leases on the lock and closes the fence: the holder's writes are ErrTokenStale from then on. It is an
-// administrator's call. It returns ErrNotFound if no token is admitted.
-func (a *API) Break(ctx context.Context, lock string, body api.BreakRequest) (api.Broken, error) {
-	return fetch[api.Broken](ctx, a, lockCall("break", lock, body), nil)
-}
-
 // Lock returns the state of a lock, without any lease_id. It may be out of date when it arrives: don't base a
 // decision on it that no fence guards. It returns ErrNotFound if the lock was never granted.
 func (a *API) Lock(ctx context.Context, lock string) (api.Lock, error) {
 	return fetch[api.Lock](ctx, a, nameCall("get lock", http.MethodGet, "/v1/locks/", lock, ""), nil)
-}
-
-// LocksQuery selects locks. The zero value is the first page of all.
-type LocksQuery struct {
-	// Prefix is that of the name.
-	Prefix string
-	// State is free, held, expired, or empty for all.
-	State string
-	// Sort is name (the default), expires_at, granted_at, fencing_token or queue; Order asc (the default) or desc.
-	Sort, Order string
-	// Limit is the size of a page; 0: the gateway's default.
-	Limit int
-	// Cursor is the NextCursor of the page before.
-	Cursor string
-}
-
-// Locks lists locks, a page at a time.
-func (a *API) Locks(ctx context.Context, which LocksQuery) (api.Locks, error) {
-	call := request{op: "list locks", method: http.MethodGet, path: "/v1/locks"}
-	call.query = pageQuery(which.Limit, which.Cursor, map[string]string{
-		"prefix": which.Prefix, "state": which.State, "sort": which.Sort, "order": which.Order,
-	})
-	return fetch[api.Locks](ctx, a, call, nil)
 }
 
 func lockCall(verb, lock string, body any) request {

@@ -114,9 +114,14 @@ type RecordsQuery struct {
 
 // Records lists the records of a resource by key, without their values, a page at a time.
 func (a *API) Records(ctx context.Context, resource string, which RecordsQuery) (api.Records, error) {
-	call := nameCall("list records of", http.MethodGet, "/v1/resources/", resource, "/records")
-	call.query = pageQuery(which.Limit, which.Cursor, map[string]string{"prefix": which.Prefix})
-	return fetch[api.Records](ctx, a, call, nil)
+	query := map[string]string{"prefix": which.Prefix, "cursor": which.Cursor}
+	if which.Limit != 0 {
+		query["limit"] = strconv.Itoa(which.Limit)
+	}
+	call := Call{Op: "list records of", Path: "/v1/resources/{name}/records", Name: resource, Query: query}
+	var records api.Records
+	err := a.Call(ctx, call, &records)
+	return records, err
 }
 
 // Transaction applies all operations as one atomic change under one or more tokens, or none. It returns the errors of
@@ -174,21 +179,6 @@ func writeCall(verb, method, resource, key string, write Write) request {
 		call.header.Set("If-Match", `"`+strconv.FormatInt(*write.IfMatch, 10)+`"`)
 	}
 	return call
-}
-
-// pageQuery leaves out empty values, so that the gateway's defaults apply.
-func pageQuery(limit int, cursor string, selection map[string]string) url.Values {
-	query := url.Values{}
-	if limit != 0 {
-		query.Set("limit", strconv.Itoa(limit))
-	}
-	selection["cursor"] = cursor
-	for name, value := range selection {
-		if value != "" {
-			query.Set(name, value)
-		}
-	}
-	return query
 }
 
 // Writes sends lines, each an [api.BulkWrite] or an [api.TransactionRequest] and none empty, as one POST /v1/writes.

@@ -15,7 +15,7 @@ func TestNoGoroutineIsLeft(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	client, lock := shared(t)
 	ctx := await.Context(t)
-	released, err := client.Acquire(ctx, lock+"/released", lockclient.WithTTL(time.Hour), lockclient.WithHeartbeat())
+	released, err := client.Acquire(ctx, lock+"/released", lockclient.WithTTL(time.Hour))
 	check(t, err)
 	session, err := client.NewSession(ctx, lockclient.WithTTL(time.Hour))
 	check(t, err)
@@ -28,7 +28,7 @@ func TestNoGoroutineIsLeft(t *testing.T) {
 		t.Errorf("after the end of each: %v", err)
 	}
 
-	_, err = client.Acquire(ctx, lock+"/held", lockclient.WithTTL(time.Hour), lockclient.WithHeartbeat())
+	_, err = client.Acquire(ctx, lock+"/held", lockclient.WithTTL(time.Hour))
 	check(t, err)
 	_, err = client.NewSession(ctx, lockclient.WithTTL(time.Hour))
 	check(t, err)

@@ -33,6 +33,24 @@ const (
 
 // Client calls the gateways of one database. It is safe for concurrent use. Make one and keep it: it pools connections,
 // remembers which gateway works, and owns everything that runs in the background.
+//
+// # Failures
+//
+//   - An answer is lost. The client resends the request. An acquire carries a request_id and a write its number, so
+//     there is no second lease and no second write. Renewals and releases may be repeated by their nature.
+//   - Attempts that fail and are retried are reported to the hook of [WithRetryHook], and logged as warnings
+//     ([WithLogger]).
+//   - A gateway dies or freezes. Calls continue at the next of [WithFailover]: at once if nothing was applied, and
+//     after an unknown outcome only if they may be repeated. A waiter loses its place in the queue; a holder keeps its
+//     lease.
+//   - All gateways are unreachable. Heartbeats are retried until the lease's validity ends, writes and releases for some
+//     30 seconds or until ctx ends. The error is [ErrUnavailable]. If it also matches [ErrOutcomeUnknown], the change may
+//     have been applied.
+//   - The process or its machine is paused. It finds a canceled [Lease.Context] when it wakes; its writes are
+//     [ErrTokenStale] if another holder has the lock.
+//   - The process dies. Its leases and sessions expire with their TTLs, and the next waiters are granted the locks.
+//   - The caller cancels an acquire, or no answer arrives. If a lease was granted, the client releases it in the
+//     background, as far as it can.
 type Client struct {
 	http *http.Client
 	// pool is the client's own; nil with WithHTTPClient.

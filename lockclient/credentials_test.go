@@ -21,6 +21,7 @@ import (
 	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/devcert"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/admin"
 )
 
 // guarded is a TLS server before the shared gateway. It demands a client certificate and a token.
@@ -125,7 +126,7 @@ func useEverything(ctx context.Context, t *testing.T, client *lockclient.Client,
 	session, err := client.NewSession(ctx)
 	check(t, err)
 	check(t, session.Close(ctx))
-	check(t, second(client.API().Overview(ctx, time.Minute)))
+	check(t, second(admin.New(client).Overview(ctx, time.Minute)))
 	check(t, lease.Release(ctx))
 }
 

@@ -6,7 +6,7 @@ import (
 )
 
 // Do runs work while it holds the lock. It waits until the lock is granted or ctx ends (WithWait sets a shorter
-// wait), renews the lease in the background, and releases it when work has returned, panicked or called
+// wait), renews the lease as Acquire does, and releases it when work has returned, panicked or called
 // runtime.Goexit. It does not recover a panic.
 //
 // The ctx of work is the lease's Context, which ends with the given ctx, too. work must stop when it ends; Do waits

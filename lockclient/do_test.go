@@ -75,7 +75,7 @@ func TestDoReportsALoss(t *testing.T) {
 		err := client.Do(await.Context(t), lock, func(ctx context.Context, lease *lockclient.Lease) error {
 			mustBreak(t, client, lock)
 			return work(ctx)
-		}, lockclient.WithHeartbeat(lockclient.HeartbeatEvery(20*time.Millisecond)))
+		}, lockclient.HeartbeatEvery(20*time.Millisecond))
 		wantErr(t, "Do of "+what, err, lockclient.ErrLeaseLost)
 		if errors.Is(err, late) != (what != "work that succeeds") {
 			t.Errorf("Do of %s returned %v, expected the error of work in it", what, err)

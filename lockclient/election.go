@@ -11,7 +11,7 @@ import (
 // WithWait(0) is one try. value is what observers read about the leader: any JSON value of at most 4000 bytes. The
 // candidate is the owner: that of the client, of WithLeaseOwner, or of the session.
 //
-// The lease is that of the term: on the lock with the election's name, renewed in the background. Its fencing token is
+// The lease is that of the term: on the lock with the election's name, renewed as by Acquire. Its fencing token is
 // the number of the term, greater than every term before. Release resigns. Campaign returns the errors of Acquire.
 func (c *Client) Campaign(ctx context.Context, election string, value any, opts ...LeaseOption) (*Lease, error) {
 	op := "campaign " + election

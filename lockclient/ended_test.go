@@ -55,7 +55,7 @@ func callsUnder(ctx context.Context, client *lockclient.Client, lease *lockclien
 func TestCallsUnderALostLease(t *testing.T) {
 	t.Parallel()
 	client, lock := shared(t)
-	lease := mustAcquire(t, client, lock, lockclient.WithHeartbeat(lockclient.HeartbeatEvery(20*time.Millisecond)))
+	lease := mustAcquire(t, client, lock, lockclient.HeartbeatEvery(20*time.Millisecond))
 	pipeline, err := lease.Pipeline(lease.Context())
 	check(t, err)
 	mustBreak(t, client, lock)
@@ -97,7 +97,8 @@ func TestLeaseIsLostDuringWrites(t *testing.T) {
 	t.Parallel()
 	direct, lock := shared(t)
 	relay := newRelay(t)
-	lease := mustAcquire(t, newClient(t, relay.url), lock, lockclient.WithTTL(5*time.Second))
+	lease := mustAcquire(t, newClient(t, relay.url), lock, lockclient.WithTTL(5*time.Second),
+		lockclient.WithoutHeartbeat())
 	relay.hold()
 	first := make(chan error, 1)
 	go func() { first <- second(lease.Put(lease.Context(), "k", []byte("1"))) }()

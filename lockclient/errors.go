@@ -85,8 +85,20 @@ var ErrForeignAnswer = errors.New("the answer is not fencegate's")
 var ErrOutcomeUnknown = errors.New("it is unknown whether it was applied")
 
 // Error is the error of a call that was refused or that got no answer. It matches the sentinel of its code by
-// errors.Is, and errors.As returns its [*api.Problem]. If the caller canceled the call, it matches context.Canceled
-// and no sentinel but [ErrOutcomeUnknown].
+// errors.Is, and errors.As returns its [*api.Problem]. What to do:
+//
+//   - ErrLockHeld: try again after RetryAfter.
+//   - ErrDeadlock: release your leases, and begin again.
+//   - ErrTokenStale, ErrTokenUnknown, ErrLeaseLost, ErrLeaseMismatch, ErrLeaseExpired: the caller is not the holder.
+//     Stop.
+//   - ErrVersionMismatch: read the record again.
+//   - ErrUnavailable: try again.
+//   - ErrLockHeld with context.DeadlineExceeded or context.Canceled: ctx ended the wait for a lock. The Holder of the
+//     problem is the last one that a gateway reported.
+//   - context.Canceled alone: the caller canceled the call. It does not match ErrUnavailable: don't retry.
+//   - ErrLeaseLost with context.Canceled, from any call: its ctx is that of a lost lease. It does not match
+//     ErrUnavailable.
+//   - [ErrOutcomeUnknown] and [ErrForeignAnswer], also beside another: a change may have been applied.
 type Error struct {
 	// Op names the call, e.g. "acquire job-42".
 	Op string

@@ -42,9 +42,9 @@ func ExampleLease_Put_stale() {
 	client := exampleClient("worker-1")
 	defer client.Close()
 	ctx := context.Background()
-	zombie := exampleLease(client, "example/stale", lockclient.WithTTL(time.Second))
+	zombie := exampleLease(client, "example/stale", lockclient.WithTTL(time.Second), lockclient.WithoutHeartbeat())
 
-	// It is paused for longer than its TTL, and another lease is granted.
+	// It sends no renewals, as if it were paused for longer than its TTL, and another lease is granted.
 	holder, err := client.AcquireWithRetry(
 		ctx,
 		"example/stale",

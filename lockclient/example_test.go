@@ -65,7 +65,6 @@ func ExampleClient_Acquire() {
 
 	lease, err := client.Acquire(ctx, "example/acquired",
 		lockclient.WithTTL(30*time.Second),
-		lockclient.WithHeartbeat(),
 		lockclient.WithMetadata(map[string]string{"pod": "a-1"}),
 	)
 	if err != nil {

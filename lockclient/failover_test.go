@@ -21,7 +21,7 @@ func TestFailoverWhenAGatewayIsKilled(t *testing.T) {
 	firstGateway, _, client := pair(t)
 	ctx := await.Context(t)
 	lease := mustAcquire(t, client, "job", lockclient.WithTTL(5*time.Second),
-		lockclient.WithHeartbeat(lockclient.HeartbeatEvery(50*time.Millisecond)))
+		lockclient.HeartbeatEvery(50*time.Millisecond))
 	const writes = 60
 	for i := range writes {
 		if i == writes/3 {
@@ -45,7 +45,7 @@ func TestFailoverWhenAGatewayIsFrozen(t *testing.T) {
 	firstGateway, secondGateway, client := pair(t, lockclient.WithAnswerTimeout(1500*time.Millisecond))
 	ctx := await.Context(t)
 	lease := mustAcquire(t, client, "job", lockclient.WithTTL(9*time.Second),
-		lockclient.WithHeartbeat(lockclient.HeartbeatEvery(100*time.Millisecond)))
+		lockclient.HeartbeatEvery(100*time.Millisecond))
 	check(t, firstGateway.Signal(syscall.SIGSTOP))
 	defer func() { _ = firstGateway.Signal(syscall.SIGCONT) }()
 	direct := newClient(t, secondGateway.URL)
@@ -90,9 +90,6 @@ func everyCall(ctx context.Context, a *lockclient.API) map[string]func() error {
 		"! put":                func() error { return second(a.Put(ctx, "a", "k", once)) },
 		"! delete":             func() error { return second(a.Delete(ctx, "a", "k", once)) },
 		"! transaction":        func() error { return transaction(nil) },
-		"! break":              func() error { return second(a.Break(ctx, "a", api.BreakRequest{})) },
-		"! put policy":         func() error { return second(a.PutPolicy(ctx, "a", api.PolicyRequest{})) },
-		"! no policy":          func() error { return a.DeletePolicy(ctx, "a") },
 	}
 }
 

@@ -31,7 +31,7 @@ func holdUntilAsked(lock string) int {
 		fmt.Println(err)
 		return 1
 	}
-	lease, err := client.Acquire(context.Background(), lock, lockclient.WithTTL(childTTL), lockclient.WithHeartbeat())
+	lease, err := client.Acquire(context.Background(), lock, lockclient.WithTTL(childTTL))
 	if err != nil {
 		fmt.Println(err)
 		return 1

@@ -25,6 +25,7 @@ import (
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/internal/program"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/admin"
 )
 
 // gatewayURL is that of a gateway process that serves all tests and examples. Each uses locks of its own.
@@ -167,7 +168,7 @@ func mustAcquire(
 // mustBreak breaks a lock.
 func mustBreak(t *testing.T, client *lockclient.Client, lock string) {
 	t.Helper()
-	_, err := client.API().Break(await.Context(t), lock, api.BreakRequest{Reason: "test"})
+	_, err := admin.New(client).Break(await.Context(t), lock, api.BreakRequest{Reason: "test"})
 	check(t, err)
 }
 

@@ -80,7 +80,7 @@ func TestWithHeaders(t *testing.T) {
 	t.Parallel()
 	client, name, all := noting(t)
 	ctx := context.WithValue(await.Context(t), callKey{}, "call")
-	heartbeat := lockclient.WithHeartbeat(lockclient.HeartbeatEvery(20 * time.Millisecond))
+	heartbeat := lockclient.HeartbeatEvery(20 * time.Millisecond)
 	session, err := client.NewSession(ctx, heartbeat)
 	check(t, err)
 	lease, err := client.Acquire(ctx, name+"/a", heartbeat)

@@ -16,37 +16,16 @@ const (
 	tryLimitMin   = 50 * time.Millisecond
 )
 
-// HeartbeatOption configures a heartbeat.
-type HeartbeatOption func(*heartbeatConfig)
-
+// heartbeatConfig is that of one lease or session.
 type heartbeatConfig struct {
+	off     bool
 	every   time.Duration
 	onError func(error)
 }
 
-// HeartbeatEvery sets the longest time between two renewals. The default, and the maximum, is a third of the TTL.
-func HeartbeatEvery(interval time.Duration) HeartbeatOption {
-	return func(c *heartbeatConfig) { c.every = interval }
-}
-
-// OnHeartbeatError sets a function that is called after every failed heartbeat, by the heartbeat's goroutine: keep it
-// short, and don't call Close in it. Failed heartbeats are retried until the lease is lost. The last call has an error
-// that matches ErrLeaseLost.
-func OnHeartbeatError(failed func(error)) HeartbeatOption {
-	return func(c *heartbeatConfig) { c.onError = failed }
-}
-
-func newHeartbeatConfig(opts []HeartbeatOption) *heartbeatConfig {
-	config := &heartbeatConfig{}
-	for _, opt := range opts {
-		opt(config)
-	}
-	return config
-}
-
 // interval returns the time from one heartbeat to the next. It is up to a fifth less than a third of the TTL, so that
 // heartbeats that began together drift apart. random is from 0 to below 1.
-func (c *heartbeatConfig) interval(ttl time.Duration, random float64) time.Duration {
+func (c heartbeatConfig) interval(ttl time.Duration, random float64) time.Duration {
 	longest := ttl / beatsPerTTL
 	if c.every > 0 {
 		longest = min(longest, c.every)
@@ -59,18 +38,13 @@ type sendBeat func(ctx context.Context, limit time.Duration) error
 
 // heartbeat renews something in the background. Its zero value is at rest.
 type heartbeat struct {
-	mu      sync.Mutex
-	beating bool
-	err     error
+	mu  sync.Mutex
+	err error
 }
 
-// start begins to send heartbeats, unless they are being sent.
-func (h *heartbeat) start(client *Client, v *validity, config *heartbeatConfig, send sendBeat) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.beating {
-		h.beating = client.background.run(func() { h.run(client, v, config, send) })
-	}
+// start begins to send heartbeats. It is called once.
+func (h *heartbeat) start(client *Client, v *validity, config heartbeatConfig, send sendBeat) {
+	client.background.run(func() { h.run(client, v, config, send) })
 }
 
 // last returns the error of the last heartbeat, nil if it succeeded.
@@ -87,7 +61,7 @@ func (h *heartbeat) note(err error) {
 }
 
 // run sends heartbeats until the validity ends.
-func (h *heartbeat) run(client *Client, v *validity, config *heartbeatConfig, send sendBeat) {
+func (h *heartbeat) run(client *Client, v *validity, config heartbeatConfig, send sendBeat) {
 	defer h.reportLoss(v, config)
 	pause := config.interval(v.currentTTL(), jitter())
 	for failed := 0; sleep(v.life, pause) == nil; {
@@ -115,7 +89,7 @@ func (h *heartbeat) run(client *Client, v *validity, config *heartbeatConfig, se
 }
 
 // reportLoss reports the end of the validity, if that is a loss.
-func (h *heartbeat) reportLoss(v *validity, config *heartbeatConfig) {
+func (h *heartbeat) reportLoss(v *validity, config heartbeatConfig) {
 	cause := context.Cause(v.life)
 	if !isLost(cause) {
 		return

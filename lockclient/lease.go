@@ -20,8 +20,53 @@ const (
 
 // Lease is a lock that was granted to this process. It is safe for concurrent use.
 //
-// A lease ends by Release, by its loss, or with its client or session. An ended lease stays ended. Its writes are still
-// sent: the fence decides on them, not what this process believes.
+// This process may believe that it holds a lease although it doesn't: it may have been paused, its renewals lost, its
+// lock broken. The gateway's database decides whether a write is admitted, at the moment of the write, with the fence's
+// row locked. That is why writes are sent even after Err says that the lease is lost.
+//
+//	  Acquire            Renew*             Release, or nothing
+//	free ───────────► held ───────────► held ───────────► free / expired
+//	                   │                                    │
+//	                   │ writes with its token pass         │ if expired and not replaced: writes still pass,
+//	                   ▼                                    ▼   unless the policy requires a live lease
+//	          after a newer grant, a release or a break: ErrTokenStale, for ever
+//
+// # Validity
+//
+// The client's own view of a lease is its validity:
+//
+//	Acquire
+//	   │        renewal answered: the window starts again
+//	   ▼       ╭────────╮
+//	 valid ◄───┴────────╯
+//	   │
+//	   ├── Release, Session.Close ────────────────────► ErrLeaseReleased
+//	   ├── the window ends without a renewal ─────────► ErrLeaseLost
+//	   ├── a renewal or a write is answered so ───────► ErrLeaseLost
+//	   └── Client.Close ──────────────────────────────► ErrClosed
+//
+// Each of the four ends is final, and the cause of the lease's Context. No fence guards an e-mail or a call to another
+// service: let such work depend on Context, which is canceled at the end of the window.
+//
+// A lease lasts by the database's clock, so don't compare its ExpiresAt with this machine's. The client reasons so: the
+// database granted or renewed the lease after the request was sent. Therefore the lease lasts at least until the request
+// was sent, plus its TTL. The window is that, less a hundredth of the TTL for clocks that run at different rates.
+//
+// For an acquire, the time of the first request counts. After a wait in the queue the window might be over, so a lease
+// that arrives later than a tenth of its TTL is renewed before Acquire returns it, and the renewal's time counts. The
+// times in answers are never used.
+//
+// The client reads the monotonic and the wall clock, and the one that says more counts: the first may stop while a
+// machine sleeps, the second may be set back. A wall clock that is set forward may end the window too early, which is
+// safe. The window can't stop what has begun: time passes between a look at the Context and the effect. Fence what must
+// not happen late.
+//
+// # Numbered writes
+//
+// A token without a sequence admits one write. The writes of a Lease are numbered 34.1, 34.2, 34.3, … Each is applied
+// exactly once, however often it is sent: a repetition gets the first answer again, marked Replayed. They are sent one
+// at a time, in order, because a later number that arrives first makes the earlier one stale. Guarded transactions and
+// writes by [Lease.Numbered] take their numbers in the same order.
 type Lease struct {
 	client    *Client
 	granted   api.Lease
@@ -170,13 +215,9 @@ func holdOf(answer api.Lease, from dualClock) *hold {
 	return &hold{from, time.Duration(*answer.HoldLeftMS) * time.Millisecond}
 }
 
-// StartHeartbeat renews the lease in the background, at a third of its TTL, until it ends. Failed heartbeats are
-// retried while the lease lasts; see HeartbeatErr and OnHeartbeatError. StartHeartbeat does nothing if a heartbeat
-// runs, and in a session, which has its own.
-func (l *Lease) StartHeartbeat(opts ...HeartbeatOption) { l.beat(newHeartbeatConfig(opts)) }
-
-func (l *Lease) beat(config *heartbeatConfig) {
-	if l.session != nil {
+// beat renews the lease in the background until it ends. The leases of a session have no heartbeat of their own.
+func (l *Lease) beat(config heartbeatConfig) {
+	if config.off || l.session != nil {
 		return
 	}
 	l.heartbeat.start(l.client, l.validity, config, func(ctx context.Context, limit time.Duration) error {

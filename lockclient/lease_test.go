@@ -57,7 +57,7 @@ func TestRelease(t *testing.T) {
 	t.Parallel()
 	client, lock := shared(t)
 	ctx := await.Context(t)
-	lease := mustAcquire(t, client, lock, lockclient.WithHeartbeat())
+	lease := mustAcquire(t, client, lock)
 	derived, cancel := context.WithCancel(lease.Context())
 	defer cancel()
 	for range 3 {
@@ -87,7 +87,7 @@ func TestContextEndsBeforeTheNextGrant(t *testing.T) {
 	client, lock := shared(t)
 	ctx := await.Context(t)
 	for range 2 {
-		lease := mustAcquire(t, client, lock, lockclient.WithTTL(2*time.Second))
+		lease := mustAcquire(t, client, lock, lockclient.WithTTL(2*time.Second), lockclient.WithoutHeartbeat())
 		held, derived := lease.Context(), context.WithValue(lease.Context(), t, t)
 		next, err := client.AcquireWithRetry(ctx, lock, often)
 		check(t, err)
@@ -106,10 +106,8 @@ func TestHeartbeatOfABrokenLease(t *testing.T) {
 	t.Parallel()
 	client, lock := shared(t)
 	failures := make(chan error, 10)
-	lease := mustAcquire(t, client, lock, lockclient.WithTTL(time.Hour))
-	lease.StartHeartbeat(lockclient.HeartbeatEvery(20*time.Millisecond),
+	lease := mustAcquire(t, client, lock, lockclient.WithTTL(time.Hour), lockclient.HeartbeatEvery(20*time.Millisecond),
 		lockclient.OnHeartbeatError(func(err error) { failures <- err }))
-	lease.StartHeartbeat() // does nothing
 	mustBreak(t, client, lock)
 	cause := causeOf(t, "the context", lease.Context())
 	if problem := lockclient.ProblemOf(cause); problem == nil || problem.Reason != "broken" {
@@ -159,7 +157,7 @@ func TestHeartbeatOnBusyProcessors(t *testing.T) {
 	}
 	defer busy.Wait()
 	defer stop.Store(true)
-	lease := mustAcquire(t, client, lock, lockclient.WithTTL(15*time.Second), lockclient.WithHeartbeat())
+	lease := mustAcquire(t, client, lock, lockclient.WithTTL(15*time.Second))
 	for _, kind := range []string{api.EventState, api.EventGranted, api.EventRenewed} {
 		nextOf(t, watch, kind)
 	}
@@ -173,7 +171,7 @@ func TestCloseEndsLeases(t *testing.T) {
 	t.Parallel()
 	client, lock := shared(t)
 	ctx := await.Context(t)
-	lease := mustAcquire(t, client, lock, lockclient.WithHeartbeat())
+	lease := mustAcquire(t, client, lock)
 	client.Close()
 	client.Close()
 	for what, err := range map[string]error{

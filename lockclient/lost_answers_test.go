@@ -13,6 +13,7 @@ import (
 	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/netfault"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/admin"
 )
 
 // However answers are lost, an acquire makes one lease, and its client has it.
@@ -205,7 +206,7 @@ func TestWritesAreInOrder(t *testing.T) {
 	}
 	writing.Wait()
 	for _, lease := range leases {
-		fence, err := client.API().Fence(ctx, lease.Name())
+		fence, err := admin.New(client).Fence(ctx, lease.Name())
 		if err != nil || fence.LastToken != lease.FencingToken() || fence.LastSequence != 15 {
 			t.Errorf("the fence is %+v, %v, expected 15 writes", fence, err)
 		}
@@ -217,9 +218,9 @@ func TestHeartbeatSurvivesAnOutage(t *testing.T) {
 	t.Parallel()
 	network, client, lock := lossy(t)
 	failures := make(chan error, 100)
-	lease := mustAcquire(t, client, lock, lockclient.WithTTL(20*time.Second), lockclient.WithHeartbeat(
+	lease := mustAcquire(t, client, lock, lockclient.WithTTL(20*time.Second),
 		lockclient.HeartbeatEvery(50*time.Millisecond),
-		lockclient.OnHeartbeatError(func(err error) { failures <- err })))
+		lockclient.OnHeartbeatError(func(err error) { failures <- err }))
 	network.harm("/renew", losses...)
 	await.True(t, "two heartbeats after four that fail", func() bool {
 		return network.seen() >= 6 && lease.HeartbeatErr() == nil
@@ -235,7 +236,7 @@ func TestHeartbeatSurvivesAnOutage(t *testing.T) {
 func TestHeartbeatEndsWithTheLease(t *testing.T) {
 	t.Parallel()
 	network, client, lock := lossy(t)
-	lease := mustAcquire(t, client, lock, lockclient.WithTTL(2*time.Second), lockclient.WithHeartbeat())
+	lease := mustAcquire(t, client, lock, lockclient.WithTTL(2*time.Second))
 	outage := make([]netfault.Fault, 10_000)
 	for i := range outage {
 		outage[i] = []netfault.Fault{netfault.RequestHeld, netfault.RequestLost, netfault.BadGateway}[i%3]

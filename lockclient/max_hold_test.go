@@ -9,14 +9,15 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/admin"
 )
 
 // limitHold sets the max_hold_ms of the lock's policy.
 func limitHold(t *testing.T, client *lockclient.Client, lock string, limit time.Duration) {
 	t.Helper()
 	ms := limit.Milliseconds()
-	check(t, second(client.API().PutPolicy(await.Context(t), lock, api.PolicyRequest{MaxHoldMS: &ms})))
-	t.Cleanup(func() { _ = client.API().DeletePolicy(context.Background(), lock) })
+	check(t, second(admin.New(client).PutPolicy(await.Context(t), lock, api.PolicyRequest{MaxHoldMS: &ms})))
+	t.Cleanup(func() { _ = admin.New(client).DeletePolicy(context.Background(), lock) })
 }
 
 // wantMaxHold expects ErrLeaseLost with the reason max_hold.
@@ -35,8 +36,7 @@ func TestDoEndsAtMaxHold(t *testing.T) {
 	ctx := await.Context(t)
 	limitHold(t, client, lock, 3*time.Second)
 	failures := make(chan error, 1000)
-	heartbeat := lockclient.WithHeartbeat(lockclient.HeartbeatEvery(50*time.Millisecond),
-		lockclient.OnHeartbeatError(func(err error) { failures <- err }))
+	failed := lockclient.OnHeartbeatError(func(err error) { failures <- err })
 	err := client.Do(ctx, lock, func(ctx context.Context, lease *lockclient.Lease) error {
 		check(t, second(lease.Put(ctx, "k", nil)))
 		cause := causeOf(t, "the context", ctx)
@@ -50,7 +50,7 @@ func TestDoEndsAtMaxHold(t *testing.T) {
 		check(t, err)
 		next.ReleaseOnce()
 		return cause
-	}, lockclient.WithTTL(time.Minute), heartbeat)
+	}, lockclient.WithTTL(time.Minute), lockclient.HeartbeatEvery(50*time.Millisecond), failed)
 	wantMaxHold(t, "the error of Do", err)
 	for !errors.Is(err, lockclient.ErrLeaseLost) || len(failures) > 0 {
 		err = <-failures

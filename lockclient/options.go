@@ -21,7 +21,7 @@ type leaseConfig struct {
 	scope    string
 	wait     time.Duration
 	session  *Session
-	beat     *heartbeatConfig
+	beat     heartbeatConfig
 }
 
 // WithTTL sets how long the lease or session lasts without a renewal: 100 ms to 24 h, in whole milliseconds. Default
@@ -62,10 +62,21 @@ func InSession(session *Session) LeaseOption {
 	return func(c *leaseConfig) { c.session = session }
 }
 
-// WithHeartbeat renews the lease in the background from the start, as StartHeartbeat does. Do, sessions and campaigns
-// always do so; there it only sets the options.
-func WithHeartbeat(opts ...HeartbeatOption) LeaseOption {
-	return func(c *leaseConfig) { c.beat = newHeartbeatConfig(opts) }
+// WithoutHeartbeat leaves the renewals to the caller ([Lease.Renew]). Otherwise they are sent in the background.
+func WithoutHeartbeat() LeaseOption {
+	return func(c *leaseConfig) { c.beat.off = true }
+}
+
+// HeartbeatEvery sets the longest time between two renewals. The default, and the maximum, is a third of the TTL.
+func HeartbeatEvery(interval time.Duration) LeaseOption {
+	return func(c *leaseConfig) { c.beat.every = interval }
+}
+
+// OnHeartbeatError sets a function that is called after every failed heartbeat, by the heartbeat's goroutine: keep it
+// short, and don't call Close in it. Failed heartbeats are retried until the lease is lost. The last call has an error
+// that matches ErrLeaseLost.
+func OnHeartbeatError(failed func(error)) LeaseOption {
+	return func(c *leaseConfig) { c.beat.onError = failed }
 }
 
 func (c *Client) leaseConfig(opts []LeaseOption) leaseConfig {
@@ -79,13 +90,9 @@ func (c *Client) leaseConfig(opts []LeaseOption) leaseConfig {
 	return config
 }
 
-// lastingConfig is that of Do and Campaign: by default they wait until ctx ends, and renew in the background.
+// lastingConfig is that of Do and Campaign: by default they wait until ctx ends.
 func (c *Client) lastingConfig(opts []LeaseOption) leaseConfig {
-	config := c.leaseConfig(append([]LeaseOption{func(config *leaseConfig) { config.wait = waitForCtx }}, opts...))
-	if config.beat == nil && config.session == nil {
-		config.beat = &heartbeatConfig{}
-	}
-	return config
+	return c.leaseConfig(append([]LeaseOption{func(config *leaseConfig) { config.wait = waitForCtx }}, opts...))
 }
 
 // check refuses options that exclude each other.
@@ -95,9 +102,11 @@ func (c *leaseConfig) check(op string) error {
 		return refused(op, api.CodeInvalidRequest, "the TTL "+c.ttl.String()+" must be whole milliseconds")
 	case c.session != nil && c.ttl != nil:
 		return refused(op, api.CodeInvalidRequest, "a lease in a session has no TTL of its own: leave out WithTTL")
-	case c.session != nil && c.beat != nil:
+	case c.beat.off && (c.beat.every != 0 || c.beat.onError != nil):
+		return refused(op, api.CodeInvalidRequest, "HeartbeatEvery and OnHeartbeatError contradict WithoutHeartbeat")
+	case c.session != nil && (c.beat.every != 0 || c.beat.onError != nil):
 		return refused(op, api.CodeInvalidRequest,
-			"a lease in a session has no heartbeat of its own: leave out WithHeartbeat")
+			"a lease in a session has no heartbeat of its own: leave out HeartbeatEvery and OnHeartbeatError")
 	}
 	return nil
 }

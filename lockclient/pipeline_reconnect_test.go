@@ -12,6 +12,7 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/admin"
 )
 
 // When all verdicts of a stream are lost, the certain results are found: an unconditional put was applied if the record
@@ -64,10 +65,10 @@ func TestPipelineVerdictsLostWhileThePolicyChanges(t *testing.T) {
 	relay.begin(answersLost)
 	rejected := added(p.Put(ctx, "rejected", []byte("1")))
 	await.True(t, "the rejection of the first put", func() bool {
-		page, err := direct.API().Rejections(ctx, lockclient.RejectionsQuery{Resource: lock})
+		page, err := admin.New(direct).Rejections(ctx, admin.RejectionsQuery{Resource: lock})
 		return err == nil && len(page.Rejections) == 1
 	})
-	check(t, second(direct.API().PutPolicy(ctx, lock, api.PolicyRequest{Authority: "external"})))
+	check(t, second(admin.New(direct).PutPolicy(ctx, lock, api.PolicyRequest{Authority: "external"})))
 	stored := added(p.Put(ctx, "overwritten", []byte("2")))
 	last := added(p.Put(ctx, "overwritten", []byte("3")))
 	awaitValue(t, direct, lock, "overwritten", "3")
@@ -117,8 +118,7 @@ func TestPipelineToxicNetwork(t *testing.T) {
 	direct, lock := shared(t)
 	client := newClient(t, url, lockclient.WithAnswerTimeout(2*time.Second))
 	ctx := await.Context(t)
-	lease := mustAcquire(t, client, lock, lockclient.WithWait(time.Minute), lockclient.WithTTL(time.Minute),
-		lockclient.WithHeartbeat())
+	lease := mustAcquire(t, client, lock, lockclient.WithWait(time.Minute), lockclient.WithTTL(time.Minute))
 	p, err := lease.Pipeline(ctx, lockclient.PipelineWindow(20))
 	check(t, err)
 	const writes = 600

@@ -62,7 +62,7 @@ func TestFailingHeartbeatsAreReported(t *testing.T) {
 	reported := make(chan lockclient.Retry, 100)
 	client := newClient(t, relay.url, lockclient.WithLogger(slog.New(slog.DiscardHandler)),
 		lockclient.WithRetryHook(func(_ context.Context, failed lockclient.Retry) { reported <- failed }))
-	beat := lockclient.WithHeartbeat(lockclient.HeartbeatEvery(20 * time.Millisecond))
+	beat := lockclient.HeartbeatEvery(20 * time.Millisecond)
 	lease, err := client.Acquire(await.Context(t), lock, beat) // can't be released
 	check(t, err)
 	relay.close()

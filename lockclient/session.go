@@ -16,7 +16,8 @@ type Session struct {
 	heartbeat heartbeat
 }
 
-// NewSession creates a session, and renews it. WithTTL, WithMetadata, WithLeaseOwner and WithHeartbeat are its options.
+// NewSession creates a session, and renews it. WithTTL, WithMetadata, WithLeaseOwner, HeartbeatEvery and OnHeartbeatError
+// are its options.
 // It returns ErrUnavailable if no gateway could serve, and ErrClosed if the client is closed.
 func (c *Client) NewSession(ctx context.Context, opts ...LeaseOption) (*Session, error) {
 	const op = "create session"
@@ -24,9 +25,9 @@ func (c *Client) NewSession(ctx context.Context, opts ...LeaseOption) (*Session,
 	if err := config.check(op); err != nil {
 		return nil, err
 	}
-	if config.mode != "" || config.scope != "" || config.wait != 0 || config.session != nil {
+	if config.mode != "" || config.scope != "" || config.wait != 0 || config.session != nil || config.beat.off {
 		return nil, refused(op, api.CodeInvalidRequest,
-			"Shared, Subtree, WithWait and InSession are options of a lease, not of a session")
+			"Shared, Subtree, WithWait, InSession and WithoutHeartbeat are options of a lease, not of a session")
 	}
 	metadata, err := optionalJSON(op, "metadata", config.metadata)
 	if err != nil {
@@ -52,9 +53,6 @@ func (c *Client) NewSession(ctx context.Context, opts ...LeaseOption) (*Session,
 		return nil, err
 	}
 	session.validity.set(from, time.Duration(session.granted.TTLMS)*time.Millisecond, nil)
-	if config.beat == nil {
-		config.beat = &heartbeatConfig{}
-	}
 	session.heartbeat.start(c, session.validity, config.beat, session.keepAlive)
 	return session, nil
 }

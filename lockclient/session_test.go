@@ -29,7 +29,6 @@ func TestSession(t *testing.T) {
 		t.Errorf("its leases are %+v and %+v", one.Info(), two.Info())
 	}
 	wantErr(t, "Renew", one.Renew(ctx), lockclient.ErrInvalidRequest)
-	two.StartHeartbeat() // does nothing
 	await.True(t, "heartbeats that carry both leases over the TTL", func() bool {
 		state, err := client.API().Session(ctx, session.ID())
 		return err == nil && state.ExpiresAt.After(info.ExpiresAt.Add(7*time.Second)) && *state.Leases == 2
@@ -62,9 +61,9 @@ func TestLostSession(t *testing.T) {
 	client, lock := shared(t)
 	ctx := await.Context(t)
 	failures := make(chan error, 10)
-	session, err := client.NewSession(ctx, lockclient.WithTTL(time.Hour), lockclient.WithHeartbeat(
+	session, err := client.NewSession(ctx, lockclient.WithTTL(time.Hour),
 		lockclient.HeartbeatEvery(20*time.Millisecond),
-		lockclient.OnHeartbeatError(func(err error) { failures <- err })))
+		lockclient.OnHeartbeatError(func(err error) { failures <- err }))
 	check(t, err)
 	lease, err := session.Acquire(ctx, lock)
 	check(t, err)
@@ -82,7 +81,7 @@ func TestSessionFailover(t *testing.T) {
 	firstGateway, secondGateway, client := pair(t)
 	ctx := await.Context(t)
 	session, err := client.NewSession(ctx, lockclient.WithTTL(5*time.Second),
-		lockclient.WithHeartbeat(lockclient.HeartbeatEvery(50*time.Millisecond)))
+		lockclient.HeartbeatEvery(50*time.Millisecond))
 	check(t, err)
 	lease, err := session.Acquire(ctx, "job")
 	check(t, err)

@@ -137,7 +137,7 @@ func TestToxicNetwork(t *testing.T) {
 		working.Go(func() {
 			for range rounds {
 				lease, err := client.Acquire(t.Context(), lock, lockclient.WithWait(time.Minute),
-					lockclient.WithTTL(20*time.Second), lockclient.WithHeartbeat())
+					lockclient.WithTTL(20*time.Second))
 				if err != nil {
 					t.Errorf("Acquire returned %v", err)
 					return

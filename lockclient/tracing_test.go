@@ -11,6 +11,7 @@ import (
 	"github.com/fencegate/fencegate/internal/otlptest"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/admin"
 )
 
 // One trace leads from the caller through the SDK and the gateway to the database's statement, for every kind of
@@ -53,7 +54,7 @@ func TestOneTrace(t *testing.T) {
 		"POST /v1/locks/{lock}/acquire", "query fence.acquire_lease")
 	trip("a session", func(ctx context.Context) { check(t, second(client.NewSession(ctx))) },
 		"POST /v1/sessions", "query fence.create_session")
-	trip("a read", func(ctx context.Context) { check(t, second(client.API().Fence(ctx, "job"))) },
+	trip("a read", func(ctx context.Context) { check(t, second(admin.New(client).Fence(ctx, "job"))) },
 		"GET /v1/resources/{resource}/fence")
 	trip("a release", func(ctx context.Context) { check(t, lease.Release(ctx)) },
 		"POST /v1/locks/{lock}/release", "query fence.release_leases")

@@ -11,6 +11,7 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/admin"
 )
 
 // nextOf reads up to the next event of a kind.
@@ -196,20 +197,20 @@ func TestRejectionsOfAllPages(t *testing.T) {
 		_, err := client.API().Put(ctx, lock, fmt.Sprint("k", i), lockclient.Write{Token: numbered(1<<50+int64(i), 1)})
 		wantErr(t, "Put", err, lockclient.ErrTokenUnknown)
 	}
-	query := lockclient.RejectionsQuery{Resource: lock, Limit: 2}
+	query := admin.RejectionsQuery{Resource: lock, Limit: 2}
 	await.True(t, "five rejections", func() bool {
 		seen := map[string]bool{}
-		for rejection, err := range client.Rejections(ctx, query) {
+		for rejection, err := range admin.New(client).AllRejections(ctx, query) {
 			check(t, err)
 			seen[rejection.Key] = true
 		}
 		return len(seen) == 5
 	})
-	for _, err := range client.Rejections(ctx, query) {
+	for _, err := range admin.New(client).AllRejections(ctx, query) {
 		check(t, err)
 		break
 	}
-	for _, err := range client.Rejections(ctx, lockclient.RejectionsQuery{Limit: -1}) {
+	for _, err := range admin.New(client).AllRejections(ctx, admin.RejectionsQuery{Limit: -1}) {
 		if !errors.Is(err, lockclient.ErrInvalidRequest) {
 			t.Errorf("a limit of -1 returned %v", err)
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/admin"
 )
 
 type auditCmd struct {
@@ -27,7 +28,7 @@ func (auditCmd) Help() string {
 
 // Run shows the audit log.
 func (c *auditCmd) Run(ctx context.Context, con *console) error {
-	which := lockclient.AuditQuery{Action: c.Action, Principal: c.Principal, Name: c.Name, Prefix: c.Prefix}
+	which := admin.AuditQuery{Action: c.Action, Principal: c.Principal, Name: c.Name, Prefix: c.Prefix}
 	var err error
 	if which.Since, err = ago("--since", c.Since); err != nil {
 		return err
@@ -39,7 +40,7 @@ func (c *auditCmd) Run(ctx context.Context, con *console) error {
 		heading := []string{"WHEN", "ACTION", "NAME", "PRINCIPAL", "ADDRESS", "DETAILS"}
 		return listPages(con, c.Limit, heading, auditRow, func(cursor string, limit int) ([]api.AuditEntry, string, error) {
 			which.Cursor, which.Limit = cursor, limit
-			page, err := client.API().Audit(ctx, which)
+			page, err := admin.New(client).Audit(ctx, which)
 			return page.Entries, page.NextCursor, err
 		})
 	})

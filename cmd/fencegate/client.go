@@ -85,10 +85,10 @@ func (f clientFlags) callWaiting(
 // answer makes one call to the gateway, and shows its answer.
 func answer[T any](
 	ctx context.Context, con *console, flags clientFlags, fields func(T) []field,
-	call func(context.Context, *lockclient.API) (T, error),
+	call func(context.Context, *lockclient.Client) (T, error),
 ) error {
 	return flags.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
-		answer, err := call(ctx, client.API())
+		answer, err := call(ctx, client)
 		if err != nil {
 			return err
 		}

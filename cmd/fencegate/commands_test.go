@@ -14,6 +14,7 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/admin"
 )
 
 func TestLockCommands(t *testing.T) {
@@ -193,7 +194,7 @@ func TestExitLeaseExpired(t *testing.T) {
 	s := newShell(t)
 	client, err := lockclient.New(s.url)
 	check(t, err)
-	if _, err := client.API().PutPolicy(t.Context(), "a", api.PolicyRequest{RequireLiveLease: true}); err != nil {
+	if _, err := admin.New(client).PutPolicy(t.Context(), "a", api.PolicyRequest{RequireLiveLease: true}); err != nil {
 		t.Fatal(err)
 	}
 	lease := fields(s.must("lock", "acquire", "a", "--ttl", "100ms"))
@@ -253,7 +254,7 @@ func TestFenceCommands(t *testing.T) {
 	client, err := lockclient.New(s.url)
 	check(t, err)
 	t.Cleanup(client.Close)
-	_, err = client.API().PutPolicy(t.Context(), "etcd", api.PolicyRequest{Authority: "external"})
+	_, err = admin.New(client).PutPolicy(t.Context(), "etcd", api.PolicyRequest{Authority: "external"})
 	check(t, err)
 	s.must("put", "etcd/job", "k", "v", "--token", "9007199254740991.3")
 	s.fails(4, "token_stale", "put", "etcd/job", "k", "v", "--token", "42.1")

@@ -27,7 +27,7 @@ func (c *deleteCmd) Run(ctx context.Context, con *console) error {
 	}
 	removal := lockclient.Write{Token: token, LeaseID: c.leaseID(), IfMatch: c.IfMatch}
 	return answer(ctx, con, c.clientFlags, resultFields,
-		func(ctx context.Context, gateway *lockclient.API) (api.WriteResult, error) {
-			return gateway.Delete(ctx, name, c.Key, removal)
+		func(ctx context.Context, client *lockclient.Client) (api.WriteResult, error) {
+			return client.API().Delete(ctx, name, c.Key, removal)
 		})
 }

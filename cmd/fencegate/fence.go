@@ -6,6 +6,7 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/admin"
 )
 
 // fenceCmds are the commands below "fencegate fence".
@@ -22,8 +23,8 @@ type fenceGetCmd struct {
 // Run shows a fence.
 func (c *fenceGetCmd) Run(ctx context.Context, con *console) error {
 	return answer(ctx, con, c.clientFlags, fenceFields,
-		func(ctx context.Context, gateway *lockclient.API) (api.Fence, error) {
-			return gateway.Fence(ctx, c.Resource)
+		func(ctx context.Context, client *lockclient.Client) (api.Fence, error) {
+			return admin.New(client).Fence(ctx, c.Resource)
 		})
 }
 
@@ -57,8 +58,8 @@ func (fenceSetCmd) Help() string {
 func (c *fenceSetCmd) Run(ctx context.Context, con *console) error {
 	request := api.FenceRequest{LastToken: &c.LastToken, LastSequence: c.LastSequence, Reason: c.Reason}
 	return answer(ctx, con, c.clientFlags, fenceSetFields,
-		func(ctx context.Context, gateway *lockclient.API) (api.FenceSet, error) {
-			return gateway.SetFence(ctx, c.Resource, request)
+		func(ctx context.Context, client *lockclient.Client) (api.FenceSet, error) {
+			return admin.New(client).SetFence(ctx, c.Resource, request)
 		})
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/fencegate/fencegate/internal/access"
 	"github.com/fencegate/fencegate/internal/apikey"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/admin"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -52,8 +53,8 @@ func (c *keysCreateCmd) Run(ctx context.Context, con *console) error {
 		Principal: c.Principal, Description: c.Description, Grants: access.Texts(grants), LifetimeMS: lifetime,
 	}
 	return answer(ctx, con, c.clientFlags, newKeyFields,
-		func(ctx context.Context, gateway *lockclient.API) (api.NewKey, error) {
-			return gateway.CreateKey(ctx, request)
+		func(ctx context.Context, client *lockclient.Client) (api.NewKey, error) {
+			return admin.New(client).CreateKey(ctx, request)
 		})
 }
 
@@ -120,7 +121,7 @@ func (c *keysListCmd) Run(ctx context.Context, con *console) error {
 	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
 		heading := []string{"ID", "PRINCIPAL", "GRANTS", "EXPIRES", "REVOKED", "LAST USED"}
 		return listPages(con, c.Limit, heading, keyRow, func(cursor string, limit int) ([]api.Key, string, error) {
-			page, err := client.API().Keys(ctx, lockclient.KeysQuery{Limit: limit, Cursor: cursor})
+			page, err := admin.New(client).Keys(ctx, admin.KeysQuery{Limit: limit, Cursor: cursor})
 			return page.Keys, page.NextCursor, err
 		})
 	})
@@ -152,8 +153,8 @@ func (c *keysRotateCmd) Run(ctx context.Context, con *console) error {
 	}
 	request := api.RotateRequest{OverlapMS: overlap, LifetimeMS: lifetime}
 	return answer(ctx, con, c.clientFlags, newKeyFields,
-		func(ctx context.Context, gateway *lockclient.API) (api.NewKey, error) {
-			return gateway.RotateKey(ctx, c.ID, request)
+		func(ctx context.Context, client *lockclient.Client) (api.NewKey, error) {
+			return admin.New(client).RotateKey(ctx, c.ID, request)
 		})
 }
 
@@ -165,7 +166,7 @@ type keysRevokeCmd struct {
 // Run ends a key.
 func (c *keysRevokeCmd) Run(ctx context.Context, con *console) error {
 	return answer(ctx, con, c.clientFlags, keyFields,
-		func(ctx context.Context, gateway *lockclient.API) (api.Key, error) {
-			return gateway.RevokeKey(ctx, c.ID)
+		func(ctx context.Context, client *lockclient.Client) (api.Key, error) {
+			return admin.New(client).RevokeKey(ctx, c.ID)
 		})
 }

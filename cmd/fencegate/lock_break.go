@@ -6,6 +6,7 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/admin"
 )
 
 type breakCmd struct {
@@ -17,7 +18,7 @@ type breakCmd struct {
 // Run breaks the lease that runs on a lock.
 func (c *breakCmd) Run(ctx context.Context, con *console) error {
 	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
-		broken, err := client.API().Break(ctx, c.Lock, api.BreakRequest{Reason: c.Reason})
+		broken, err := admin.New(client).Break(ctx, c.Lock, api.BreakRequest{Reason: c.Reason})
 		if err != nil {
 			return err
 		}

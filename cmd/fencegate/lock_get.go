@@ -17,7 +17,9 @@ type lockGetCmd struct {
 // Run shows a lock.
 func (c *lockGetCmd) Run(ctx context.Context, con *console) error {
 	return answer(ctx, con, c.clientFlags, lockFields,
-		func(ctx context.Context, gateway *lockclient.API) (api.Lock, error) { return gateway.Lock(ctx, c.Lock) })
+		func(ctx context.Context, client *lockclient.Client) (api.Lock, error) {
+			return client.API().Lock(ctx, c.Lock)
+		})
 }
 
 func lockFields(lock api.Lock) []field {

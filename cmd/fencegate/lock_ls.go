@@ -7,6 +7,7 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/admin"
 )
 
 type lockLsCmd struct {
@@ -21,7 +22,7 @@ func (c *lockLsCmd) Run(ctx context.Context, con *console) error {
 	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
 		heading := []string{"LOCK", "STATE", "TOKEN", "OWNER", principalHeading, "EXPIRES"}
 		return listPages(con, c.Limit, heading, lockRow, func(cursor string, limit int) ([]api.Lock, string, error) {
-			page, err := client.API().Locks(ctx, lockclient.LocksQuery{Prefix: c.Prefix, State: c.State, Limit: limit,
+			page, err := admin.New(client).Locks(ctx, admin.LocksQuery{Prefix: c.Prefix, State: c.State, Limit: limit,
 				Cursor: cursor})
 			return page.Locks, page.NextCursor, err
 		})

@@ -23,7 +23,7 @@ func (c *renewCmd) Run(ctx context.Context, con *console) error {
 	}
 	request := api.RenewRequest{OwnerID: c.OwnerID, LeaseID: c.LeaseID, FencingToken: c.Token, TTLMS: ttl}
 	return answer(ctx, con, c.clientFlags, leaseFields,
-		func(ctx context.Context, gateway *lockclient.API) (api.Lease, error) {
-			return gateway.Renew(ctx, c.Lock, request)
+		func(ctx context.Context, client *lockclient.Client) (api.Lease, error) {
+			return client.API().Renew(ctx, c.Lock, request)
 		})
 }

@@ -54,8 +54,8 @@ func (c *putCmd) Run(ctx context.Context, con *console) error {
 		IfMatch: c.IfMatch, IfNoneMatch: c.IfNoneMatch,
 	}
 	return answer(ctx, con, c.clientFlags, resultFields,
-		func(ctx context.Context, gateway *lockclient.API) (api.WriteResult, error) {
-			return gateway.Put(ctx, name, c.Key, write)
+		func(ctx context.Context, client *lockclient.Client) (api.WriteResult, error) {
+			return client.API().Put(ctx, name, c.Key, write)
 		})
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/admin"
 )
 
 type rejectionsCmd struct {
@@ -33,7 +34,7 @@ func (rejectionsCmd) Help() string {
 
 // Run shows rejections.
 func (c *rejectionsCmd) Run(ctx context.Context, con *console) error {
-	which := lockclient.RejectionsQuery{
+	which := admin.RejectionsQuery{
 		Resource: c.Resource, Prefix: c.Prefix, Key: c.Record, Code: api.Code(c.Code), Reason: c.Reason, Source: c.Source,
 		OwnerID: c.OwnerID, Principal: c.Principal, LastSeen: c.LastSeen,
 	}
@@ -50,7 +51,7 @@ func (c *rejectionsCmd) Run(ctx context.Context, con *console) error {
 		}
 		return listPages(con, c.Limit, heading, rejectionRow, func(cursor string, limit int) ([]api.Rejection, string, error) {
 			which.Cursor, which.Limit = cursor, limit
-			page, err := client.API().Rejections(ctx, which)
+			page, err := admin.New(client).Rejections(ctx, which)
 			return page.Rejections, page.NextCursor, err
 		})
 	})

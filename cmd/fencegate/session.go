@@ -38,8 +38,8 @@ func (c *sessionCreateCmd) Run(ctx context.Context, con *console) error {
 	}
 	request := api.SessionRequest{OwnerID: c.OwnerID, TTLMS: ttl, Metadata: json.RawMessage(c.Metadata)}
 	return answer(ctx, con, c.clientFlags, sessionFields,
-		func(ctx context.Context, gateway *lockclient.API) (api.Session, error) {
-			return gateway.CreateSession(ctx, request)
+		func(ctx context.Context, client *lockclient.Client) (api.Session, error) {
+			return client.API().CreateSession(ctx, request)
 		})
 }
 
@@ -51,8 +51,8 @@ type sessionKeepaliveCmd struct {
 // Run keeps a session alive.
 func (c *sessionKeepaliveCmd) Run(ctx context.Context, con *console) error {
 	return answer(ctx, con, c.clientFlags, sessionFields,
-		func(ctx context.Context, gateway *lockclient.API) (api.Session, error) {
-			return gateway.KeepSessionAlive(ctx, c.SessionID)
+		func(ctx context.Context, client *lockclient.Client) (api.Session, error) {
+			return client.API().KeepSessionAlive(ctx, c.SessionID)
 		})
 }
 
@@ -64,8 +64,8 @@ type sessionGetCmd struct {
 // Run shows a session.
 func (c *sessionGetCmd) Run(ctx context.Context, con *console) error {
 	return answer(ctx, con, c.clientFlags, sessionFields,
-		func(ctx context.Context, gateway *lockclient.API) (api.Session, error) {
-			return gateway.Session(ctx, c.SessionID)
+		func(ctx context.Context, client *lockclient.Client) (api.Session, error) {
+			return client.API().Session(ctx, c.SessionID)
 		})
 }
 

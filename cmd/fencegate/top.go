@@ -12,6 +12,7 @@ import (
 
 	"github.com/fencegate/fencegate/internal/top"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/admin"
 )
 
 type topCmd struct {
@@ -52,7 +53,7 @@ func (c *topCmd) Run(ctx context.Context, con *console) error {
 	if c.Once || con.json || !isTerminal {
 		return c.once(ctx, con, client, colour)
 	}
-	return top.Run(ctx, client.API(), top.Options{
+	return top.Run(ctx, admin.New(client), top.Options{
 		URL: c.shownURL(), Interval: c.Interval, Span: c.Range, Colour: colour, Input: con.in, Output: out,
 	})
 }
@@ -64,13 +65,13 @@ func (c *topCmd) once(ctx context.Context, con *console, client *lockclient.Clie
 	ctx, cancel := context.WithTimeout(ctx, topTimeout)
 	defer cancel()
 	if con.json {
-		overview, err := client.API().Overview(ctx, c.Range)
+		overview, err := admin.New(client).Overview(ctx, c.Range)
 		if err != nil {
 			return err
 		}
 		return writeJSON(con.out, overview)
 	}
-	snapshot, err := top.Read(ctx, client.API(), c.Range)
+	snapshot, err := top.Read(ctx, admin.New(client), c.Range)
 	if err != nil {
 		return err
 	}

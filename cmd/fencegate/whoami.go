@@ -6,6 +6,7 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/admin"
 )
 
 type whoamiCmd struct{ clientFlags }
@@ -13,7 +14,9 @@ type whoamiCmd struct{ clientFlags }
 // Run shows the principal of the credential.
 func (c *whoamiCmd) Run(ctx context.Context, con *console) error {
 	return answer(ctx, con, c.clientFlags, principalFields,
-		func(ctx context.Context, gateway *lockclient.API) (api.Principal, error) { return gateway.WhoAmI(ctx) })
+		func(ctx context.Context, client *lockclient.Client) (api.Principal, error) {
+			return admin.New(client).WhoAmI(ctx)
+		})
 }
 
 func principalFields(principal api.Principal) []field {

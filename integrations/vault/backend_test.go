@@ -22,6 +22,7 @@ import (
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/internal/program"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/admin"
 
 	"github.com/fencegate/fencegate/integrations/vault"
 )
@@ -54,7 +55,7 @@ func (n nodes) start(t *testing.T) *vault.Backend {
 // breakLease ends the lease of the active node.
 func (n nodes) breakLease(t *testing.T) {
 	t.Helper()
-	_, err := n.client(t).API().Break(t.Context(), t.Name(), api.BreakRequest{Reason: "a test"})
+	_, err := admin.New(n.client(t)).Break(t.Context(), t.Name(), api.BreakRequest{Reason: "a test"})
 	check(t, err)
 }
 

@@ -67,7 +67,7 @@ func (l *Lock) Lock(stop <-chan struct{}) (<-chan struct{}, error) {
 	}()
 	l.backend.yield(ctx)
 	lease, err := l.backend.client.Acquire(ctx, l.backend.resource, lockclient.WithTTL(l.backend.lockTTL),
-		lockclient.WithMetadata(l.metadata), lockclient.WithWait(untilStopped), lockclient.WithHeartbeat())
+		lockclient.WithMetadata(l.metadata), lockclient.WithWait(untilStopped))
 	if ctx.Err() != nil {
 		lease.ReleaseOnce()
 		return nil, nil

@@ -74,7 +74,7 @@ func (w *writer) withoutLock(ctx context.Context) (*lockclient.Lease, error) {
 		w.unlocked = nil
 	}
 	lease, err := w.client.Acquire(ctx, w.resource,
-		lockclient.WithTTL(unlockedTTL), lockclient.WithWait(unlockedWait))
+		lockclient.WithTTL(unlockedTTL), lockclient.WithWait(unlockedWait), lockclient.WithoutHeartbeat())
 	w.unlocked = lease
 	return lease, err
 }

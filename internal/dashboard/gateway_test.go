@@ -20,6 +20,7 @@ import (
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/internal/program"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/admin"
 )
 
 const (
@@ -29,9 +30,15 @@ const (
 	longWait = int64(10 * time.Minute / time.Millisecond)
 )
 
+// calls are those of a client: of locks and records, and of administrators.
+type calls struct {
+	*lockclient.API
+	*admin.Client
+}
+
 // gateway is a process of fencegate that keeps its address when it is restarted, and a client of it.
 type gateway struct {
-	*lockclient.API
+	calls
 
 	url, address, database string
 	flags                  []string
@@ -49,16 +56,16 @@ func startGatewayOn(t *testing.T, database string, flags ...string) *gateway {
 	g.start(t)
 	transport := &http.Transport{MaxIdleConnsPerHost: 64}
 	t.Cleanup(transport.CloseIdleConnections)
-	g.API = g.client(t, lockclient.WithHTTPClient(&http.Client{Transport: transport}))
+	g.calls = g.client(t, lockclient.WithHTTPClient(&http.Client{Transport: transport}))
 	return g
 }
 
-func (g *gateway) client(t *testing.T, options ...lockclient.Option) *lockclient.API {
+func (g *gateway) client(t *testing.T, options ...lockclient.Option) calls {
 	t.Helper()
 	client, err := lockclient.New(g.url, options...)
 	check(t, err)
 	t.Cleanup(client.Close)
-	return client.API()
+	return calls{client.API(), admin.New(client)}
 }
 
 // start runs the process until the test ends, and then checks its log.

@@ -26,7 +26,7 @@ func startGuarded(t *testing.T, database string, flags ...string) (g *gateway, a
 	check(t, err)
 	admin = regexp.MustCompile(`fgk_\w+`).FindString(string(made))
 	g = startGatewayOn(t, database, append(flags, "--auth", "keys")...)
-	g.API = g.client(t, lockclient.WithToken(admin))
+	g.calls = g.client(t, lockclient.WithToken(admin))
 	await.True(t, "the gateway has read the keys", func() bool {
 		_, err := g.WhoAmI(t.Context())
 		return err == nil

@@ -6,10 +6,9 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"syscall"
 	"time"
 
-	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/admin"
 )
 
 // spans are the times that the points can cover, as the dashboard has them.
@@ -29,7 +28,7 @@ type Options struct {
 }
 
 // Run shows snapshots of gateway until the user quits or ctx ends. It returns an error where the terminal fails.
-func Run(ctx context.Context, gateway *lockclient.API, options Options) (err error) {
+func Run(ctx context.Context, gateway *admin.Client, options Options) (err error) {
 	screen, err := openTerminal(options.Input, options.Output)
 	if err != nil {
 		return err
@@ -49,7 +48,7 @@ func Run(ctx context.Context, gateway *lockclient.API, options Options) (err err
 // are dropped.
 type model struct {
 	ctx      context.Context
-	gateway  *lockclient.API
+	gateway  *admin.Client
 	interval time.Duration
 	view     View
 	turn     int
@@ -70,7 +69,7 @@ func (m *model) run(screen *terminal) error {
 	clock := time.NewTicker(time.Second)
 	defer clock.Stop()
 	resized := make(chan os.Signal, 1)
-	signal.Notify(resized, syscall.SIGWINCH)
+	notifyResized(resized)
 	defer signal.Stop(resized)
 	keys := screen.keys(m.ctx.Done())
 	for {

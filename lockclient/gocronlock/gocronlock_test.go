@@ -18,6 +18,7 @@ import (
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/internal/program"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/admin"
 	"github.com/fencegate/fencegate/lockclient/gocronlock"
 )
 
@@ -102,7 +103,7 @@ func TestLocker(t *testing.T) {
 	check(t, lock.Unlock(ended)) // the job's ctx has ended
 	lock, err = second.Lock(ctx, "report")
 	check(t, err)
-	_, err = client("admin").API().Break(ctx, "report", api.BreakRequest{Reason: "test"})
+	_, err = admin.New(client("admin")).Break(ctx, "report", api.BreakRequest{Reason: "test"})
 	check(t, err)
 	check(t, lock.Unlock(ctx))
 }

@@ -23,7 +23,6 @@ var _ gocron.Locker = (*Locker)(nil)
 // the same database: "cron/" and "report" make cron/report. Options such as lockclient.WithTTL apply to every lease.
 // A job whose lock name is invalid does not run; gocron logs why.
 func NewLocker(client *lockclient.Client, prefix string, opts ...lockclient.LeaseOption) *Locker {
-	opts = append([]lockclient.LeaseOption{lockclient.WithHeartbeat()}, opts...)
 	return &Locker{client: client, prefix: prefix, opts: opts}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/admin"
 	"github.com/fencegate/fencegate/lockclient/k8slock"
 )
 
@@ -186,6 +187,6 @@ func rejected(t *testing.T, first, second *lockclient.Lease) {
 // breakTerm ends the term of the leader in the election of the test.
 func breakTerm(t *testing.T, client *lockclient.Client) {
 	t.Helper()
-	_, err := client.API().Break(t.Context(), t.Name(), api.BreakRequest{Reason: "a test"})
+	_, err := admin.New(client).Break(t.Context(), t.Name(), api.BreakRequest{Reason: "a test"})
 	check(t, err)
 }

@@ -145,7 +145,8 @@ func (l *Lock) renew(ctx context.Context, ttl time.Duration) error {
 // campaign tries to begin a term. It does not wait in the lock's queue, since electors try again by themselves.
 func (l *Lock) campaign(ctx context.Context, ttl time.Duration) error {
 	lease, err := l.client.Acquire(ctx, l.election,
-		lockclient.WithLeaseOwner(l.identity), lockclient.WithTTL(ttl), lockclient.WithMetadata(termMetadata(ttl)))
+		lockclient.WithLeaseOwner(l.identity), lockclient.WithTTL(ttl), lockclient.WithMetadata(termMetadata(ttl)),
+		lockclient.WithoutHeartbeat()) // the elector renews
 	if err != nil {
 		return err
 	}

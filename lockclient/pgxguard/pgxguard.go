@@ -1,7 +1,7 @@
 // Package pgxguard fences transactions of pgx by the lease of a [lockclient.Lease]: fence.guard admits them, in the
 // database that has fencegate's schema. For database/sql and what is built on it, see sqlguard.
 //
-//	lease, err := client.Acquire(ctx, "accounts/42", lockclient.WithHeartbeat())
+//	lease, err := client.Acquire(ctx, "accounts/42")
 //	if err != nil {
 //		return err
 //	}

@@ -2,7 +2,7 @@
 // the database that has fencegate's schema. It works with pgx and lib/pq, imports neither, and suits ORMs that are built
 // on database/sql. For pgx without database/sql, see pgxguard.
 //
-//	lease, err := client.Acquire(ctx, "accounts/42", lockclient.WithHeartbeat())
+//	lease, err := client.Acquire(ctx, "accounts/42")
 //	if err != nil {
 //		return err
 //	}

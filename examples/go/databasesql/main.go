@@ -37,7 +37,8 @@ func run(ctx context.Context) error {
 	defer client.Close()
 
 	const lock = "accounts/7"
-	workerA, err := client.Acquire(ctx, lock, lockclient.WithLeaseOwner("worker-a"), lockclient.WithTTL(time.Second))
+	workerA, err := client.Acquire(ctx, lock, lockclient.WithLeaseOwner("worker-a"), lockclient.WithTTL(time.Second),
+		lockclient.WithoutHeartbeat())
 	if err != nil {
 		return err
 	}

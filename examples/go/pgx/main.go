@@ -38,7 +38,8 @@ func run(ctx context.Context) error {
 	defer client.Close()
 
 	const lock = "accounts/6"
-	workerA, err := client.Acquire(ctx, lock, lockclient.WithLeaseOwner("worker-a"), lockclient.WithTTL(time.Second))
+	workerA, err := client.Acquire(ctx, lock, lockclient.WithLeaseOwner("worker-a"), lockclient.WithTTL(time.Second),
+		lockclient.WithoutHeartbeat())
 	if err != nil {
 		return err
 	}

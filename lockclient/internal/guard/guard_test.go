@@ -19,6 +19,7 @@ import (
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/internal/program"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/admin"
 	"github.com/fencegate/fencegate/lockclient/sqlguard"
 )
 
@@ -160,7 +161,7 @@ func wantErr(t *testing.T, what string, err, want error) {
 
 // replace breaks the lease, and acquires another one.
 func (x *test) replace(ctx context.Context) (*lockclient.Lease, error) {
-	if _, err := x.client.API().Break(ctx, x.account, api.BreakRequest{Reason: "test"}); err != nil {
+	if _, err := admin.New(x.client).Break(ctx, x.account, api.BreakRequest{Reason: "test"}); err != nil {
 		return nil, err
 	}
 	return x.client.Acquire(ctx, x.account)
@@ -235,7 +236,7 @@ func testWritesOfOneLease(t *testing.T, x *test) {
 	}
 	writing.Wait()
 	x.wantBalance(t, 110)
-	fence, err := x.client.API().Fence(await.Context(t), x.account)
+	fence, err := admin.New(x.client).Fence(await.Context(t), x.account)
 	if err != nil || fence.LastSequence != 16 {
 		t.Errorf("the fence is %+v, %v, expected the sequence 16", fence, err)
 	}
@@ -289,7 +290,7 @@ func testSubtree(t *testing.T, x *test) {
 	})
 	check(t, err)
 	for _, resource := range below {
-		fence, err := x.client.API().Fence(await.Context(t), resource)
+		fence, err := admin.New(x.client).Fence(await.Context(t), resource)
 		if err != nil || fence.LastToken != x.lease.FencingToken() || fence.LastSequence != 2 {
 			t.Errorf("the fence of %s is %+v, %v", resource, fence, err)
 		}

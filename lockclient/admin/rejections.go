@@ -1,12 +1,12 @@
-package lockclient
+package admin
 
 import (
 	"context"
 	"iter"
-	"net/http"
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/lockclient"
 )
 
 // RejectionsQuery selects rejections. The zero value is the first page of all.
@@ -24,7 +24,7 @@ type RejectionsQuery struct {
 	Source string
 	// OwnerID is the owner of the token's lease.
 	OwnerID string
-	// Principal is who sent the writes.
+	// Principal sent the writes.
 	Principal string
 	// Since leaves out groups last seen before it, and Until groups first seen after it, by the gateways' clocks. The
 	// zero time leaves out nothing.
@@ -38,29 +38,25 @@ type RejectionsQuery struct {
 }
 
 // Rejections lists rejected writes, a page at a time.
-func (a *API) Rejections(ctx context.Context, which RejectionsQuery) (api.Rejections, error) {
-	query := pageQuery(which.Limit, which.Cursor, map[string]string{
-		"resource": which.Resource, "prefix": which.Prefix, "key": which.Key, "code": string(which.Code), "reason": which.Reason,
-		"source": which.Source, "owner_id": which.OwnerID, "principal": which.Principal,
-	})
-	for name, instant := range map[string]time.Time{"since": which.Since, "until": which.Until} {
-		if !instant.IsZero() {
-			query.Set(name, instant.UTC().Format(time.RFC3339Nano))
-		}
+func (c *Client) Rejections(ctx context.Context, which RejectionsQuery) (api.Rejections, error) {
+	query := map[string]string{
+		"resource": which.Resource, "prefix": which.Prefix, "key": which.Key, "code": string(which.Code),
+		"reason": which.Reason, "source": which.Source, "owner_id": which.OwnerID, "principal": which.Principal,
+		"since": timeOf(which.Since), "until": timeOf(which.Until),
+		"limit": limitOf(which.Limit), "cursor": which.Cursor,
 	}
 	if which.LastSeen {
-		query.Set("sort", "last_seen")
+		query["sort"] = "last_seen"
 	}
-	call := request{op: "list rejections", method: http.MethodGet, path: "/v1/rejections", query: query}
-	return fetch[api.Rejections](ctx, a, call, nil)
+	return fetch[api.Rejections](ctx, c, lockclient.Call{Op: "list rejections", Path: "/v1/rejections", Query: query})
 }
 
-// Rejections returns the rejected writes that query selects, page after page from query.Cursor on; query.Limit is the
-// size of a page. An error is its last element.
-func (c *Client) Rejections(ctx context.Context, query RejectionsQuery) iter.Seq2[api.Rejection, error] {
+// AllRejections returns the rejected writes that which selects, page after page from its Cursor on; its Limit is the
+// size of a page. An error is the last element.
+func (c *Client) AllRejections(ctx context.Context, which RejectionsQuery) iter.Seq2[api.Rejection, error] {
 	return func(yield func(api.Rejection, error) bool) {
 		for {
-			page, err := c.API().Rejections(ctx, query)
+			page, err := c.Rejections(ctx, which)
 			if err != nil {
 				yield(api.Rejection{}, err)
 				return
@@ -70,7 +66,7 @@ func (c *Client) Rejections(ctx context.Context, query RejectionsQuery) iter.Seq
 					return
 				}
 			}
-			if query.Cursor = page.NextCursor; query.Cursor == "" {
+			if which.Cursor = page.NextCursor; which.Cursor == "" {
 				return
 			}
 		}

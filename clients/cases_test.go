@@ -1,4 +1,4 @@
-// Package clients_test runs the contract stories, stories.json, with each client: in Go, Python and TypeScript.
+// Package clients_test runs the contract cases, cases.json, with each client: in Go, Python and TypeScript.
 package clients_test
 
 import (
@@ -21,9 +21,9 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 
-const storiesFile = "stories.json"
+const casesFile = "cases.json"
 
-type story struct {
+type contractCase struct {
 	Group string `json:"group"`
 	Name  string `json:"name"`
 	// Needs names an ability that a client may lack.
@@ -61,47 +61,44 @@ type step struct {
 	Expect      map[string]any    `json:"expect"`
 }
 
-// verdict is what a runner says of a story. All empty: it passed.
+// verdict is what a runner says of a case. All empty: it passed.
 type verdict struct {
-	Story string `json:"story"`
+	Case  string `json:"case"`
 	Error string `json:"error"`
-	// Lacks says why the client can't do what the story needs.
+	// Lacks says why the client can't do what the case needs.
 	Lacks string `json:"lacks"`
 }
 
-// place is where the stories run.
+// place is where the cases run.
 type place struct{ gatewayURL, proxyURL string }
 
 // languages are the clients, in the order of the table.
 var languages = []struct {
 	name string
-	run  func(*testing.T, []story, place) []verdict
+	run  func(*testing.T, []contractCase, place) []verdict
 }{
 	{"Go", runGo},
-	{"Python", func(t *testing.T, _ []story, at place) []verdict {
-		return runProgram(t, at, "python", pgtest.Require(t, "python3"), "-m", "tests.stories", "sync")
+	{"Python", func(t *testing.T, _ []contractCase, at place) []verdict {
+		return runProgram(t, at, "python", pgtest.Require(t, "python3"), "-m", "tests.cases", "sync")
 	}},
-	{"Python asyncio", func(t *testing.T, _ []story, at place) []verdict {
-		return runProgram(t, at, "python", pgtest.Require(t, "python3"), "-m", "tests.stories", "asyncio")
+	{"Python asyncio", func(t *testing.T, _ []contractCase, at place) []verdict {
+		return runProgram(t, at, "python", pgtest.Require(t, "python3"), "-m", "tests.cases", "asyncio")
 	}},
-	{"TypeScript", func(t *testing.T, _ []story, at place) []verdict {
-		return runProgram(t, at, "typescript", pgtest.Require(t, "node"), "test/stories.js")
+	{"TypeScript", func(t *testing.T, _ []contractCase, at place) []verdict {
+		return runProgram(t, at, "typescript", pgtest.Require(t, "node"), "test/cases.js")
 	}},
-	{"Deno", func(t *testing.T, _ []story, at place) []verdict {
-		if _, err := exec.LookPath("deno"); err != nil {
-			t.Skip("deno is not installed (npm install --global deno)")
-		}
-		return runProgram(t, at, "typescript", "deno", "run", "-A", "--no-config", "test/stories.js")
+	{"Deno", func(t *testing.T, _ []contractCase, at place) []verdict {
+		return runProgram(t, at, "typescript", fromNPM(t, "deno"), "run", "-A", "--no-config", "test/cases.js")
 	}},
 }
 
-// Each client passes each story. Not beside the other tests, whose compilers would slow down the heartbeats.
-func TestStories(t *testing.T) { //nolint:paralleltest // see above
-	text, err := os.ReadFile(storiesFile)
+// Each client passes each case. Not beside the other tests, whose compilers would slow down the heartbeats.
+func TestCases(t *testing.T) { //nolint:paralleltest // see above
+	text, err := os.ReadFile(casesFile)
 	check(t, err)
 	var file struct {
-		About   string
-		Stories []story
+		About string
+		Cases []contractCase
 	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields() // a misspelt step must not pass
@@ -113,25 +110,25 @@ func TestStories(t *testing.T) { //nolint:paralleltest // see above
 	at := place{gateway.URL, startProxy(t, gateway.URL)}
 
 	seen := table{cells: map[string]map[string]string{}}
-	t.Cleanup(func() { t.Log("\n" + seen.text(file.Stories)) })
+	t.Cleanup(func() { t.Log("\n" + seen.text(file.Cases)) })
 	for _, language := range languages {
 		t.Run(language.name, func(t *testing.T) {
 			t.Parallel()
 			verdicts := map[string]verdict{}
-			for _, each := range language.run(t, file.Stories, at) {
-				verdicts[each.Story] = each
+			for _, each := range language.run(t, file.Cases, at) {
+				verdicts[each.Case] = each
 			}
-			for _, told := range file.Stories {
-				got, ran := verdicts[told.Name]
+			for _, each := range file.Cases {
+				got, ran := verdicts[each.Name]
 				switch {
 				case !ran:
-					t.Errorf("%s: %s: it did not run", told.Group, told.Name)
+					t.Errorf("%s: %s: it did not run", each.Group, each.Name)
 				case got.Error != "":
-					t.Errorf("%s: %s: %s", told.Group, told.Name, got.Error)
-				case got.Lacks != "" && told.Needs == "":
-					t.Errorf("%s: %s: the client must do it, but %s", told.Group, told.Name, got.Lacks)
+					t.Errorf("%s: %s: %s", each.Group, each.Name, got.Error)
+				case got.Lacks != "" && each.Needs == "":
+					t.Errorf("%s: %s: the client must do it, but %s", each.Group, each.Name, got.Lacks)
 				}
-				seen.note(told.Name, language.name, got, ran)
+				seen.note(each.Name, language.name, got, ran)
 			}
 		})
 	}
@@ -140,7 +137,7 @@ func TestStories(t *testing.T) { //nolint:paralleltest // see above
 // runProgram runs a runner of another language in its folder. It prints one verdict a line.
 func runProgram(t *testing.T, at place, folder, name string, args ...string) []verdict {
 	t.Helper()
-	runner := exec.CommandContext(await.Context(t), name, append(args, "../"+storiesFile)...)
+	runner := exec.CommandContext(await.Context(t), name, append(args, "../"+casesFile)...)
 	runner.Dir = folder
 	runner.Env = append(os.Environ(), "FENCEGATE_URL="+at.gatewayURL, "PROXY_URL="+at.proxyURL, "API_KEY="+apiKey,
 		"PYTHONPATH=src", "PYTHONDONTWRITEBYTECODE=1")
@@ -162,17 +159,17 @@ func runProgram(t *testing.T, at place, folder, name string, args ...string) []v
 	return verdicts
 }
 
-// table has the verdicts by story and language.
+// table has the verdicts by case and language.
 type table struct {
 	mu    sync.Mutex
 	cells map[string]map[string]string
 }
 
-func (t *table) note(story, language string, got verdict, ran bool) {
+func (t *table) note(name, language string, got verdict, ran bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.cells[story] == nil {
-		t.cells[story] = map[string]string{}
+	if t.cells[name] == nil {
+		t.cells[name] = map[string]string{}
 	}
 	cell := "pass"
 	switch {
@@ -183,10 +180,10 @@ func (t *table) note(story, language string, got verdict, ran bool) {
 	case got.Lacks != "":
 		cell = "n/a"
 	}
-	t.cells[story][language] = cell
+	t.cells[name][language] = cell
 }
 
-func (t *table) text(stories []story) string {
+func (t *table) text(cases []contractCase) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var text strings.Builder
@@ -194,10 +191,10 @@ func (t *table) text(stories []story) string {
 	for _, language := range languages {
 		fmt.Fprintf(&text, " %-14s", language.name)
 	}
-	for _, told := range stories {
-		fmt.Fprintf(&text, "\n%-10s %-50s", told.Group, told.Name)
+	for _, each := range cases {
+		fmt.Fprintf(&text, "\n%-10s %-50s", each.Group, each.Name)
 		for _, language := range languages {
-			fmt.Fprintf(&text, " %-14s", t.cells[told.Name][language.name])
+			fmt.Fprintf(&text, " %-14s", t.cells[each.Name][language.name])
 		}
 	}
 	return text.String()

@@ -1,18 +1,18 @@
-package lockclient
+package admin
 
 import (
 	"context"
-	"net/http"
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/lockclient"
 )
 
 // AuditQuery selects entries of the audit log. The zero value is the first page of all.
 type AuditQuery struct {
 	// Action is what was done, like "lease_broken".
 	Action string
-	// Principal is who did it.
+	// Principal did it.
 	Principal string
 	// Name is the exact name of the lock or resource, or the prefix of the policy.
 	Name string
@@ -28,15 +28,11 @@ type AuditQuery struct {
 }
 
 // Audit lists what administrators did, the newest first, a page at a time.
-func (a *API) Audit(ctx context.Context, which AuditQuery) (api.Audit, error) {
-	query := pageQuery(which.Limit, which.Cursor, map[string]string{
+func (c *Client) Audit(ctx context.Context, which AuditQuery) (api.Audit, error) {
+	query := map[string]string{
 		"action": which.Action, "principal": which.Principal, "name": which.Name, "prefix": which.Prefix,
-	})
-	for name, instant := range map[string]time.Time{"since": which.Since, "until": which.Until} {
-		if !instant.IsZero() {
-			query.Set(name, instant.UTC().Format(time.RFC3339Nano))
-		}
+		"since": timeOf(which.Since), "until": timeOf(which.Until),
+		"limit": limitOf(which.Limit), "cursor": which.Cursor,
 	}
-	call := request{op: "list the audit log", method: http.MethodGet, path: "/v1/audit", query: query}
-	return fetch[api.Audit](ctx, a, call, nil)
+	return fetch[api.Audit](ctx, c, lockclient.Call{Op: "list the audit log", Path: "/v1/audit", Query: query})
 }

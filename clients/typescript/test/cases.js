@@ -1,5 +1,5 @@
-// Tells the contract stories with the TypeScript client: node test/stories.js STORIES. It prints a verdict for each
-// story, one JSON object a line.
+// Runs the contract cases with the TypeScript client: node test/cases.js CASES. It prints a verdict for each
+// case, one JSON object a line.
 import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import * as fencegate from '../src/index.js';
@@ -8,22 +8,22 @@ import * as fencegate from '../src/index.js';
 const client = globalThis.Deno?.createHttpClient({ poolMaxIdlePerHost: 0 });
 const fetchOnce = client && ((url, init) => fetch(url, { ...init, client }));
 const limitMs = 60_000;
-// Most stories wait most of the time.
-const toldAtOnce = 12;
+// Most cases wait most of the time.
+const casesAtOnce = 12;
 const { FENCEGATE_URL, PROXY_URL, API_KEY } = process.env;
 
-/** A step did not do what the story says. */
+/** A step did not do what the case says. */
 class Fault extends Error {}
 
 /** The failure of a work. */
 class Work extends Error {}
 
-/** Tells one story. */
-class Teller {
+/** Runs one case. */
+class CaseRun {
   constructor(run, { client = {}, steps }) {
     this.run = run;
     this.proxy = `${PROXY_URL}/${run}`;
-    this.story = steps;
+    this.caseSteps = steps;
     this.leases = {};
     this.tasks = {};
     const addresses = { proxy: this.proxy, gateway: FENCEGATE_URL, nowhere: 'http://127.0.0.1:2' };
@@ -35,7 +35,7 @@ class Teller {
     this.clients = { main: make('main', urls), other: make('other', [FENCEGATE_URL]) };
   }
 
-  async tell(steps = this.story) {
+  async runSteps(steps = this.caseSteps) {
     for (const [i, step] of steps.entries()) {
       try {
         await Promise.race([this.step(step), sleep(limitMs, undefined, { ref: false }).then(() => {
@@ -136,7 +136,7 @@ class Teller {
     const doing = client.do(lock, async (granted, lost) => {
       this.leases[step.lease] = granted;
       this.lost = lost;
-      await this.tell(step.steps).catch((error) => {
+      await this.runSteps(step.steps).catch((error) => {
         if (!(error instanceof Fault)) throw error;
         fault = error;
       });
@@ -174,7 +174,7 @@ class Teller {
         return { state: state.state, token: state.fencing_token, holders, queue: state.queue.length };
       }
       case 'break':
-        await this.clients.other.breakLock(lock, 'a story');
+        await this.clients.other.breakLock(lock, 'a test');
         return {};
       case 'pause':
         await sleep(step.ms);
@@ -219,18 +219,18 @@ function describe(error) {
   return got;
 }
 
-const { stories } = JSON.parse(readFileSync(process.argv[2], 'utf8'));
-const waiting = stories.entries();
-await Promise.all(Array.from({ length: toldAtOnce }, async () => {
-  for (const [number, story] of waiting) {
-    const teller = new Teller(`${globalThis.Deno ? 'deno' : 'node'}-${number}`, story);
-    const told = { story: story.name };
+const { cases } = JSON.parse(readFileSync(process.argv[2], 'utf8'));
+const waiting = cases.entries();
+await Promise.all(Array.from({ length: casesAtOnce }, async () => {
+  for (const [number, each] of waiting) {
+    const run = new CaseRun(`${globalThis.Deno ? 'deno' : 'node'}-${number}`, each);
+    const verdict = { case: each.name };
     try {
-      await teller.tell();
+      await run.runSteps();
     } catch (error) {
-      told.error = error.message;
+      verdict.error = error.message;
     }
-    Object.values(teller.clients).forEach((client) => client.close());
-    console.log(JSON.stringify(told));
+    Object.values(run.clients).forEach((client) => client.close());
+    console.log(JSON.stringify(verdict));
   }
 }));

@@ -1,7 +1,7 @@
-"""Tells the contract stories with the Python client: python3 -m tests.stories sync|asyncio STORIES.
+"""Runs the contract cases with the Python client: python3 -m tests.cases sync|asyncio CASES.
 
-It prints a verdict for each story, one JSON object a line. Both ways of the client have the same methods, so that one
-teller tells the stories with both: what is awaited differs."""
+It prints a verdict for each case, one JSON object a line. Both ways of the client have the same methods, so that one
+runner runs the cases with both: what is awaited differs."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ Step = Dict[str, Any]
 Result = Dict[str, Any]
 
 LIMIT = 60.0
-#: How many stories are told at once: most of them wait most of the time.
-TOLD_AT_ONCE = 12
+#: How many cases run at once: most of them wait most of the time.
+CASES_AT_ONCE = 12
 
 
 class Fault(Exception):
-    """A step did not do what the story says."""
+    """A step did not do what the case says."""
 
 
 class Work(Exception):
     """The failure of a work."""
 
 
-class Teller:
-    """Tells one story. What blocks runs in a thread."""
+class CaseRun:
+    """Runs one case. What blocks runs in a thread."""
 
-    def __init__(self, mode: str, run: str, story: Dict[str, Any], threads: ThreadPoolExecutor) -> None:
+    def __init__(self, mode: str, run: str, case: Dict[str, Any], threads: ThreadPoolExecutor) -> None:
         self.mode, self.run, self.threads = mode, run, threads
         self.proxy = f"{os.environ['PROXY_URL']}/{run}"
-        options = story.get("client", {})
+        options = case.get("client", {})
         addresses = {"proxy": self.proxy, "gateway": os.environ["FENCEGATE_URL"], "nowhere": "http://127.0.0.1:2"}
         urls = [addresses[name] for name in options.get("gateways", ["proxy"])]
         timeout = options.get("answer_timeout_ms", 30_000) / 1000
@@ -64,7 +64,7 @@ class Teller:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self.threads, functools.partial(method, *args, **options))
 
-    async def tell(self, steps: List[Step]) -> None:
+    async def run_steps(self, steps: List[Step]) -> None:
         for number, step in enumerate(steps, 1):
             try:
                 await asyncio.wait_for(self.step(step), LIMIT)
@@ -155,9 +155,9 @@ class Teller:
                 raise faults[0]
 
     async def do(self, client: Any, lock: str, step: Step, faults: List[Fault]) -> None:
-        async def tell() -> None:
+        async def steps() -> None:
             try:
-                await self.tell(step["steps"])
+                await self.run_steps(step["steps"])
             except Fault as fault:
                 faults.append(fault)
 
@@ -165,7 +165,7 @@ class Teller:
 
             async def work(lease: fencegate.AsyncLease) -> None:
                 self.leases[step["lease"]] = lease
-                await tell()
+                await steps()
 
             await client.do(lock, work, **terms(step))
             return
@@ -173,7 +173,7 @@ class Teller:
 
         def blocking_work(lease: fencegate.Lease) -> None:
             self.leases[step["lease"]] = lease
-            asyncio.run_coroutine_threadsafe(tell(), loop).result()
+            asyncio.run_coroutine_threadsafe(steps(), loop).result()
 
         await self.call(client.do, lock, blocking_work, **terms(step))
 
@@ -213,7 +213,7 @@ class Teller:
                 "queue": len(state["queue"]),
             }
         if do == "break":
-            await self.call(self.clients["other"].break_lock, lock, "a story")
+            await self.call(self.clients["other"].break_lock, lock, "a test")
             return {}
         if do == "pause":
             await asyncio.sleep(step["ms"] / 1000)
@@ -261,32 +261,32 @@ def describe(error: BaseException) -> Result:
     return got
 
 
-async def verdict(mode: str, number: int, story: Dict[str, Any], threads: ThreadPoolExecutor) -> None:
-    told: Dict[str, Any] = {"story": story["name"]}
-    if story.get("needs") == "cancel" and mode == "sync":
-        told["lacks"] = "nothing can cancel a call of another thread"
+async def verdict(mode: str, number: int, case: Dict[str, Any], threads: ThreadPoolExecutor) -> None:
+    outcome: Dict[str, Any] = {"case": case["name"]}
+    if case.get("needs") == "cancel" and mode == "sync":
+        outcome["lacks"] = "nothing can cancel a call of another thread"
     else:
-        teller = Teller(mode, f"py-{mode}-{number}", story, threads)
+        run = CaseRun(mode, f"py-{mode}-{number}", case, threads)
         try:
-            await teller.tell(story["steps"])
+            await run.run_steps(case["steps"])
         except Exception as error:
-            told["error"] = str(error) or repr(error)
-        for client in teller.clients.values():
-            await teller.call(client.close)
-    print(json.dumps(told), flush=True)
+            outcome["error"] = str(error) or repr(error)
+        for client in run.clients.values():
+            await run.call(client.close)
+    print(json.dumps(outcome), flush=True)
 
 
 async def main(mode: str, path: str) -> None:
     with open(path, encoding="utf-8") as file:
-        stories = json.load(file)["stories"]
-    waiting = iter(list(enumerate(stories)))
+        cases = json.load(file)["cases"]
+    waiting = iter(list(enumerate(cases)))
 
-    async def tell_next() -> None:
-        for number, story in waiting:
-            await verdict(mode, number, story, threads)
+    async def run_next() -> None:
+        for number, case in waiting:
+            await verdict(mode, number, case, threads)
 
-    with ThreadPoolExecutor(6 * TOLD_AT_ONCE) as threads:
-        await asyncio.gather(*(tell_next() for _ in range(TOLD_AT_ONCE)))
+    with ThreadPoolExecutor(6 * CASES_AT_ONCE) as threads:
+        await asyncio.gather(*(run_next() for _ in range(CASES_AT_ONCE)))
 
 
 if __name__ == "__main__":
