@@ -11,13 +11,17 @@ import (
 
 type lockGetCmd struct {
 	clientFlags
-	Lock string `arg:"" help:"Name of the lock."`
+	Lock string `arg:"" help:"Name of the lock. A dot: the one in FENCEGATE_LOCK."`
 }
 
 // Run shows a lock.
 func (c *lockGetCmd) Run(ctx context.Context, con *console) error {
+	lock, err := resource(c.Lock)
+	if err != nil {
+		return err
+	}
 	return answer(ctx, con, c.clientFlags, lockFields,
-		func(ctx context.Context, gateway *lockclient.API) (api.Lock, error) { return gateway.Lock(ctx, c.Lock) })
+		func(ctx context.Context, gateway *lockclient.API) (api.Lock, error) { return gateway.Lock(ctx, lock) })
 }
 
 func lockFields(lock api.Lock) []field {
