@@ -70,7 +70,7 @@ func TestManualPage(t *testing.T) {
 	if err != nil {
 		return // what can be checked without it was
 	}
-	formatted := exec.CommandContext(t.Context(), groff, "-man", "-Tutf8", "-ww", "-rLL=100n")
+	formatted := exec.CommandContext(t.Context(), groff, "-man", "-Tutf8", "-ww", "-rLL=100n", "-P-c", "-P-b", "-P-u")
 	formatted.Env = append(os.Environ(), "LC_ALL=C.UTF-8")
 	formatted.Stdin = strings.NewReader(page)
 	var out, warnings bytes.Buffer

@@ -54,8 +54,8 @@ trusted-proxies: [10.0.0.0/8, 192.0.2.1]
 func TestServeWithConfigurationFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "fencegate.yaml")
-	check(t, os.WriteFile(path, []byte("body-bytes-max: 1000\n"), 0o600))
+	check(t, os.WriteFile(path, []byte("body-bytes-max: 2000\n"), 0o600))
 	s := newShell(t, "--config", path)
 	token := fields(s.must("lock", "acquire", "a"))["fencing_token"]
-	s.fails(exitBadInput, "too_large", "put", "a", "k", strings.Repeat("v", 1001), "--token", token)
+	s.fails(exitBadInput, "too_large", "put", "a", "k", strings.Repeat("v", 2001), "--token", token)
 }

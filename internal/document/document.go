@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
+	"unicode"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -57,11 +59,21 @@ func yamlNode(decoder *json.Decoder) (*yaml.Node, error) {
 	case json.Delim:
 		return yamlParts(decoder, token)
 	case string:
-		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: token}, nil
+		return yamlText(token)
 	case nil:
 		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null"}, nil
 	}
 	return &yaml.Node{Kind: yaml.ScalarNode, Value: fmt.Sprint(token)}, nil
+}
+
+// yamlText is quoted where readers of YAML 1.1 or 1.2 would take it for something else, such as yes. A text of several
+// lines is quoted, too: the library writes some that it can't read.
+func yamlText(text string) (*yaml.Node, error) {
+	if strings.ContainsFunc(text, unicode.IsControl) {
+		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Style: yaml.DoubleQuotedStyle, Value: text}, nil
+	}
+	node := new(yaml.Node)
+	return node, node.Encode(text)
 }
 
 // yamlParts reads the rest of an array, or of an object, whose names and values take turns.

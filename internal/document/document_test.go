@@ -36,9 +36,7 @@ big: 9007199254740991
 none: null
 list:
   - "0x1F"
-  - |-
-    a
-    b
+  - "a\nb"
   - ""
 empty: {}
 raw:
@@ -46,7 +44,7 @@ raw:
   a:
     - true
     - null
-  emoji: "😀"
+  emoji: "\U0001F600"
 `
 	if out.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", out.String(), want)

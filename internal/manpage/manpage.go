@@ -14,6 +14,7 @@ func Write(w io.Writer, root *kong.Node, version string) error {
 	summary, about, _ := strings.Cut(root.Help, "\n")
 	p := &page{}
 	p.macro("TH", strings.ToUpper(root.Name), "1", "", root.Name+" "+version, "")
+	p.text.WriteString(".ad l\n.nh\n") // a long flag would leave gaps in adjusted lines
 	p.macro("SH", "NAME")
 	p.line(root.Name + ` \- ` + escaped(strings.TrimSuffix(summary, ".")))
 	p.macro("SH", "SYNOPSIS")
@@ -66,8 +67,12 @@ func (p *page) paragraphs(text string) {
 // verbatim writes lines as they are.
 func (p *page) verbatim(text string) {
 	p.macro("nf")
-	for text := range strings.Lines(text) {
-		p.line(escaped(strings.TrimSuffix(text, "\n")))
+	for line := range strings.Lines(text) {
+		if line == "\n" {
+			p.macro("sp")
+			continue
+		}
+		p.line(escaped(strings.TrimSuffix(line, "\n")))
 	}
 	p.macro("fi")
 }

@@ -79,7 +79,9 @@ func (d *details) rejection(r api.Rejection) {
 		d.add("superseded by", strconv.FormatInt(*r.SupersededBy, 10))
 	}
 	d.add("newest granted", strconv.FormatInt(r.GrantedToken, 10))
-	d.add("last accepted", api.FencingToken{Token: r.LastToken, Sequence: &r.LastSequence}.String())
+	if r.LastToken > 0 {
+		d.add("last accepted", api.FencingToken{Token: r.LastToken, Sequence: &r.LastSequence}.String())
+	}
 	if r.LateMS != nil {
 		d.add("late by", span(milliseconds(*r.LateMS)))
 	}
