@@ -42,10 +42,10 @@ trusted-proxies: [10.0.0.0/8, 192.0.2.1]
 	}
 
 	// The file is that of serve, and of no other command.
-	check(t, os.WriteFile(path, []byte("listen: a\nlisten-adress: b\n"), 0o600))
+	check(t, os.WriteFile(path, []byte("listen: a\nlisten-host: b\n"), 0o600))
 	s.must("version")
 	for _, command := range []string{"serve", "config"} {
-		s.fails(exitUsage, path+`: line 2: unknown key "listen-adress"`, command)
+		s.fails(exitUsage, path+`: line 2: unknown key "listen-host"`, command)
 	}
 	s.fails(exitUsage, "no such file", "serve", "--config", path+".missing")
 }

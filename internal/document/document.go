@@ -73,7 +73,8 @@ func yamlText(text string) (*yaml.Node, error) {
 		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Style: yaml.DoubleQuotedStyle, Value: text}, nil
 	}
 	node := new(yaml.Node)
-	return node, node.Encode(text)
+	err := node.Encode(text)
+	return node, err
 }
 
 // yamlParts reads the rest of an array, or of an object, whose names and values take turns.
