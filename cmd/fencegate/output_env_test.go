@@ -85,7 +85,8 @@ func TestYAMLOutput(t *testing.T) {
 	}
 	got := s.do("get", "a", "missing", "-o", "yaml")
 	var problem struct{ Code api.Code }
-	if err := yaml.Unmarshal([]byte(got.errOut), &problem); err != nil || problem.Code != api.CodeNotFound || got.out != "" {
+	if err := yaml.Unmarshal([]byte(got.errOut), &problem); err != nil || problem.Code != api.CodeNotFound || got.out != "" ||
+		!strings.Contains(got.errOut, "\ncode: not_found\n") {
 		t.Errorf("got %+v, %v", got, err)
 	}
 }

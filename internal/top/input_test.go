@@ -64,7 +64,7 @@ func TestDetails(t *testing.T) {
 	} {
 		view, _ := pressing(t, text)
 		shown := ""
-		switch item := view.Detail.(type) {
+		switch item := newestOf(view).(type) {
 		case api.Rejection:
 			shown = item.Resource
 		case api.Lock:
