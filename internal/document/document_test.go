@@ -25,7 +25,7 @@ type sample struct {
 func TestYAMLHasTheFieldsOfTheJSON(t *testing.T) {
 	var out strings.Builder
 	document := sample{
-		Name: "yes", Big: 9007199254740991, List: []string{"0x1F", "a\nb", ""}, Empty: map[string]int{},
+		Name: "yes", Big: 9007199254740991, List: []string{"0x1F", "a\nb", "\t\n", ""}, Empty: map[string]int{},
 		Raw: json.RawMessage(`{"z":1.50,"a":[true,null],"emoji":"\ud83d\ude00"}`),
 	}
 	if err := YAML(&out, document); err != nil {
@@ -37,6 +37,7 @@ none: null
 list:
   - "0x1F"
   - "a\nb"
+  - "\t\n"
   - ""
 empty: {}
 raw:
