@@ -11,7 +11,7 @@ ARG TARGETOS TARGETARCH
 ENV GOOS=$TARGETOS GOARCH=$TARGETARCH
 # As `make build` does it, and without cgo: the binary needs nothing of the image that it runs in.
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
-    CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags "-s -w -X main.release=${VERSION}" -o /fencegate ./cmd/fencegate
+    CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /fencegate ./cmd/fencegate
 
 FROM scratch
 # For databases whose TLS certificate a public authority has signed.

@@ -60,7 +60,7 @@ func TestImage(t *testing.T) {
 	binary := filepath.Join(root, "fencegate")
 	// Without -trimpath many of its packages are compiled already.
 	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-ldflags",
-		"-s -w -X main.release=v1.2.3", "-o", binary, "./cmd/fencegate")
+		"-s -w -X main.version=v1.2.3", "-o", binary, "./cmd/fencegate")
 	build.Dir = context
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if output, err := build.CombinedOutput(); err != nil {

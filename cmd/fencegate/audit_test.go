@@ -13,7 +13,8 @@ import (
 func TestAuditCommand(t *testing.T) {
 	t.Parallel()
 	s := newShell(t)
-	if out := s.must("audit"); out != "" {
+	const heading = "WHEN  ACTION  NAME  ADDRESS  DETAILS\n"
+	if out := s.must("audit"); out != heading {
 		t.Errorf("no actions are listed as %q", out)
 	}
 	s.must("lock", "acquire", "job", "--ttl", "1h")
@@ -29,7 +30,7 @@ func TestAuditCommand(t *testing.T) {
 			t.Errorf("%s listed %q, want one action", flags, out)
 		}
 	}
-	if out := s.must("audit", "--until", "1h"); out != "" {
+	if out := s.must("audit", "--until", "1h"); strings.Count(out, "\n") != 1 {
 		t.Errorf("--until listed %q, want nothing", out)
 	}
 	var entry api.AuditEntry

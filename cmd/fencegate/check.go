@@ -19,11 +19,11 @@ import (
 type checkCmd struct {
 	databaseFlags
 	logFlags
+	outputFlag
 
 	PatroniURL string `help:"The REST API of a node of Patroni, to check its configuration, too." env:"FENCEGATE_PATRONI_URL" placeholder:"URL"`
 
 	Timeout time.Duration `help:"How long all checks may take." default:"1m"`
-	Output  string        `help:"text, or json: the findings, one a line." enum:"text,json" default:"text"`
 }
 
 // Help is shown by --help.
@@ -36,9 +36,11 @@ func (checkCmd) Help() string {
 
 // Run checks the database.
 func (c *checkCmd) Run(ctx context.Context, con *console) (err error) {
-	con.json = c.Output == "json"
 	if c.Timeout <= 0 {
 		return usagef("--timeout is %s, it must be positive", c.Timeout)
+	}
+	if err := con.format.many(); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
@@ -89,8 +91,8 @@ func (c *console) findings(findings []checks.Finding) error {
 		if f.Severity == checks.Error {
 			number++
 		}
-		if c.json {
-			if err := writeJSON(c.out, f); err != nil {
+		if c.format.documents() {
+			if err := c.document(f); err != nil {
 				return err
 			}
 			continue

@@ -25,7 +25,17 @@ func (f gatewayFlags) client(options ...lockclient.Option) (*lockclient.Client, 
 	if len(f.URL) == 0 {
 		return nil, usagef("--url names no gateway")
 	}
-	return f.connect("--url", f.URL[0], append(options, lockclient.WithFailover(f.URL[1:]...))...)
+	urls := f.urls()
+	return f.connect("--url", urls[0], append(options, lockclient.WithFailover(urls[1:]...))...)
+}
+
+// urls are those of all gateways, each with a scheme.
+func (f gatewayFlags) urls() []string {
+	urls := make([]string, len(f.URL))
+	for i, url := range f.URL {
+		urls[i] = f.withScheme(url)
+	}
+	return urls
 }
 
 // connect makes a client of one gateway, which a flag names, unless an option names more.
@@ -35,7 +45,7 @@ func (f connectionFlags) connect(flag, url string, options ...lockclient.Option)
 		return nil, err
 	}
 	options = append(append(options, f.token()...), lockclient.WithTLS(config), lockclient.WithUserAgent(userAgent()), withoutLog)
-	client, err := lockclient.New(url, options...)
+	client, err := lockclient.New(f.withScheme(url), options...)
 	if err != nil {
 		return nil, usagef("%s: %v", flag, err)
 	}
@@ -44,23 +54,22 @@ func (f connectionFlags) connect(flag, url string, options ...lockclient.Option)
 
 var withoutLog = lockclient.WithLogger(slog.New(slog.DiscardHandler))
 
-func userAgent() string { return "fencegate-cli/" + version() }
+func userAgent() string { return "fencegate-cli/" + programVersion() }
 
 // clientFlags are those of every command that calls a gateway.
 type clientFlags struct {
 	gatewayFlags
+	outputFlag
 
-	Output  string        `help:"text, or json: the gateway's answer, one document on a line, and errors as problem documents." enum:"text,json" default:"text"`
 	Timeout time.Duration `help:"How long the gateway may take." default:"30s"`
 }
 
 // AfterApply is called by the parser.
 func (f clientFlags) AfterApply(con *console) error {
-	con.json = f.Output == "json"
 	if f.Timeout <= 0 {
 		return usagef("--timeout is %s, it must be positive", f.Timeout)
 	}
-	return nil
+	return f.outputFlag.AfterApply(con)
 }
 
 // call runs the work of a command, with a client and within the timeout.

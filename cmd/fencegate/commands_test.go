@@ -136,7 +136,10 @@ func TestExitUsage(t *testing.T) {
 		{"lock", "renew", "a"}, append([]string{"lock", "renew", "a", "--ttl", "1.5ms"}, lease...),
 		{"lock", "release", "a", "--lease-id", "x", "--token", "1.2"}, {"lock", "break", "a"},
 		{"lock", "ls", "--state", "shut"}, {"lock", "ls", "--limit", "0"}, {"lock", "ls", "--url", "not a url"},
-		{"lock", "ls", "--output", "yaml"}, {"lock", "ls", "--timeout", "0s"},
+		{"lock", "ls", "--output", "xml"}, {"lock", "ls", "--output", "env"}, {"lock", "ls", "--timeout", "0s"},
+		append([]string{"lock", "release"}, lease...),
+		{"policy", "ls", "-o", "env"}, {"watch", "a", "-o", "env"}, {"elect", "a", "--observe", "-o", "env"},
+		{"demo", "zombie", "-o", "yaml"}, {"policy", "set", "a", "--rule", "lax"}, {"policy", "set", "a", "--max-hold", "1ns"},
 		{"put", "a", "k", "v"}, {"put", "a", "k", "v", "--token", "01"}, {"put", "a", "k", "v", "--token", "1.x"},
 		{"put", "a", "k", "v", "--token", "1", "--file", "f"},
 		{"put", "a", "k", "v", "--token", "1", "--if-match", "1", "--if-none-match"},
@@ -152,7 +155,41 @@ func TestExitUsage(t *testing.T) {
 		{"load", "--url", "gateway"}, {"watch", "a", "--url", "gateway"},
 		{"version", "extra"},
 	} {
-		s.fails(2, `Run "fencegate --help"`, args...)
+		s.fails(2, ` --help".`, args...)
+	}
+}
+
+// An error in a command line comes with the usage of the command that it names.
+func TestUsageOfTheCommandAtHand(t *testing.T) {
+	t.Parallel()
+	s := shell{t, "http://127.0.0.1:1"}
+	for words, args := range map[string][]string{
+		"\nUsage: fencegate lock break --reason=TEXT <lock> [flags]\nSee \"fencegate lock break --help\".\n": {"locks", "break", "a"},
+		"\nUsage: fencegate lock ls [flags]\n":        {"lock", "list", "--limit", "0"},
+		"\nUsage: fencegate lock <command> [flags]\n": {"lock", "shut"},
+		"\nSee \"fencegate session get --help\".\n":   {"sessions", "get"},
+		"\nRun \"fencegate --help\".\n":               {"lokc"},
+	} {
+		s.fails(exitUsage, words, args...)
+	}
+}
+
+// An address without a scheme is that of a gateway.
+func TestURLWithoutScheme(t *testing.T) {
+	t.Parallel()
+	s := newShell(t)
+	address := strings.TrimPrefix(s.url, "http://")
+	s.must("health", "--url", address)
+	s.must("lock", "ls", "--url", "127.0.0.1:1,"+address)
+	for given, want := range map[string]string{
+		"a:1": "http://a:1", "[::1]:80": "http://[::1]:80", "https://a": "https://a", "a": "a", "a:b": "a:b", "a:1/x": "a:1/x", "a:": "a:",
+	} {
+		if got := (connectionFlags{}).withScheme(given); got != want {
+			t.Errorf("%s is read as %s, want %s", given, got, want)
+		}
+	}
+	if got := (connectionFlags{CACert: "ca.pem"}).withScheme("a:1"); got != "https://a:1" {
+		t.Errorf("with an authority, a:1 is read as %s", got)
 	}
 }
 

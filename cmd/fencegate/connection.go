@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"crypto/tls"
 	"crypto/x509"
+	"net"
 	"os"
+	"strings"
 	"sync/atomic"
 
 	"github.com/fencegate/fencegate/lockclient"
@@ -55,6 +57,20 @@ func (f connectionFlags) tls() (*tls.Config, error) {
 		config.GetClientCertificate = own.get
 	}
 	return config, nil
+}
+
+// withScheme completes a bare address, host:port: with https where TLS is configured by flags, else with http.
+func (f connectionFlags) withScheme(url string) string {
+	if strings.Contains(url, "/") {
+		return url
+	}
+	if _, port, err := net.SplitHostPort(url); err != nil || port == "" || strings.Trim(port, "0123456789") != "" {
+		return url
+	}
+	if f.CACert != "" || f.Cert != "" {
+		return "https://" + url
+	}
+	return "http://" + url
 }
 
 // environment has the flags for commands that are started under this one. They inherit FENCEGATE_BEARER_TOKEN.

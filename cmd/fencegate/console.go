@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -9,7 +8,10 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/document"
 	"github.com/fencegate/fencegate/internal/printable"
 	"github.com/fencegate/fencegate/lockclient"
 )
@@ -23,17 +25,20 @@ type streams struct {
 // console writes answers and errors to streams, in the form that --output selects.
 type console struct {
 	streams
-	// json is set by --output json: one document on a line, errors too.
-	json bool
+	format outputFormat
+	// command is what the command line selected, as far as it could be read; nil before it is read.
+	command *kong.Node
+	// written counts the documents.
+	written int
 }
 
 // field is a line of text output.
 type field struct{ name, value string }
 
 // show writes an answer: the document, or its fields.
-func (c *console) show(document any, fields []field) error {
-	if c.json {
-		return writeJSON(c.out, document)
+func (c *console) show(answer any, fields []field) error {
+	if c.format.documents() {
+		return c.document(answer)
 	}
 	rows := make([][]string, len(fields))
 	for i, line := range fields {
@@ -42,19 +47,41 @@ func (c *console) show(document any, fields []field) error {
 	return writeTable(c.out, rows)
 }
 
-// list writes many answers: a document on each line, or a table under a heading. A list without rows has no heading.
+// document writes a document in the format, which is not that of a table.
+func (c *console) document(answer any) error {
+	c.written++
+	switch c.format {
+	case formatEnv:
+		if ended := endedVariables(answer); ended != nil {
+			if _, err := fmt.Fprintln(c.out, "unset", strings.Join(ended, " ")); err != nil {
+				return err
+			}
+		}
+		return document.Shell(c.out, answer, variableOf(answer))
+	case formatYAML:
+		if c.written > 1 {
+			if _, err := fmt.Fprintln(c.out, "---"); err != nil {
+				return err
+			}
+		}
+		return document.YAML(c.out, answer)
+	}
+	return document.JSON(c.out, answer)
+}
+
+// list writes many answers: a document for each, or a table under a heading.
 func list[T any](c *console, heading []string, items []T, row func(T) []string) error {
 	rows := [][]string{heading}
 	for _, item := range items {
-		if c.json {
-			if err := writeJSON(c.out, item); err != nil {
+		if c.format.documents() {
+			if err := c.document(item); err != nil {
 				return err
 			}
 			continue
 		}
 		rows = append(rows, row(item))
 	}
-	if len(rows) == 1 {
+	if c.format.documents() {
 		return nil
 	}
 	return writeTable(c.out, withPrincipals(rows))
@@ -76,7 +103,7 @@ func withPrincipals(rows [][]string) [][]string {
 
 // note writes a remark for the user, beside the answer.
 func (c *console) note(format string, args ...any) {
-	if !c.json {
+	if !c.format.problems() {
 		_, _ = fmt.Fprintf(c.err, "fencegate: "+format+"\n", args...)
 	}
 }
@@ -88,9 +115,9 @@ func (c *console) fail(err error) int {
 	case err == nil:
 	case errors.As(err, &ran) && ran.err == nil:
 	case isUsage(err):
-		_, _ = fmt.Fprintf(c.err, "fencegate: %s\nRun \"fencegate --help\", or a command with --help.\n", printableLines(err))
-	case c.json:
-		_ = writeJSON(c.err, problemOf(err))
+		_, _ = fmt.Fprintf(c.err, "fencegate: %s\n%s\n", printableLines(err), usageOf(c.command))
+	case c.format.problems():
+		_ = c.problem(problemOf(err))
 	default:
 		_, _ = fmt.Fprintf(c.err, "fencegate: %s\n", printableLines(err))
 		if next := hint(err); next != "" {
@@ -114,10 +141,15 @@ func problemOf(err error) *api.Problem {
 	return &api.Problem{Type: "about:blank", Title: title, Status: 500, Code: code, Detail: err.Error()}
 }
 
-func writeJSON(w io.Writer, document any) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetEscapeHTML(false)
-	return encoder.Encode(document)
+// problem writes a document to the errors.
+func (c *console) problem(problem any) error {
+	if c.format != formatYAML {
+		return document.JSON(c.err, problem)
+	}
+	if _, err := fmt.Fprintln(c.err, "---"); err != nil {
+		return err
+	}
+	return document.YAML(c.err, problem)
 }
 
 // writeTable aligns columns by spaces.

@@ -26,8 +26,8 @@ type demoCmds struct {
 }
 
 type demoFlags struct {
+	outputFlag
 	DatabaseURL string `help:"PostgreSQL to use. Without one, a private PostgreSQL is run in a temporary directory." env:"FENCEGATE_DATABASE_URL" placeholder:"URL"`
-	Output      string `help:"text, or json: the events, one a line." enum:"text,json" default:"text"`
 }
 
 // run runs a demo, with a private PostgreSQL unless one is named.
@@ -50,10 +50,13 @@ func (f demoFlags) run(
 }
 
 func (f demoFlags) config(streams streams) (demo.Config, error) {
+	if f.Output == formatYAML || f.Output == formatEnv {
+		return demo.Config{}, usagef("--output %s: a demo is shown as text, or its events as json", f.Output)
+	}
 	program, err := os.Executable()
 	return demo.Config{
 		Program: program, DatabaseURL: f.DatabaseURL, DatabaseName: "PostgreSQL at --database-url",
-		Suffix: "-" + uuid.NewString()[:8], JSON: f.Output == "json", Out: streams.out,
+		Suffix: "-" + uuid.NewString()[:8], JSON: f.Output == formatJSON, Out: streams.out,
 	}, err
 }
 

@@ -14,11 +14,11 @@ import (
 
 type electCmd struct {
 	underFlags
+	outputFlag
 
 	Election string   `arg:"" help:"Name of the election, equal to that of its lock."`
 	Value    string   `help:"What observers read of the leader: JSON, or else a text." placeholder:"TEXT"`
 	Observe  bool     `help:"Only show the leader, now and whenever it changes."`
-	Output   string   `help:"text, or json: a document on a line, of the term or of each change." enum:"text,json" default:"text"`
 	Command  []string `arg:"" optional:"" passthrough:"" help:"The command and its arguments, after --."`
 }
 
@@ -33,7 +33,6 @@ func (electCmd) Help() string {
 // Run campaigns in an election, or observes it.
 func (c *electCmd) Run(ctx context.Context, con *console) error {
 	c.Command = withoutDashes(c.Command)
-	con.json = c.Output == "json"
 	switch {
 	case c.Observe && len(c.Command) > 0:
 		return usagef("--observe takes no command")
@@ -99,6 +98,9 @@ func (c *electCmd) lead(con *console, held *lockclient.Lease, signals <-chan os.
 
 // observe shows the leader and its changes, until ctx ends.
 func (c *electCmd) observe(ctx context.Context, con *console) error {
+	if err := con.format.many(); err != nil {
+		return err
+	}
 	client, err := c.client()
 	if err != nil {
 		return err
@@ -114,8 +116,8 @@ func (c *electCmd) observe(ctx context.Context, con *console) error {
 
 // election writes the state of an election on one line.
 func (c *console) election(election api.Election) error {
-	if c.json {
-		return writeJSON(c.out, election)
+	if c.format.documents() {
+		return c.document(election)
 	}
 	parts := []string{fmt.Sprintf("term %d", election.Term), "no leader"}
 	if election.Leader != "" {

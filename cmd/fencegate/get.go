@@ -49,8 +49,8 @@ func (c *getCmd) Run(ctx context.Context, con *console) error {
 		switch {
 		case err != nil:
 			return err
-		case con.json:
-			return writeJSON(con.out, recordDocumentOf(name, c.Key, record))
+		case con.format.documents():
+			return con.document(recordDocumentOf(name, c.Key, record))
 		}
 		_, err = con.out.Write(record.Value)
 		return err

@@ -9,11 +9,11 @@ import (
 
 type healthCmd struct {
 	connectionFlags
+	outputFlag
 
 	URL     string        `help:"Where the gateway is." default:"http://127.0.0.1:8080"`
 	Ready   bool          `help:"Check also whether it can serve: its database is reachable, takes commits, and has its schema."`
 	Timeout time.Duration `help:"How long the gateway may take." default:"3s"`
-	Output  string        `help:"text, or json: the gateway's answer, and errors as problem documents." enum:"text,json" default:"text"`
 }
 
 // Help is shown by "fencegate health --help".
@@ -25,7 +25,6 @@ func (healthCmd) Help() string {
 
 // Run calls the gateway.
 func (c *healthCmd) Run(ctx context.Context, con *console) error {
-	con.json = c.Output == "json"
 	if c.Timeout <= 0 {
 		return usagef("--timeout is %s, it must be positive", c.Timeout)
 	}

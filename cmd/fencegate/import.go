@@ -120,9 +120,9 @@ func (c *importCmd) rejected(
 	con *console, rejected io.Writer, line *importLine, verdict api.BulkVerdict, before int64,
 ) error {
 	switch {
-	case con.json:
+	case con.format.problems():
 		verdict.Line = line.number
-		if err := writeJSON(con.err, verdict); err != nil {
+		if err := con.problem(verdict); err != nil {
 			return err
 		}
 	case before < refusalsShown:

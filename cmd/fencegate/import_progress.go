@@ -27,7 +27,7 @@ type importProgressBar struct {
 
 func newImportProgress(con *console, wanted bool, size int64) *importProgressBar {
 	bar := &importProgressBar{size: size, begun: time.Now()}
-	if file, ok := con.err.(*os.File); ok && wanted && !con.json && isTerminal(file) {
+	if file, ok := con.err.(*os.File); ok && wanted && !con.format.problems() && isTerminal(file) {
 		bar.out = file
 	}
 	return bar

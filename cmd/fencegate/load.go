@@ -12,6 +12,7 @@ import (
 
 type loadCmd struct {
 	gatewayFlags
+	outputFlag
 
 	Clients  int           `help:"How many clients work at once." default:"80"`
 	Locks    int           `help:"How many locks they contend for; 0: a quarter of --clients." default:"0"`
@@ -20,7 +21,6 @@ type loadCmd struct {
 	Pressure []string      `help:"Load on other names beside it, to see what that costs the checked clients: queue (--waiters clients wait for one lock), fence (one kept locked in the database), zombies (superseded writers without a pause), sessions (of 1,000 deep leases, ended one after the other)." placeholder:"KIND"`
 	Waiters  int           `help:"How many clients --pressure queue has wait." default:"5000"`
 	Database string        `name:"database-url" help:"PostgreSQL of the gateways, for --pressure fence." env:"FENCEGATE_DATABASE_URL" placeholder:"URL"`
-	Output   string        `help:"text, or json: the report as one document." enum:"text,json" default:"text"`
 }
 
 // Help is shown by --help.
@@ -40,7 +40,6 @@ var errViolated = errors.New("the contract was violated: see the report")
 
 // Run loads the gateways.
 func (c *loadCmd) Run(ctx context.Context, con *console) error {
-	con.json = c.Output == "json"
 	var gateways []*lockclient.API
 	var clients []*lockclient.Client
 	defer func() {
@@ -48,7 +47,7 @@ func (c *loadCmd) Run(ctx context.Context, con *console) error {
 			client.Close()
 		}
 	}()
-	for _, url := range c.URL {
+	for _, url := range c.urls() {
 		// A client for each, without failover: a call that was sent again unseen could not be judged.
 		client, err := c.connect("--url", url)
 		if err != nil {
@@ -61,7 +60,7 @@ func (c *loadCmd) Run(ctx context.Context, con *console) error {
 		pressure = append(pressure, load.Pressure(kind))
 	}
 	report, err := load.Run(ctx, load.Config{
-		Gateways: gateways, URLs: c.URL, Clients: c.Clients, Locks: c.Locks, Duration: c.Duration, Seed: c.Seed,
+		Gateways: gateways, URLs: c.urls(), Clients: c.Clients, Locks: c.Locks, Duration: c.Duration, Seed: c.Seed,
 		Pressure: pressure, Waiters: c.Waiters, DatabaseURL: c.Database,
 		Progress: func(p load.Progress) {
 			_, _ = fmt.Fprintf(con.err, "%6.0fs  %d clients  %6.0f ops/s  %d zombies rejected  %d violations\n",
@@ -74,8 +73,8 @@ func (c *loadCmd) Run(ctx context.Context, con *console) error {
 	case err != nil:
 		return err
 	}
-	if con.json {
-		err = writeJSON(con.out, report)
+	if con.format.documents() {
+		err = con.document(report)
 	} else {
 		err = report.WriteText(con.out)
 	}

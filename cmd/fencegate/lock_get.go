@@ -11,14 +11,18 @@ import (
 
 type lockGetCmd struct {
 	clientFlags
-	Lock string `arg:"" help:"Name of the lock."`
+	Lock string `arg:"" help:"Name of the lock. A dot: the one in FENCEGATE_LOCK."`
 }
 
 // Run shows a lock.
 func (c *lockGetCmd) Run(ctx context.Context, con *console) error {
+	lock, err := resource(c.Lock)
+	if err != nil {
+		return err
+	}
 	return answer(ctx, con, c.clientFlags, lockFields,
 		func(ctx context.Context, client *lockclient.Client) (api.Lock, error) {
-			return client.API().Lock(ctx, c.Lock)
+			return client.API().Lock(ctx, lock)
 		})
 }
 

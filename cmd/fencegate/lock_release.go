@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 
@@ -11,18 +12,22 @@ import (
 type releaseCmd struct {
 	clientFlags
 	leaseFlags
-	Lock string `arg:"" help:"Name of the lock."`
+	Lock string `arg:"" optional:"" help:"Name of the lock. Default: the one in FENCEGATE_LOCK."`
 }
 
 // Run releases a lease.
 func (c *releaseCmd) Run(ctx context.Context, con *console) error {
+	lock, err := resource(cmp.Or(c.Lock, "."))
+	if err != nil {
+		return err
+	}
 	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
 		request := api.ReleaseRequest{OwnerID: c.OwnerID, LeaseID: c.LeaseID, FencingToken: c.Token}
-		if err := client.API().Release(ctx, c.Lock, request); err != nil {
+		if err := client.API().Release(ctx, lock, request); err != nil {
 			return err
 		}
 		return con.show(api.Released{Released: true}, []field{
-			{"released", c.Lock},
+			{"released", lock},
 			{"fencing_token", strconv.FormatInt(c.Token, 10)},
 		})
 	})

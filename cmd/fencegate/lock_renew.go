@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -11,7 +12,7 @@ import (
 type renewCmd struct {
 	clientFlags
 	leaseFlags
-	Lock string         `arg:"" help:"Name of the lock."`
+	Lock string         `arg:"" optional:"" help:"Name of the lock. Default: the one in FENCEGATE_LOCK."`
 	TTL  *time.Duration `help:"A new TTL, 100ms to 24h. Default: as it was." placeholder:"DURATION"`
 }
 
@@ -21,9 +22,13 @@ func (c *renewCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
+	lock, err := resource(cmp.Or(c.Lock, "."))
+	if err != nil {
+		return err
+	}
 	request := api.RenewRequest{OwnerID: c.OwnerID, LeaseID: c.LeaseID, FencingToken: c.Token, TTLMS: ttl}
 	return answer(ctx, con, c.clientFlags, leaseFields,
 		func(ctx context.Context, client *lockclient.Client) (api.Lease, error) {
-			return client.API().Renew(ctx, c.Lock, request)
+			return client.API().Renew(ctx, lock, request)
 		})
 }

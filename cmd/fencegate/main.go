@@ -15,30 +15,51 @@ import (
 // commands are the subcommands, in the order of the help. Each has a method Run, which may take a context.Context that
 // ends at the first interrupt, the streams, and the *console that writes to them.
 type commands struct {
-	Serve   serveCmd   `cmd:"" help:"Run the gateway."`
-	Health  healthCmd  `cmd:"" help:"Report whether a gateway is alive, or ready."`
-	Migrate migrateCmd `cmd:"" help:"Migrate the database's schema to this program's."`
-	DevCert devCertCmd `cmd:"" help:"Make certificates for a first try of TLS."`
-	Check   checkCmd   `cmd:"" help:"Look in the database for what weakens the fence of protected tables."`
-	Demo    demoCmds   `cmd:"" help:"See a zombie's write rejected."`
-	Load    loadCmd    `cmd:"" help:"Load running gateways, and check every answer against the contract."`
+	ShowVersion kong.VersionFlag `name:"version" env:"-" help:"Show the version of this program."`
 
-	Run        runCmd        `cmd:"" help:"Run a command while holding a lock."`
-	Lock       lockCmds      `cmd:"" help:"Acquire, renew, release, break and look at locks."`
-	Fence      fenceCmds     `cmd:"" help:"Look at the fence of a resource, and set one whose tokens another lock service issues."`
-	Put        putCmd        `cmd:"" help:"Store a record, under a fencing token."`
-	Get        getCmd        `cmd:"" help:"Read a record."`
-	Delete     deleteCmd     `cmd:"" help:"Delete a record, under a fencing token."`
-	Import     importCmd     `cmd:"" help:"Make many writes, from a file or the standard input."`
-	Keys       keysCmds      `cmd:"" help:"Create, list, rotate and revoke the API keys of callers."`
-	Audit      auditCmd      `cmd:"" help:"List what administrators did, newest first."`
-	Whoami     whoamiCmd     `cmd:"" help:"Show whose credential this is, and what it may do."`
-	Session    sessionCmds   `cmd:"" help:"Make sessions, keep them alive, and end them."`
-	Elect      electCmd      `cmd:"" help:"Run a command while leading, or show the leader."`
-	Watch      watchCmd      `cmd:"" help:"Show the events of a lock."`
-	Rejections rejectionsCmd `cmd:"" help:"List the rejected writes, newest first."`
-	Top        topCmd        `cmd:"" help:"Show the dashboard in the terminal."`
-	Version    versionCmd    `cmd:"" help:"Show the version of this program."`
+	Run     runCmd      `cmd:"" group:"work" help:"Run a command while holding a lock."`
+	Elect   electCmd    `cmd:"" group:"work" help:"Run a command while leading, or show the leader."`
+	Lock    lockCmds    `cmd:"" group:"work" help:"Acquire, renew, release, break and look at locks."`
+	Session sessionCmds `cmd:"" group:"work" help:"Make sessions, keep them alive, and end them."`
+	Put     putCmd      `cmd:"" group:"work" help:"Store a record, under a fencing token."`
+	Get     getCmd      `cmd:"" group:"work" help:"Read a record."`
+	Delete  deleteCmd   `cmd:"" group:"work" help:"Delete a record, under a fencing token."`
+	Import  importCmd   `cmd:"" group:"work" help:"Make many writes, from a file or the standard input."`
+	Record  recordCmds  `cmd:"" group:"work" help:"List the records of a resource."`
+
+	Top        topCmd        `cmd:"" group:"look" help:"Show the dashboard in the terminal."`
+	Watch      watchCmd      `cmd:"" group:"look" help:"Show the events of a lock."`
+	Rejections rejectionsCmd `cmd:"" group:"look" help:"List the rejected writes, newest first."`
+	Fence      fenceCmds     `cmd:"" group:"look" help:"Look at the fence of a resource, and set one whose tokens another lock service issues."`
+	Whoami     whoamiCmd     `cmd:"" group:"look" help:"Show whose credential this is, and what it may do."`
+
+	Policy policyCmds `cmd:"" group:"admin" help:"Show, set and remove the policies of names."`
+	Keys   keysCmds   `cmd:"" group:"admin" help:"Create, list, rotate and revoke the API keys of callers."`
+	Audit  auditCmd   `cmd:"" group:"admin" help:"List what administrators did, newest first."`
+
+	Serve   serveCmd   `cmd:"" group:"gateway" help:"Run the gateway."`
+	Config  configCmd  `cmd:"" group:"gateway" help:"Show the configuration that serve would have."`
+	Health  healthCmd  `cmd:"" group:"gateway" help:"Report whether a gateway is alive, or ready."`
+	Migrate migrateCmd `cmd:"" group:"gateway" help:"Migrate the database's schema to this program's."`
+	Check   checkCmd   `cmd:"" group:"gateway" help:"Look in the database for what weakens the fence of protected tables."`
+	DevCert devCertCmd `cmd:"" group:"gateway" help:"Make certificates for a first try of TLS."`
+
+	Demo    demoCmds   `cmd:"" group:"other" help:"See a zombie's write rejected."`
+	Load    loadCmd    `cmd:"" group:"other" help:"Load running gateways, and check every answer against the contract."`
+	Version versionCmd `cmd:"" group:"other" help:"Show the version of this program."`
+
+	Completion completionCmd `cmd:"" group:"other" help:"Write the script that completes commands and flags in a shell."`
+	Man        manCmd        `cmd:"" group:"other" help:"Write the manual page: fencegate man | man -l -"`
+	Complete   completeCmd   `cmd:"" hidden:"" name:"__complete" help:"Complete a command line."`
+}
+
+// groups are the headings of the help.
+var groups = []kong.Group{
+	{Key: "work", Title: "Work under a lock:"},
+	{Key: "look", Title: "See what happens:"},
+	{Key: "admin", Title: "Administer:"},
+	{Key: "gateway", Title: "Run a gateway:"},
+	{Key: "other", Title: "Other:"},
 }
 
 func main() {
@@ -50,12 +71,13 @@ func main() {
 // run is the whole program; it returns the exit code.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	con := &console{streams: streams{stdin, stdout, stderr}}
-	helped := false
+	helped := false // or shown the version
 	parser, err := newParser(&commands{}, con, func(int) { helped = true })
 	if err != nil {
 		return con.fail(err)
 	}
-	selected, err := parser.Parse(args)
+	selected, err := parser.Parse(singular(args))
+	con.command = commandOf(parser.Model.Node, selected, err)
 	switch {
 	case helped:
 		// The parser continued after it wrote the help, and its error is about what the help describes.
@@ -72,7 +94,11 @@ func newParser(target *commands, con *console, exit func(int)) (*kong.Kong, erro
 		kong.Name("fencegate"),
 		kong.Description(description()),
 		kong.DefaultEnvars("FENCEGATE"),
-		kong.Vars{"owner": defaultOwner(), "run_owner": defaultOwner() + ":" + strconv.Itoa(os.Getpid())},
+		kong.Vars{
+			"owner": defaultOwner(), "run_owner": defaultOwner() + ":" + strconv.Itoa(os.Getpid()),
+			"version": thisBuild().line(),
+		},
+		kong.ExplicitGroups(groups),
 		kong.ConfigureHelp(kong.HelpOptions{NoAppDescFormat: true, Compact: true, WrapUpperBound: 120}),
 		kong.Writers(con.out, con.err),
 		kong.Exit(exit),

@@ -111,7 +111,7 @@ func (s shell) fails(code int, words string, args ...string) {
 	if got.code != code || got.out != "" || !strings.Contains(got.errOut, words) {
 		s.t.Errorf("%q exited with %d and %q, want %d and %q; stdout: %q", args, got.code, got.errOut, code, words, got.out)
 	}
-	if lines := strings.Count(got.errOut, "\n"); lines < 1 || lines > 2 {
+	if lines := strings.Count(got.errOut, "\n"); lines < 1 || lines > 3 || lines > 2 && code != exitUsage {
 		s.t.Errorf("%q: the error has %d lines: %s", args, lines, got.errOut)
 	}
 }

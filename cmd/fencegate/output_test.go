@@ -22,12 +22,14 @@ func TestTablesAlignAndCantSteerTheTerminal(t *testing.T) {
 	}
 }
 
-func TestEmptyListsAreEmpty(t *testing.T) {
-	for _, asJSON := range []bool{false, true} {
+// A list without rows is a heading, without the column that only rows fill, or no document.
+func TestEmptyLists(t *testing.T) {
+	for format, want := range map[outputFormat]string{formatTable: "LOCK\n", formatJSON: "", formatYAML: ""} {
 		var out strings.Builder
-		con := &console{streams: streams{out: &out}, json: asJSON}
-		if err := list(con, []string{"LOCK"}, []string{}, func(string) []string { return nil }); err != nil || out.Len() > 0 {
-			t.Errorf("got %q, %v", out.String(), err)
+		con := &console{streams: streams{out: &out}, format: format}
+		err := list(con, []string{"LOCK", principalHeading}, []string{}, func(string) []string { return nil })
+		if err != nil || out.String() != want {
+			t.Errorf("%s: got %q, %v, want %q", format, out.String(), err, want)
 		}
 	}
 }
@@ -37,10 +39,10 @@ type fullDisk struct{}
 func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("no space left") }
 
 func TestOutputThatIsLostIsAFailure(t *testing.T) {
-	for _, asJSON := range []bool{false, true} {
-		con := &console{streams: streams{out: fullDisk{}}, json: asJSON}
+	for _, format := range []outputFormat{formatTable, formatJSON, formatYAML, formatEnv} {
+		con := &console{streams: streams{out: fullDisk{}}, format: format}
 		if con.show(api.Released{}, []field{{"released", "a"}}) == nil {
-			t.Errorf("json %t: nothing was said", asJSON)
+			t.Errorf("%s: nothing was said", format)
 		}
 	}
 }
@@ -52,7 +54,7 @@ func TestErrorsInJSONAreProblems(t *testing.T) {
 		`"code":"foreign_answer"`: &lockclient.AnswerError{Op: "x"},
 	} {
 		var out strings.Builder
-		con := &console{streams: streams{err: &out}, json: true}
+		con := &console{streams: streams{err: &out}, format: formatJSON}
 		con.fail(err)
 		if !strings.Contains(out.String(), want) || strings.Count(out.String(), "\n") != 1 {
 			t.Errorf("got %s, want %s", out.String(), want)

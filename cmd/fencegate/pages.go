@@ -32,6 +32,9 @@ func listPages[T any](
 	con *console, limit int, heading []string, row func(T) []string,
 	next func(cursor string, limit int) ([]T, string, error),
 ) error {
+	if err := con.format.many(); err != nil {
+		return err
+	}
 	items, more, err := follow(limit, next)
 	if err != nil {
 		return err

@@ -8,6 +8,9 @@ import (
 // proxyFlag is an address, or a network of them.
 type proxyFlag netip.Prefix
 
+// MarshalText writes the flag.
+func (p proxyFlag) MarshalText() ([]byte, error) { return netip.Prefix(p).MarshalText() }
+
 // UnmarshalText reads the flag.
 func (p *proxyFlag) UnmarshalText(text []byte) error {
 	prefix, err := netip.ParsePrefix(string(text))

@@ -224,8 +224,8 @@ func (c *underFlags) environment(lease *lockclient.Lease) []string {
 		variableLock + "=" + lease.Name(),
 		variableToken + "=" + strconv.FormatInt(lease.FencingToken(), 10),
 		variableLeaseID + "=" + lease.ID(),
-		"FENCEGATE_OWNER_ID=" + lease.Owner(),
-		"FENCEGATE_URL=" + strings.Join(c.URL, ","),
+		variableOwnerID + "=" + lease.Owner(),
+		"FENCEGATE_URL=" + strings.Join(c.urls(), ","),
 	}
 	// Of a variable that is there twice, the last counts.
 	environment := slices.DeleteFunc(os.Environ(), func(variable string) bool {

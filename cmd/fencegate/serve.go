@@ -29,6 +29,8 @@ type serveCmd struct {
 	traceFlags
 	networkFlags
 
+	Config configFlag `help:"YAML file of these flags: a key is the name of a flag without its dashes. Flags precede the environment, which precedes the file." env:"FENCEGATE_CONFIG" type:"path" placeholder:"PATH"`
+
 	Listen      string `help:"Address to serve on; port 0 takes a free one." env:"FENCEGATE_LISTEN" default:"127.0.0.1:8080"`
 	DebugListen string `help:"Address to serve profiles of this process on (pprof), without authentication: a loopback address, unless --insecure-no-auth is set. Default: none." env:"FENCEGATE_DEBUG_LISTEN" placeholder:"ADDRESS"`
 	ReadyFile   string `help:"File that receives the base URL once the gateway serves, and is removed when it ends." env:"FENCEGATE_READY_FILE" type:"path" placeholder:"PATH"`
@@ -139,7 +141,7 @@ func (c *serveCmd) Run(ctx context.Context, streams streams) (err error) {
 	}
 	defer func() { err = errors.Join(err, db.close()) }()
 	return c.endInTime(ctx, func() error {
-		return c.serveOn(ctx, db, certificates, directory, c.of(traces), gateway.NewMetrics(version()).WatchTracing(traces.Dropped), logger,
+		return c.serveOn(ctx, db, certificates, directory, c.of(traces), gateway.NewMetrics(programVersion()).WatchTracing(traces.Dropped), logger,
 			streams.out)
 	})
 }
@@ -300,7 +302,7 @@ func (c *serveCmd) serve(
 		return err
 	}
 	defer removeReadyFile()
-	_, _ = fmt.Fprintf(out, "fencegate %s serves on %s\n", version(), baseURL)
+	_, _ = fmt.Fprintf(out, "fencegate %s serves on %s\n", programVersion(), baseURL)
 
 	err = gw.Serve(ctx, listener)
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {

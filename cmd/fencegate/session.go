@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"strconv"
@@ -20,7 +21,30 @@ type sessionCmds struct {
 
 // sessionFlag names a session that the caller has made.
 type sessionFlag struct {
-	SessionID string `help:"The secret of the session, which create printed." required:"" placeholder:"UUID"`
+	ID        string `arg:"" optional:"" help:"The secret of the session, which create printed. Default: --session-id."`
+	SessionID string `help:"The secret of the session, too." placeholder:"UUID"`
+}
+
+func (f sessionFlag) session() (string, error) {
+	id := cmp.Or(f.ID, f.SessionID)
+	if id == "" {
+		return "", usagef("name the session, or set %s", variableSessionID)
+	}
+	return id, nil
+}
+
+// answerSession makes a call for the session that the flags name, and shows its answer.
+func answerSession[T any](
+	ctx context.Context, con *console, flags clientFlags, session sessionFlag, fields func(T) []field,
+	call func(gateway *lockclient.API, ctx context.Context, id string) (T, error),
+) error {
+	id, err := session.session()
+	if err != nil {
+		return err
+	}
+	return answer(ctx, con, flags, fields, func(ctx context.Context, client *lockclient.Client) (T, error) {
+		return call(client.API(), ctx, id)
+	})
 }
 
 type sessionCreateCmd struct {
@@ -50,10 +74,7 @@ type sessionKeepaliveCmd struct {
 
 // Run keeps a session alive.
 func (c *sessionKeepaliveCmd) Run(ctx context.Context, con *console) error {
-	return answer(ctx, con, c.clientFlags, sessionFields,
-		func(ctx context.Context, client *lockclient.Client) (api.Session, error) {
-			return client.API().KeepSessionAlive(ctx, c.SessionID)
-		})
+	return answerSession(ctx, con, c.clientFlags, c.sessionFlag, sessionFields, (*lockclient.API).KeepSessionAlive)
 }
 
 type sessionGetCmd struct {
@@ -63,10 +84,7 @@ type sessionGetCmd struct {
 
 // Run shows a session.
 func (c *sessionGetCmd) Run(ctx context.Context, con *console) error {
-	return answer(ctx, con, c.clientFlags, sessionFields,
-		func(ctx context.Context, client *lockclient.Client) (api.Session, error) {
-			return client.API().Session(ctx, c.SessionID)
-		})
+	return answerSession(ctx, con, c.clientFlags, c.sessionFlag, sessionFields, (*lockclient.API).Session)
 }
 
 type sessionEndCmd struct {
@@ -76,14 +94,13 @@ type sessionEndCmd struct {
 
 // Run ends a session.
 func (c *sessionEndCmd) Run(ctx context.Context, con *console) error {
-	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
-		ended, err := client.API().EndSession(ctx, c.SessionID)
-		if err != nil {
-			return err
-		}
-		return con.show(ended, []field{{"ended", strconv.FormatBool(ended.Ended)},
-			{"released", strconv.FormatInt(ended.Released, 10)}})
-	})
+	return answerSession(ctx, con, c.clientFlags, c.sessionFlag, sessionEndedFields, (*lockclient.API).EndSession)
+}
+
+func sessionEndedFields(ended api.SessionEnded) []field {
+	return []field{
+		{"ended", strconv.FormatBool(ended.Ended)}, {"released", strconv.FormatInt(ended.Released, 10)},
+	}
 }
 
 func sessionFields(session api.Session) []field {

@@ -103,7 +103,7 @@ func TestCommandsDontTouchTheTerminal(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"version"}, version()},
+		{[]string{"version"}, programVersion()},
 		{[]string{"run", "--lock", "a", "--", "echo", "ran"}, "ran\n"},
 		{[]string{"top", "--once"}, "fencegate top"},
 	} {

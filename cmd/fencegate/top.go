@@ -17,12 +17,12 @@ import (
 
 type topCmd struct {
 	gatewayFlags
+	outputFlag
 
 	Interval time.Duration `help:"Time between two refreshes." default:"2s"`
 	Range    time.Duration `help:"Time that the small charts cover, 1m to 24h." default:"5m"`
 	Once     bool          `help:"Print the current state, and end. This is the default if the output is no terminal, or a dumb one."`
 	Rows     int           `help:"With --once: how many rejections and locks to print." default:"20"`
-	Output   string        `help:"text, or json: the gateway's overview, one document; with --once." enum:"text,json" default:"text"`
 }
 
 // Help is shown by "fencegate top --help".
@@ -33,7 +33,6 @@ func (topCmd) Help() string {
 
 // Run shows until the user has seen enough.
 func (c *topCmd) Run(ctx context.Context, con *console) error {
-	con.json = c.Output == "json"
 	switch {
 	case c.Interval < 200*time.Millisecond:
 		return usagef("--interval is %s, it must be at least 200ms", c.Interval)
@@ -50,7 +49,7 @@ func (c *topCmd) Run(ctx context.Context, con *console) error {
 	out, isTerminal := con.out.(*os.File)
 	isTerminal = isTerminal && term.IsTerminal(out.Fd()) && os.Getenv("TERM") != "dumb"
 	colour := isTerminal && os.Getenv("NO_COLOR") == ""
-	if c.Once || con.json || !isTerminal {
+	if c.Once || con.format.documents() || !isTerminal {
 		return c.once(ctx, con, client, colour)
 	}
 	return top.Run(ctx, admin.New(client), top.Options{
@@ -64,12 +63,12 @@ const topTimeout = 30 * time.Second
 func (c *topCmd) once(ctx context.Context, con *console, client *lockclient.Client, colour bool) error {
 	ctx, cancel := context.WithTimeout(ctx, topTimeout)
 	defer cancel()
-	if con.json {
+	if con.format.documents() {
 		overview, err := admin.New(client).Overview(ctx, c.Range)
 		if err != nil {
 			return err
 		}
-		return writeJSON(con.out, overview)
+		return con.document(overview)
 	}
 	snapshot, err := top.Read(ctx, admin.New(client), c.Range)
 	if err != nil {
@@ -82,7 +81,7 @@ func (c *topCmd) once(ctx context.Context, con *console, client *lockclient.Clie
 	return err
 }
 
-func (c *topCmd) shownURL() string { return strings.Join(c.URL, ", ") }
+func (c *topCmd) shownURL() string { return strings.Join(c.urls(), ", ") }
 
 // plainWidth is that of what is no terminal.
 const plainWidth = 160

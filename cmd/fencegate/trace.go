@@ -22,7 +22,7 @@ type traceFlags struct {
 // start returns nil where nothing is to be traced.
 func (f traceFlags) start(ctx context.Context, logger *slog.Logger) (*tracing.Tracing, error) {
 	return tracing.New(ctx, tracing.Config{
-		Endpoint: f.TraceEndpoint, SampleRatio: f.TraceSampleRatio, Version: version(),
+		Endpoint: f.TraceEndpoint, SampleRatio: f.TraceSampleRatio, Version: programVersion(),
 		OnError: func(err error) { logger.Warn("spans not delivered", "error", err) },
 	})
 }

@@ -13,9 +13,9 @@ import (
 
 type watchCmd struct {
 	gatewayFlags
-	Lock   string `arg:"" help:"Name of the lock."`
-	After  *int64 `help:"Resume after the event with this id, the first column of the text." placeholder:"ID"`
-	Output string `help:"text, or json: a document on a line for each event." enum:"text,json" default:"text"`
+	outputFlag
+	Lock  string `arg:"" help:"Name of the lock."`
+	After *int64 `help:"Resume after the event with this id, the first column of the text." placeholder:"ID"`
 }
 
 // Help is shown by "fencegate watch --help".
@@ -36,7 +36,9 @@ type eventDocument struct {
 
 // Run shows what happens to a lock, until ctx ends.
 func (c *watchCmd) Run(ctx context.Context, con *console) error {
-	con.json = c.Output == "json"
+	if err := con.format.many(); err != nil {
+		return err
+	}
 	client, err := c.client()
 	if err != nil {
 		return err
@@ -77,7 +79,7 @@ func unlessEnded(ctx context.Context, err error) error {
 
 // event writes one event.
 func (c *console) event(event lockclient.Event) error {
-	if c.json {
+	if c.format.documents() {
 		var data any = event.Change
 		if event.State != nil {
 			data = event.State
@@ -86,7 +88,7 @@ func (c *console) event(event lockclient.Event) error {
 		if err != nil {
 			return err
 		}
-		return writeJSON(c.out, eventDocument{event.ID, event.Kind, text})
+		return c.document(eventDocument{event.ID, event.Kind, text})
 	}
 	parts := []string{strconv.FormatInt(event.ID, 10), event.Kind}
 	switch {

@@ -8,13 +8,16 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 )
 
-// The environment that "fencegate run" gives its command. The flags --token, --lease-id, --owner-id and --url have the
-// other variables.
+// The environment that "fencegate run" gives its command, beside that of --url and of the connection.
 const (
 	variableLock    = "FENCEGATE_LOCK"
 	variableToken   = "FENCEGATE_TOKEN"
 	variableLeaseID = "FENCEGATE_LEASE_ID"
+	variableOwnerID = "FENCEGATE_OWNER_ID"
 )
+
+// variableSessionID is read as the flag --session-id.
+const variableSessionID = "FENCEGATE_SESSION_ID"
 
 // resource reads the name of a resource. "." is that of the lock that this runs under, "./x" is x below it: no name has
 // a segment ".".
@@ -26,8 +29,8 @@ func resource(given string) (string, error) {
 	lock := os.Getenv(variableLock)
 	switch {
 	case lock == "":
-		return "", usagef("the resource %s is that of the lock in %s, which \"fencegate run\" sets: it is not set", given,
-			variableLock)
+		return "", usagef("%s means the lock in %s, which \"fencegate run\" and \"lock acquire -o env\" set: it is not set",
+			given, variableLock)
 	case isBelow:
 		return lock + "/" + below, nil
 	}

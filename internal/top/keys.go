@@ -1,6 +1,9 @@
 package top
 
-import "regexp"
+import (
+	"regexp"
+	"unicode/utf8"
+)
 
 // key is a key of the keyboard, as what it sends.
 type key string
@@ -9,6 +12,9 @@ const (
 	keyEscape   key = "\x1b"
 	keyCtrlC    key = "\x03"
 	keyTab      key = "\t"
+	keyEnter    key = "\r"
+	keyErase    key = "\x7f"
+	keyEraseAll key = "\x15" // Ctrl-U
 	keyUp       key = "\x1b[A"
 	keyDown     key = "\x1b[B"
 	keyHome     key = "\x1b[H"
@@ -16,26 +22,31 @@ const (
 	keyPageDown key = "\x1b[6~"
 )
 
-// aliases are keys that do the same as another.
+// aliases are keys that do the same as another, where no text is typed.
 var aliases = map[key]key{
-	"q": keyEscape, keyCtrlC: keyEscape, " ": "p", "k": keyUp, "j": keyDown, "g": keyHome, "\x1b[1~": keyHome,
-	"\x1b[7~": keyHome, "=": "+",
+	"q": keyEscape, " ": "p", "k": keyUp, "j": keyDown, "g": keyHome, "\x1b[1~": keyHome, "\x1b[7~": keyHome, "=": "+",
+	"h": "?", "\n": keyEnter,
 }
 
-// keysOf splits what was read into keys. An escape that begins no control sequence is a key of its own.
+func (k key) withoutAlias() key {
+	if other, ok := aliases[k]; ok {
+		return other
+	}
+	return k
+}
+
+// keysOf splits what was read into keys, each a character or a control sequence. An escape that begins no control sequence is a key of its own.
 func keysOf(read []byte) []key {
 	var keys []key
 	for len(read) > 0 {
-		length := 1
+		_, length := utf8.DecodeRune(read)
+		isSequence := false
 		if sequence := controlSequence.Find(read); sequence != nil {
-			length = len(sequence)
+			length, isSequence = len(sequence), true
 		}
 		k := key(read[:length])
-		if length > 1 {
+		if isSequence {
 			k = "\x1b[" + k[2:] // the keypad's application mode sends ESC O
-		}
-		if alias, ok := aliases[k]; ok {
-			k = alias
 		}
 		keys, read = append(keys, k), read[length:]
 	}

@@ -11,9 +11,10 @@ func TestKeys(t *testing.T) {
 		"":                    nil,
 		"2p":                  {"2", "p"},
 		"\x1b":                {keyEscape},
-		"q\x03\x1b":           {keyEscape, keyEscape, keyEscape},
+		"q\x03\x1b":           {"q", keyCtrlC, keyEscape},
+		"ä日\r":                {"ä", "日", keyEnter},
 		"\x1b[A\x1bOB\x1b[5~": {keyUp, keyDown, keyPageUp},
-		"k j\t":               {keyUp, "p", keyDown, keyTab},
+		"k j\t":               {"k", " ", "j", keyTab},
 		"\x1b[1;5P3":          {"\x1b[1;5P", "3"},
 		"A":                   {"A"},
 	} {

@@ -92,10 +92,9 @@ func (m *model) run(screen *terminal) error {
 			if !open {
 				keys = nil // there is no keyboard: an interrupt ends it
 			}
-			if pressed == keyEscape {
+			if m.press(pressed) {
 				return nil
 			}
-			m.press(pressed)
 		}
 	}
 }
@@ -127,56 +126,4 @@ func (m *model) take(got reading) {
 	if !m.view.Paused {
 		m.due.Reset(m.interval)
 	}
-}
-
-func (m *model) press(pressed key) {
-	page := max(1, m.view.Height/2)
-	switch pressed {
-	case "p":
-		if m.view.Paused = !m.view.Paused; m.view.Paused {
-			m.due.Stop()
-		} else {
-			m.restart()
-		}
-	case "1", "2", "3":
-		m.view.Panel, m.view.Scroll = Panel(pressed[0]-'0'), 0
-	case keyTab:
-		m.view.Panel, m.view.Scroll = m.view.Panel%PanelGateways+1, 0
-	case keyUp:
-		m.scroll(-1)
-	case keyDown:
-		m.scroll(1)
-	case keyPageUp:
-		m.scroll(-page)
-	case keyPageDown:
-		m.scroll(page)
-	case keyHome:
-		m.view.Scroll = 0
-	case "+":
-		m.widen(1)
-	case "-":
-		m.widen(-1)
-	}
-}
-
-// restart reads at once, and drops a reading that is under way.
-func (m *model) restart() {
-	m.turn++
-	m.due.Reset(0)
-}
-
-// widen changes the time that is shown by so many steps.
-func (m *model) widen(steps int) {
-	at := 0
-	for i, s := range spans {
-		if m.view.Span >= s {
-			at = i
-		}
-	}
-	m.view.Span = spans[min(max(at+steps, 0), len(spans)-1)]
-	m.restart()
-}
-
-func (m *model) scroll(rows int) {
-	m.view.Scroll = min(max(0, m.view.Scroll+rows), max(0, len(panelLines(false, m.view, m.view.Panel))-2))
 }

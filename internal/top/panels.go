@@ -2,42 +2,72 @@ package top
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/printable"
 )
 
-// panelLines draws a table, its headings first; one line that says so where it is empty.
-func panelLines(p painter, v View, panel Panel) []string {
-	var columns []column
-	var rows [][]string
-	var empty string
+// table is what a panel shows: a row for each item that the filter lets through.
+type table struct {
+	columns []column
+	rows    [][]string
+	items   []any
+	// empty is shown instead of no rows.
+	empty string
+}
+
+func (t *table) add(v View, item any, cells []string) {
+	if matches(v.Filter, cells) {
+		t.rows, t.items = append(t.rows, cells), append(t.items, item)
+	}
+}
+
+// matches reports whether a cell has the filter in it, in whatever case.
+func matches(filter string, cells []string) bool {
+	return slices.ContainsFunc(cells, func(cell string) bool {
+		return strings.Contains(strings.ToLower(cell), strings.ToLower(filter))
+	})
+}
+
+func tableOf(v View, panel Panel) table {
+	var t table
 	switch panel {
 	case PanelRejections:
-		columns, empty = rejectionColumns, "No write was rejected so far. `fencegate demo zombie` shows one."
+		t.columns, t.empty = rejectionColumns, "No write was rejected so far. `fencegate demo zombie` shows one."
 		for _, r := range v.Rejections {
-			rows = append(rows, rejectionRow(v.Overview.At.Time, r))
+			t.add(v, r, rejectionRow(v.Overview.At.Time, r))
 		}
 	case PanelLocks:
-		columns, empty = lockColumns, "No lock is held or waited for."
+		t.columns, t.empty = lockColumns, "No lock is held or waited for."
 		for _, l := range v.Locks {
-			rows = append(rows, lockRow(v.Overview.At.Time, l))
+			t.add(v, l, lockRow(v.Overview.At.Time, l))
 		}
 	case PanelGateways:
-		columns, empty = gatewayColumns, "No gateway is known yet."
+		t.columns, t.empty = gatewayColumns, "No gateway is known yet."
 		for _, g := range v.Overview.Gateways {
-			rows = append(rows, gatewayRow(v.Overview.At.Time, g))
+			t.add(v, g, gatewayRow(v.Overview.At.Time, g))
 		}
 	}
-	if len(rows) == 0 && v.Overview.Database.State == api.DatabaseUnavailable {
-		empty = "Not known while the database is away."
+	switch {
+	case v.Overview.Database.State == api.DatabaseUnavailable:
+		t.empty = "Not known while the database is away."
+	case v.Filter != "":
+		t.empty = "No row has " + strconv.Quote(v.Filter) + " in it."
 	}
-	if len(rows) == 0 {
-		return []string{p.paint(dim, empty)}
+	return t
+}
+
+// panelLines draws a table, its headings first; one line that says so where it is empty.
+func panelLines(p painter, v View, panel Panel) []string {
+	t := tableOf(v, panel)
+	if len(t.rows) == 0 {
+		return []string{p.paint(dim, t.empty)}
 	}
-	return lines(p, columns, rows, v.Width)
+	return lines(p, t.columns, t.rows, v.Width)
 }
 
 var rejectionColumns = []column{

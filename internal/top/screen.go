@@ -34,24 +34,38 @@ type View struct {
 	Now    time.Time
 	// Width and Height are those of the terminal; Height 0: as many lines as it takes.
 	Width, Height int
-	Scroll        int // rows of the panel that have been scrolled past
+	Row           int // of the panel that is selected
 	Colour        bool
+	// Filter leaves out the rows without this text. Typing says that keys change it.
+	Filter string
+	Typing bool
+	Help   bool
+	// Detail is the item of a row that is shown alone; nil: the tables are shown.
+	Detail any
 }
 
 // Screen draws a view.
 func Screen(v View) []string {
 	p := painter(v.Colour)
 	screen := []string{heading(p, v)}
-	if v.At.IsZero() {
+	switch {
+	case v.Help:
+		return cut(filled(append(screen, helpLines(p)...), "any key closes the help", v), v)
+	case v.At.IsZero():
 		return cut(screen, v)
+	case v.Detail != nil:
+		return cut(filled(append(screen, detailLines(p, v)...), "⏎ or q back  p pause  ? help", v), v)
 	}
 	screen = append(screen, figures(p, v)...)
 	screen = append(screen, "", tabs(p, v))
-	screen = append(screen, panelLines(p, v, v.Panel)...)
-	if v.Height > 0 {
-		screen = scrolled(screen, v)
+	if v.Height == 0 {
+		return cut(append(screen, panelLines(p, v, v.Panel)...), v)
 	}
-	return cut(screen, v)
+	inner := v
+	inner.Width -= len(gutter)
+	rows := panelLines(p, inner, v.Panel)
+	screen = append(screen, gutter+rows[0])
+	return cut(filled(append(screen, scrolled(rows[1:], len(screen), v)...), keys(v), v), v)
 }
 
 // Report draws everything below each other, for a reader who has no keys: rows of each table at most.
@@ -101,23 +115,46 @@ func tabs(p painter, v View) string {
 }
 
 // keys is the last line of the screen.
-func keys(p painter, v View) string {
-	return p.paint(dim, fmt.Sprintf("q quit  p pause  1 2 3 tables  ↑ ↓ scroll  + - time (%s)", span(v.Span)))
+func keys(v View) string {
+	switch {
+	case v.Typing:
+		return "filter: " + printable.Text(v.Filter) + "▏ ⏎ keeps it, Esc clears it"
+	case v.Filter != "":
+		return "filter: " + printable.Text(v.Filter) + "  / changes it, Esc clears it"
+	}
+	return fmt.Sprintf("q quit  ? help  ↑ ↓ ⏎ details  / filter  1 2 3 tables  p pause  + - time (%s)", span(v.Span))
 }
 
-// scrolled leaves out the rows that were scrolled past, and those that the terminal has no lines for. The heading of
-// the table stays.
-func scrolled(screen []string, v View) []string {
-	fixed := len(screen) - len(panelLines(painter(false), v, v.Panel)) + 1
-	rows := screen[min(fixed, len(screen)):]
-	room := max(1, v.Height-fixed-1)
-	from := min(v.Scroll, max(0, len(rows)-room))
-	shown := append([]string{}, screen[:min(fixed, len(screen))]...)
-	shown = append(shown, rows[from:min(len(rows), from+room)]...)
-	for len(shown) < v.Height-1 {
-		shown = append(shown, "")
+// gutter is before each row of a table, and marker before the selected one.
+const gutter, marker = "  ", "› "
+
+// scrolled returns the rows that there are lines for below so many others, and marks the selected one, which is among
+// them.
+func scrolled(rows []string, above int, v View) []string {
+	room := max(1, v.Height-above-1)
+	selected := min(v.Row, max(0, len(rows)-1))
+	from := max(0, min(selected-room/2, len(rows)-room))
+	var shown []string
+	for i := from; i < min(len(rows), from+room); i++ {
+		before := gutter
+		if i == selected {
+			before = marker
+		}
+		shown = append(shown, before+rows[i])
 	}
-	return append(shown, keys(painter(v.Colour), v))
+	return shown
+}
+
+// filled makes a screen as high as the terminal, with a last line.
+func filled(screen []string, last string, v View) []string {
+	if v.Height == 0 {
+		return screen
+	}
+	screen = screen[:min(len(screen), max(0, v.Height-1))]
+	for len(screen) < v.Height-1 {
+		screen = append(screen, "")
+	}
+	return append(screen, painter(v.Colour).paint(dim, last))
 }
 
 func cut(screen []string, v View) []string {

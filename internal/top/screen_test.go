@@ -41,25 +41,27 @@ func busyView() View {
 						RejectedBySQL: map[api.Code]int64{api.CodeTokenStale: 1200, api.CodeTokenRequired: 3},
 					}},
 					Gateways: []api.OverviewGateway{
-						{Name: "a:8080", Version: "v1", State: api.GatewayServing, StartedAt: at(-2 * time.Hour), SeenAt: at(0),
+						{GatewayID: "a", Name: "a:8080", Version: "v1", State: api.GatewayServing, StartedAt: at(-2 * time.Hour), SeenAt: at(0),
 							Waiting: 7, Streams: 2, ConnectionsBusy: 3, ConnectionsMax: 16, Listening: true, Self: true},
-						{Name: "b:8080", Version: "v1", State: api.GatewaySilent, StartedAt: at(-time.Hour), SeenAt: at(-time.Minute),
+						{GatewayID: "b", Name: "b:8080", Version: "v1", State: api.GatewaySilent, StartedAt: at(-time.Hour), SeenAt: at(-time.Minute),
 							ConnectionsMax: 16},
 					},
 				},
 				Points: []api.OverviewPoint{point(0, 0, 4), point(600, 0, 8), {At: at(0)}, point(1234.4, 12, 16)},
 			},
 			Rejections: []api.Rejection{
-				{Resource: "jobs/42", Key: "state", Code: api.CodeTokenStale, Reason: "superseded", Token: &token,
-					Sequence: &sequence, SupersededBy: &superseded, LateMS: &late, OwnerID: "worker-1", Source: "http", Count: 1200,
+				{ID: 2, Resource: "jobs/42", Key: "state", Code: api.CodeTokenStale, Reason: "superseded", Token: &token,
+					Sequence: &sequence, SupersededBy: &superseded, LateMS: &late, OwnerID: "worker-1", Source: "http", Count: 1200, GrantedToken: 34, LastToken: 34, LastSequence: 1,
 					FirstAt: at(-time.Minute), LastAt: at(-3 * time.Second)},
-				{Resource: "jobs/\x1b[2Jevil\n", Key: "", Code: api.CodeTokenRequired, Source: "sql", Count: 1, FirstAt: at(0),
+				{ID: 1, Resource: "jobs/\x1b[2Jevil\n", Key: "", Code: api.CodeTokenRequired, Source: "sql", Count: 1, FirstAt: at(0),
 					LastAt: at(0)},
 			},
 			Locks: []api.Lock{
 				{Lock: "jobs/42", State: "held", FencingToken: 34,
-					Holders: []api.LockHolder{{OwnerID: "worker-2", ExpiresAt: at(21 * time.Second)}},
-					Queue:   []api.Waiter{{OwnerID: "worker-3"}}, QueueLength: 7},
+					Holders: []api.LockHolder{{OwnerID: "worker-2", FencingToken: 34, Mode: "exclusive", Scope: "node", TTLMS: 30_000,
+						GrantedAt: at(-9 * time.Second), ExpiresAt: at(21 * time.Second)}},
+					Queue:       []api.Waiter{{OwnerID: "worker-3", Mode: "exclusive", QueuedAt: at(-12 * time.Second)}},
+					QueueLength: 7},
 				{Lock: "idle", State: "free", FencingToken: 3},
 			},
 		},
@@ -77,7 +79,14 @@ func TestScreens(t *testing.T) {
 	narrow.Width, narrow.Height = 60, 20
 	away.Overview.Database = api.OverviewDatabase{State: api.DatabaseUnavailable, Detail: "connection refused"}
 	away.Overview.Inventory, away.Rejections = nil, nil
+	help, filtered, typing, rejection, lock, gateway := busyView(), busyView(), busyView(), busyView(), busyView(), busyView()
+	help.Help = true
+	filtered.Filter, filtered.Row = "SUPERSEDED", 5
+	typing.Filter, typing.Typing, typing.Panel = "nowhere", true, PanelLocks
+	rejection.Detail, lock.Detail = rejection.Rejections[0], api.Lock{Lock: "jobs/42"}
+	gateway.Detail = api.OverviewGateway{GatewayID: "gone", Name: "gone:8080", StartedAt: at(-time.Hour), SeenAt: at(-time.Minute)}
 	for name, view := range map[string]View{
+		"help": help, "filtered": filtered, "typing": typing, "rejection": rejection, "lock": lock, "gateway": gateway,
 		"rejections": busyView(), "lost": lost, "paused": paused, "locks": locks, "gateways": gateways, "narrow": narrow,
 		"away": away, "fresh": fresh,
 	} {
@@ -137,7 +146,11 @@ func TestEverySizeFits(t *testing.T) {
 		for height := 1; height < 30; height += 3 {
 			for scroll := range 4 {
 				view := busyView()
-				view.Width, view.Height, view.Scroll, view.Colour = width, height, scroll, true
+				view.Width, view.Height, view.Row, view.Colour = width, height, scroll, true
+				view.Help, view.Typing = scroll == 1, scroll == 2
+				if scroll == 3 {
+					view.Detail = view.Locks[0]
+				}
 				for _, line := range Screen(view) {
 					if ansi.StringWidth(line) > width {
 						t.Fatalf("%d×%d: %q", width, height, line)

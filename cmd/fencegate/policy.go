@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/admin"
+)
+
+// policyCmds are the commands below "fencegate policy".
+type policyCmds struct {
+	Get policyGetCmd `cmd:"" help:"Show the policy that was set on a prefix."`
+	Set policySetCmd `cmd:"" help:"Set the policy of a name and all names below it."`
+	Rm  policyRmCmd  `cmd:"" help:"Remove a policy: that of the next shorter prefix applies from then on."`
+	Ls  policyLsCmd  `cmd:"" help:"List all policies by prefix."`
+}
+
+type policyGetCmd struct {
+	clientFlags
+	Prefix string `arg:"" help:"The name. An empty text: every name."`
+}
+
+// Run shows a policy.
+func (c *policyGetCmd) Run(ctx context.Context, con *console) error {
+	return answer(ctx, con, c.clientFlags, policyFields,
+		func(ctx context.Context, client *lockclient.Client) (api.Policy, error) {
+			return admin.New(client).Policy(ctx, c.Prefix)
+		})
+}
+
+type policySetCmd struct {
+	clientFlags
+	Prefix                string         `arg:"" help:"The name. An empty text: every name."`
+	Rule                  string         `help:"strict: a token admits one write without a sequence; same_token: any number." enum:"strict,same_token" default:"strict"`
+	Authority             string         `help:"builtin: fencegate issues the tokens; external: another lock service does." enum:"builtin,external" default:"builtin"`
+	RequireLeaseID        bool           `help:"Reject writes without the id of their lease."`
+	RequireLiveLease      bool           `help:"Reject writes under a lease that has expired, also if it was not replaced."`
+	MaxHold               *time.Duration `help:"Longest time from the grant of a lease to its end, however often it is renewed, 100ms to 8760h. Default: no limit." placeholder:"DURATION"`
+	Leases                string         `help:"What keeps the leases: postgres, redis or redlock. Default: the gateway's. FENCEGATE_LEASES, which is for serve, does not set it." enum:",postgres,redis,redlock" default:"" placeholder:"PROVIDER" env:"-"`
+	RequirePrincipalOwner bool           `help:"Demand an owner_id that is the caller's principal, or begins with it and a slash."`
+}
+
+// Help is shown by "fencegate policy set --help".
+func (policySetCmd) Help() string {
+	return "Replaces the policy of the prefix: what no flag sets gets its default. docs/concepts.md explains the policies."
+}
+
+// Run sets a policy.
+func (c *policySetCmd) Run(ctx context.Context, con *console) error {
+	maxHold, err := milliseconds("--max-hold", c.MaxHold)
+	if err != nil {
+		return err
+	}
+	request := api.PolicyRequest{
+		Rule: c.Rule, Authority: c.Authority, RequireLeaseID: c.RequireLeaseID, RequireLiveLease: c.RequireLiveLease,
+		MaxHoldMS: maxHold, Leases: c.Leases, RequirePrincipalOwner: c.RequirePrincipalOwner,
+	}
+	return answer(ctx, con, c.clientFlags, policyFields,
+		func(ctx context.Context, client *lockclient.Client) (api.Policy, error) {
+			return admin.New(client).PutPolicy(ctx, c.Prefix, request)
+		})
+}
+
+func policyFields(policy api.Policy) []field {
+	fields := []field{
+		{"prefix", policy.Prefix},
+		{"rule", policy.Rule},
+		{"authority", policy.Authority},
+		{"require_lease_id", strconv.FormatBool(policy.RequireLeaseID)},
+		{"require_live_lease", strconv.FormatBool(policy.RequireLiveLease)},
+		{"require_principal_owner", strconv.FormatBool(policy.RequirePrincipalOwner)},
+		{"max_hold", maxHold(policy)},
+		{"leases", policy.Leases},
+	}
+	return fields
+}
+
+// maxHold is empty where there is no limit.
+func maxHold(policy api.Policy) string {
+	if policy.MaxHoldMS == 0 {
+		return ""
+	}
+	return (time.Duration(policy.MaxHoldMS) * time.Millisecond).String()
+}
+
+type policyRmCmd struct {
+	clientFlags
+	Prefix string `arg:"" help:"The name. An empty text: every name."`
+}
+
+// policyRemoved is the answer of a removal, which the API answers without a body.
+type policyRemoved struct {
+	Removed bool   `json:"removed"`
+	Prefix  string `json:"prefix"`
+}
+
+// Run removes a policy.
+func (c *policyRmCmd) Run(ctx context.Context, con *console) error {
+	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
+		if err := admin.New(client).DeletePolicy(ctx, c.Prefix); err != nil {
+			return err
+		}
+		return con.show(policyRemoved{Removed: true, Prefix: c.Prefix}, []field{{"removed", c.Prefix}})
+	})
+}
+
+type policyLsCmd struct{ clientFlags }
+
+// Run lists policies.
+func (c *policyLsCmd) Run(ctx context.Context, con *console) error {
+	if err := con.format.many(); err != nil {
+		return err
+	}
+	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
+		all, err := admin.New(client).Policies(ctx)
+		if err != nil {
+			return err
+		}
+		heading := []string{"PREFIX", "RULE", "AUTHORITY", "LEASE ID", "LIVE LEASE", "PRINCIPAL OWNER", "MAX HOLD", "LEASES"}
+		return list(con, heading, all.Policies, policyRow)
+	})
+}
+
+func policyRow(policy api.Policy) []string {
+	required := map[bool]string{true: "required"}
+	return []string{
+		policy.Prefix, policy.Rule, policy.Authority, required[policy.RequireLeaseID], required[policy.RequireLiveLease],
+		required[policy.RequirePrincipalOwner], maxHold(policy), policy.Leases,
+	}
+}
