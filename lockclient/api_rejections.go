@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
@@ -20,6 +21,8 @@ type RejectionsQuery struct {
 	Code api.Code
 	// Reason is that of api.CodeTokenStale: superseded, released, reused, shared or max_hold.
 	Reason string
+	// Kind is what the rejections show about their writer; api.KindZombie: it has lost its lock.
+	Kind api.RejectionKind
 	// Source is the way by which the write arrived.
 	Source string
 	// OwnerID is the owner of the token's lease.
@@ -40,7 +43,7 @@ type RejectionsQuery struct {
 // Rejections lists rejected writes, a page at a time.
 func (a *API) Rejections(ctx context.Context, which RejectionsQuery) (api.Rejections, error) {
 	query := pageQuery(which.Limit, which.Cursor, map[string]string{
-		"resource": which.Resource, "prefix": which.Prefix, "key": which.Key, "code": string(which.Code), "reason": which.Reason,
+		"resource": which.Resource, "prefix": which.Prefix, "key": which.Key, "code": string(which.Code), "reason": which.Reason, "kind": string(which.Kind),
 		"source": which.Source, "owner_id": which.OwnerID, "principal": which.Principal,
 	})
 	for name, instant := range map[string]time.Time{"since": which.Since, "until": which.Until} {
@@ -53,6 +56,13 @@ func (a *API) Rejections(ctx context.Context, which RejectionsQuery) (api.Reject
 	}
 	call := request{op: "list rejections", method: http.MethodGet, path: "/v1/rejections", query: query}
 	return fetch[api.Rejections](ctx, a, call, nil)
+}
+
+// Rejection returns a rejection group with its leases. It returns an error that is ErrNotFound if the group does not
+// exist, or is on a name that the caller may not observe.
+func (a *API) Rejection(ctx context.Context, id int64) (api.RejectionDetail, error) {
+	path := "/v1/rejections/" + strconv.FormatInt(id, 10)
+	return fetch[api.RejectionDetail](ctx, a, request{op: "get a rejection", method: http.MethodGet, path: path}, nil)
 }
 
 // Rejections returns the rejected writes that query selects, page after page from query.Cursor on; query.Limit is the

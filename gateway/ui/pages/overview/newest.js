@@ -1,22 +1,22 @@
 // The newest rejections: a panel of the overview.
 //
-//   createNewest(app) → {element, load()}       load fetches them again
+//   createNewest(app, {onOpen(id, opener), onRows(rows)}) → {element, load()}       load fetches them again
 
 import {h} from '../../dom.js';
 import {count, duration} from '../../format.js';
-import {codeBadge, emptyMessage, name, panel} from '../../parts.js';
+import {emptyMessage, name, panel, rejectionButton} from '../../parts.js';
 import {timeAgo} from '../../left.js';
 import {link} from '../../router.js';
 import {createTable} from '../../table.js';
 
 const shown = 8;
 
-export function createNewest(app) {
+export function createNewest(app, {onOpen, onRows}) {
   const table = createTable({
     caption: 'Newest rejections',
     columns: [
-      {id: 'last', width: '106px', label: 'Last', class: 'tight', cell: (row) => timeAgo(row.last_at)},
-      {id: 'code', width: '166px', label: 'Code', class: 'whole', cell: (row) => codeBadge(row.code)},
+      {id: 'last', width: '106px', label: 'Last', class: 'tight corner', cell: (row) => timeAgo(row.last_at)},
+      {id: 'kind', width: '166px', label: 'Kind', class: 'lead', cell: (row) => rejectionButton(row, onOpen)},
       {id: 'resource', label: 'Resource', class: 'grow',
         cell: (row) => name(row.resource, {href: link('rejections', null, {resource: row.resource})})},
       {id: 'owner', label: 'Owner', class: 'grow',
@@ -27,14 +27,18 @@ export function createNewest(app) {
       {id: 'count', width: '66px', label: 'Writes', number: true, cell: (row) => count(row.count)},
     ],
     key: (row) => row.id,
+    onRow: (row, opener) => onOpen(row.id, opener),
     changed: (before, now) => before.count !== now.count || before.last_at !== now.last_at,
     empty: () => emptyMessage('No write has been rejected.',
       h('p', null, 'Rejected writes appear here. ', h('a', {href: link('rejections')}, 'Try it'))),
   });
 
   function load() {
-    app.run(async () => table.update((await app.get('/v1/rejections', {sort: 'last_seen', limit: shown})).rejections),
-      (error) => table.setError(error, load));
+    app.run(async () => {
+      const {rejections} = await app.get('/v1/rejections', {sort: 'last_seen', limit: shown});
+      table.update(rejections);
+      onRows(rejections);
+    }, (error) => table.setError(error, load));
   }
 
   return {element: panel('Newest rejections', {class: 'short',
