@@ -30,8 +30,10 @@ func (p *tab) openDrawerOf(owner string) {
 func TestDrawer(t *testing.T) {
 	t.Parallel()
 	g := startGateway(t)
-	stale, current := g.zombie(t, "jobs/42", "state", "sleepy-worker", "next-worker")
-	g.put(t, current, "state", "new", 5)
+	stale := g.hold(t, "jobs/42", "sleepy-worker")
+	_, err := g.Break(t.Context(), "jobs/42", api.BreakRequest{Reason: "sleepy-worker does not answer"})
+	check(t, err)
+	g.put(t, g.hold(t, "jobs/42", "next-worker"), "state", "new", 5)
 	g.putStale(t, stale, "state")
 	p := openTab(t, g, desktop)
 	p.open("#/rejections")
@@ -53,7 +55,7 @@ func TestDrawer(t *testing.T) {
 	p.wait("the rejection is in the address", `/[?&]rejection=[0-9]+/.test(location.hash)`)
 
 	g.putStale(t, stale, "state")
-	p.wait("the row has changed", `document.querySelector("main [data-label=Writes] .cell").textContent === "3"`)
+	p.wait("the row has changed", `document.querySelector("main [data-label=Writes] .cell").textContent === "2"`)
 	p.press(kb.Escape)
 	p.wait("Escape has closed the drawer", `!document.querySelector("dialog.drawer").open`)
 	p.wait("the button of the row has the focus", focused+`.matches("button.open")`)
@@ -174,6 +176,6 @@ func TestPhoneCards(t *testing.T) {
 	}
 	p.click("main .panel:last-of-type tbody tr .lead")
 	p.wait("the drawer is open", `document.querySelector("dialog.drawer").open`)
-	p.waitText("dialog.drawer", "Superseded")
+	p.waitText("dialog.drawer", "superseded")
 	p.checkWidth()
 }
