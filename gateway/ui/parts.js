@@ -6,7 +6,7 @@
 //   badge(text, tone)                    a small label; tone '', 'good', 'warn', 'bad', 'info', each with a mark:
 //                                        never by colour alone
 //   kindBadge(kind)                      the kind of a rejection: its shape, colour and name, as in the charts
-//   rejectionButton(row, onOpen)         the same with its code, as a button: onOpen(row.id, opener)
+//   rejectionButton(row, onOpen, {code})  the same, with the code unless it is false, as a button: onOpen(row.id, opener)
 //   timeAt(instant)                      <time>; left.js has those that change
 //   name(text)                           a name chosen by a client: isolated (RTL), breakable, complete in its title
 //   owner({owner_id, principal}, {href})   the owner, and the principal whose request it was, if that is another name
@@ -68,8 +68,8 @@ export function kindMark(kind) {
     'aria-hidden': 'true'}, s('path', {d: glyph(kind, 0, 0, 4.6)}));
 }
 
-export function rejectionButton(row, onOpen) {
-  return button([kindBadge(row.kind), h('span', {class: 'note', title: codes[row.code]},
+export function rejectionButton(row, onOpen, {code = true} = {}) {
+  return button([kindBadge(row.kind), code && h('span', {class: 'note', title: codes[row.code]},
     [row.code, row.reason].filter(Boolean).join(' '))], (event) => onOpen(row.id, event.currentTarget),
   {class: 'open', 'aria-haspopup': 'dialog', data: {rejection: row.id}});
 }

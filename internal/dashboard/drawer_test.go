@@ -13,8 +13,8 @@ import (
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-// rowOf is a JavaScript expression for the row with a text; %s is the text.
-const rowOf = `[...document.querySelectorAll("main tbody tr")].filter((row) => row.innerText.includes(%s)).at(-1)`
+// rowOf is a JavaScript expression for the first rejection with a text; %s is the text.
+const rowOf = `[...document.querySelectorAll("main tr.opens")].find((row) => row.innerText.includes(%s))`
 
 // openDrawerOf opens the drawer of the rejection of an owner, by a click on the row beside its links.
 func (p *tab) openDrawerOf(owner string) {
@@ -166,15 +166,15 @@ func TestPhoneCards(t *testing.T) {
 	p := openTab(t, g, phone)
 	p.open("#/rejections")
 	p.waitText("main", "many/00060")
-	cards := eval[int](p, `document.querySelectorAll("main .panel:last-of-type tbody tr").length`)
+	cards := eval[int](p, `document.querySelectorAll("main .rejections tbody tr").length`)
 	if cards > 20 {
 		t.Errorf("%d cards are shown at once, want at most 20", cards)
 	}
-	if height := eval[float64](p, `Math.max(...[...document.querySelectorAll("main .panel:last-of-type tbody tr")]
-		.map((row) => row.getBoundingClientRect().height))`); height > 140 || height < 40 {
-		t.Errorf("a card is %v pixels high, want 40 to 140", height)
+	if height := eval[float64](p, `Math.max(...[...document.querySelectorAll("main .rejections tbody tr")]
+		.map((row) => row.getBoundingClientRect().height))`); height > 175 || height < 40 {
+		t.Errorf("a card is %v pixels high, want 40 to 175", height)
 	}
-	p.click("main .panel:last-of-type tbody tr .lead")
+	p.click("main .rejections tbody tr .lead")
 	p.wait("the drawer is open", `document.querySelector("dialog.drawer").open`)
 	p.waitText("dialog.drawer", "superseded")
 	p.checkWidth()

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chromedp/chromedp/kb"
+
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/await"
 )
@@ -41,7 +43,7 @@ func TestScreenshots(t *testing.T) {
 		for _, page := range pages {
 			if page.name == "overview" || page.name == "rejections" {
 				page.hash += "?range=" + map[string]string{"overview": "1m", "rejections": "15m"}[page.name]
-				page.shows = []string{"token_stale"} // the load's rejections are newer than the fixture's
+				page.shows = []string{"Zombie"} // the load's rejections are newer than the fixture's
 			}
 			if page.name == "audit" {
 				page.shows = []string{"lease broken"} // by the load, like most entries
@@ -68,6 +70,7 @@ func TestScreenshots(t *testing.T) {
 		p.clickText("main button", "Show")
 		p.waitText("dialog[open] .value", "Grace")
 		p.picture("value-"+as.name, 0)
+		p.press(kb.Escape)
 		p.openBreak(fixtureLock, "importer-91bc")
 		p.write("dialog textarea", "host a7 was replaced, see the incident of today")
 		p.picture("break-"+as.name, 0)

@@ -18,11 +18,12 @@ export function drawSequence({events, silentMS}, {writer, next}, width) {
   const [granted, ended, taken, refused] = ['granted', 'ended', 'taken', 'refused'].map(at);
   const from = at('renewed') >= 0 ? at('renewed') : granted;
   const line = (lane, a, b, name) => s('path', {class: name, d: `M${a} ${lanes[lane]}H${b}`});
-  const label = (event, place) => s('text', {x: x(place), y: lanes[event.lane] + 20, 'text-anchor': 'middle',
+  const isCrowded = step < 64; // then only the main steps have labels
+  const label = (event, place) => !(isCrowded && ['renewed', 'wrote'].includes(event.id)) && s('text', {x: x(place), y: lanes[event.lane] + 20, 'text-anchor': 'middle',
     class: event.id === 'refused' ? 'bad' : null}, event.label);
   return s('svg', {class: 'sequence', width, height, viewBox: `0 0 ${width} ${height}`, 'aria-hidden': 'true'},
     s('text', {class: 'lane-name', x: 8, y: 16}, short(writer)),
-    taken >= 0 && s('text', {class: 'lane-name', x: Math.min(x(taken) - 8, width - 150), y: lanes[1] - 14}, short(next)),
+    taken >= 0 && s('text', {class: 'lane-name', x: Math.min(x(taken) + 8, width - 150), y: lanes[1] - 14}, short(next)),
     granted >= 0 && line(0, x(granted), ended >= 0 ? x(ended) : end, 'held'),
     line(0, ended >= 0 ? x(ended) : x(Math.max(0, granted)), end, ended >= 0 || granted < 0 ? 'lost' : 'held'),
     silentMS !== null && [s('path', {class: 'silent', d: `M${x(from)} ${lanes[0] - 9}H${x(refused)}`}),

@@ -5,7 +5,7 @@
 
 import {codeNames} from '../codes.js';
 import {createDrawer} from '../drawer.js';
-import {fill, h, setText} from '../dom.js';
+import {fill, h, isPhone, setText} from '../dom.js';
 import {createFilters, pick} from '../filters.js';
 import {count, plural} from '../format.js';
 import {limitNote} from '../grants.js';
@@ -55,7 +55,7 @@ export function mount(container, params, app) {
   const top = createTop({filterLink});
   const table = createTable({
     caption: 'Rejected writes',
-    pageSize: matchMedia('(max-width: 720px)').matches ? 20 : 100,
+    pageSize: isPhone() ? 20 : 100,
     columns: columns(filterLink, openDrawer),
     key: (row) => row.id,
     onRow: (row, opener) => openDrawer(row.id, opener),
@@ -80,10 +80,11 @@ export function mount(container, params, app) {
   const pause = button('Pause', togglePause, {'aria-pressed': 'false'});
   const timelinePanel = panel('Time and lateness',
     {actions: legend, note: matchMedia('(pointer: fine)').matches && 'drag over a time to zoom in'}, timeline.element);
+  const all = panel('All rejections', {note: 'one row per group: writes of a token that were rejected alike',
+    class: 'rejections'}, table.element);
   container.append(
     heading('Rejections', {intro: [facts, limitNote('observe')], actions: [range.element, csv, pause]}),
-    form.element, timelinePanel, top.element, panel('All rejections',
-      {note: 'one row per group: writes of a token that were rejected alike'}, table.element), drawer.element);
+    form.element, timelinePanel, ...(isPhone() ? [all, top.element] : [top.element, all]), drawer.element);
 
   function openDrawer(id, opener) {
     drawer.open(id, opener);

@@ -15,14 +15,15 @@ export function createNewest(app, {onOpen, onRows}) {
   const table = createTable({
     caption: 'Newest rejections',
     columns: [
-      {id: 'last', width: '106px', label: 'Last', class: 'tight corner', cell: (row) => timeAgo(row.last_at)},
-      {id: 'kind', width: '166px', label: 'Kind', class: 'lead', cell: (row) => rejectionButton(row, onOpen)},
+      {id: 'last', width: '92px', label: 'Last', class: 'tight corner', cell: (row) => timeAgo(row.last_at)},
+      {id: 'kind', width: '136px', label: 'Kind', class: 'lead',
+        cell: (row) => rejectionButton(row, onOpen, {code: false})},
       {id: 'resource', label: 'Resource', class: 'grow',
         cell: (row) => name(row.resource, {href: link('rejections', null, {resource: row.resource})})},
       {id: 'owner', label: 'Owner', class: 'grow',
         cell: (row) => row.owner_id &&
           name(row.owner_id, {href: link('rejections', null, {owner_id: row.owner_id})})},
-      {id: 'late', width: '94px', label: 'Late', hint: 'How long after the end of its lease', number: true,
+      {id: 'late', width: '84px', label: 'Late', hint: 'How long after the end of its lease', number: true,
         cell: (row) => duration(row.late_ms, {fixed: true})},
       {id: 'count', width: '66px', label: 'Writes', number: true, cell: (row) => count(row.count)},
     ],

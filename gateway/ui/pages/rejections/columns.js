@@ -18,7 +18,7 @@ export function columns(filterLink, onOpen) {
       cell: (row) => timeAt(row.first_at, {milliseconds: false})},
     {id: 'last', width: '102px', label: 'Last', class: 'tight corner', sort: 'desc', hint: 'The time of its latest write',
       cell: (row) => timeAgo(row.last_at)},
-    {id: 'kind', width: '160px', label: 'Kind and code', class: 'lead', cell: (row) => rejectionButton(row, onOpen)},
+    {id: 'kind', width: '174px', label: 'Kind and code', class: 'lead', cell: (row) => rejectionButton(row, onOpen)},
     {id: 'resource', label: 'Resource', class: 'grow',
       cell: (row) => name(row.resource, {href: link('locks', row.resource)})},
     {id: 'key', width: '116px', label: 'Key or table', class: 'grow',
