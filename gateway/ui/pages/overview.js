@@ -35,7 +35,8 @@ export function mount(container, params, app) {
   const problems = createProblems(app.announce);
   const writes = createTimeChart({title: 'Writes per second', cursor, format: rate, tickFormat: compact, series: [
     {id: 'accepted', label: 'accepted', className: 'series-1', area: true},
-    {id: 'rejected', label: 'rejected', className: 'series-2', dash: '5 3'},
+    {id: 'zombie', label: 'zombies shut out', className: 'series-2', dash: '5 3'},
+    {id: 'rest', label: 'otherwise rejected', className: 'series-4', dash: '3 3'},
     {id: 'failed', label: 'failed', className: 'series-bad', dash: '1.5 3'},
   ]});
   const times = createTimeChart({title: 'Duration of writes', cursor, format: duration, series: [
@@ -165,7 +166,7 @@ function toPoint(point) {
   return {at, values: {
     accepted: point.accepted_per_s,
     failed: point.failed_per_s,
-    rejected: Object.values(byKind).reduce((sum, each) => sum + each, 0),
+    rest: Object.entries(byKind).reduce((sum, [kind, each]) => sum + (kind === 'zombie' ? 0 : each), 0),
     p50: point.p50_ms ?? undefined,
     p99: point.p99_ms ?? undefined,
     ...none,

@@ -21,7 +21,7 @@ export function columns(filterLink, onOpen) {
     {id: 'kind', width: '174px', label: 'Kind and code', class: 'lead', cell: (row) => rejectionButton(row, onOpen)},
     {id: 'resource', label: 'Resource', class: 'grow',
       cell: (row) => name(row.resource, {href: link('locks', row.resource)})},
-    {id: 'key', width: '116px', label: 'Key or table', class: 'grow',
+    {id: 'key', width: '116px', label: 'Key', class: 'grow',
       hint: 'The key of the record; of a write by SQL, the protected table', cell: (row) => row.key &&
         name(row.key, {href: row.source === 'sql' ? link('tables', null, {prefix: row.key}) : null})},
     {id: 'token', width: '92px', label: 'Token', number: true, sort: 'desc',
