@@ -59,6 +59,7 @@ var accessRules = map[string]accessRule{
 	"GET /v1/tables":                                onAll(access.Observe),
 	"GET /v1/rejections":                            onEach(access.Observe),
 	"GET /v1/rejections/summary":                    onEach(access.Observe),
+	"GET /v1/rejections/{id}":                       onEach(access.Observe),
 	"GET /v1/rejections/stream":                     onEach(access.Observe),
 	"GET /v1/overview":                              onAll(access.Observe),
 	"GET /v1/overview/stream":                       onAll(access.Observe),

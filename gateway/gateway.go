@@ -97,6 +97,7 @@ type Rejections interface {
 	RejectionSummary(context.Context, store.RejectionFilter) (store.RejectionSummary, error)
 	RejectionIDs(context.Context, store.RejectionFilter, store.RejectionOrder) ([]int64, error)
 	RejectionsOf(ctx context.Context, ids []int64) ([]store.Rejection, error)
+	RejectionDetail(ctx context.Context, id int64, within []string) (store.RejectionDetail, error)
 	FollowRejections() *store.RejectionFollower
 	RejectionsSince(ctx context.Context, filter store.RejectionFilter, after time.Time) (store.RejectionChanges, error)
 }

@@ -84,7 +84,7 @@ func TestOpenAPISchemasAreTheWireTypes(t *testing.T) {
 		api.StateVersions{}, api.StateVersion{},
 		api.TransactionRequest{}, api.WriteToken{}, api.Op{}, api.TransactionResult{}, api.OpResult{},
 		api.BulkWrite{}, api.BulkVerdict{}, api.BulkEnd{},
-		api.Fence{}, api.Policy{}, api.PolicyRequest{}, api.Policies{}, api.Table{}, api.Tables{}, api.Rejection{}, api.Rejections{}, api.Health{},
+		api.Fence{}, api.Policy{}, api.PolicyRequest{}, api.Policies{}, api.Table{}, api.Tables{}, api.Rejection{}, api.RejectionDetail{}, api.Rejections{}, api.Health{},
 		api.KeyRequest{}, api.RotateRequest{}, api.Key{}, api.NewKey{}, api.Keys{},
 		api.SignIns{}, api.SignInIssuer{}, api.SignInRequest{}, api.Principal{},
 		api.Problem{}, api.Holder{}, api.Wait{}, api.WatchState{},

@@ -75,11 +75,14 @@ func pointAnswer(point store.Point) api.OverviewPoint {
 	}
 	answer.OverviewRates = &api.OverviewRates{
 		AcceptedPerS: point.Accepted, FailedPerS: point.Failed,
-		RejectedPerS: make(map[api.Code]float64, len(point.Rejected)),
-		P50MS:        quantileMS(&point.Took, 0.5), P99MS: quantileMS(&point.Took, 0.99),
+		RejectedPerS: make(map[api.Code]float64, len(point.Rejected)), RejectedByKindPerS: map[api.RejectionKind]float64{},
+		P50MS: quantileMS(&point.Took, 0.5), P99MS: quantileMS(&point.Took, 0.99),
 	}
 	for verdict, perSecond := range point.Rejected {
 		answer.RejectedPerS[api.Code(verdict)] = perSecond
+	}
+	for kind, perSecond := range point.Kinds {
+		answer.RejectedByKindPerS[api.RejectionKind(kind)] = perSecond
 	}
 	return answer
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"net/http"
 	"strings"
 	"sync"
@@ -110,6 +111,12 @@ func TestOverviewAddsUpToTheWrite(t *testing.T) {
 			return same(last)
 		})
 	}
+	for _, point := range h.overview(t, day).Points {
+		if point.OverviewRates != nil && math.Abs(total(point.RejectedPerS)-total(point.RejectedByKindPerS)) > 1e-6 {
+			t.Errorf("the point %+v has rejections %v by code and %v by kind", point.At, point.RejectedPerS,
+				point.RejectedByKindPerS)
+		}
+	}
 	if timed := h.count(t,
 		"select sum(writes) from fence.samples, unnest(durations) writes"); timed != int64(want.accepted) {
 		t.Errorf("the durations of %d writes are stored, want %v", timed, want.accepted)
@@ -126,6 +133,13 @@ func TestOverviewAddsUpToTheWrite(t *testing.T) {
 	if g := overview.Gateways; len(g) != 2 || !g[0].Self || g[1].Self || g[1].State != api.GatewayServing {
 		t.Errorf("the gateways are %+v, want two that serve", g)
 	}
+}
+
+func total[K comparable](perS map[K]float64) (sum float64) {
+	for _, each := range perS {
+		sum += each
+	}
+	return sum
 }
 
 // A gateway that shuts down stores its last sample and leaves the list. One that dies is shown as silent.

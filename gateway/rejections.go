@@ -18,6 +18,7 @@ import (
 func (g *Gateway) rejectionRoutes(router *mux.Router) {
 	g.route(router, "/v1/rejections/summary", methods{"GET": g.answering(g.summarizeRejections)})
 	g.route(router, "/v1/rejections/stream", methods{"GET": g.streamRejections})
+	g.route(router, "/v1/rejections/{id}", methods{"GET": g.getRejection})
 	g.route(router, "/v1/rejections", methods{"GET": g.listRejections})
 }
 
@@ -57,7 +58,7 @@ func (g *Gateway) listRejections(w *answerWriter, r *http.Request) error {
 func rejectionAnswer(rejection store.Rejection) api.Rejection {
 	return api.Rejection{
 		ID: rejection.ID, Resource: string(rejection.Resource), Key: string(rejection.Key),
-		Code: api.Code(rejection.Verdict), Reason: rejection.Reason, Token: optional(rejection.Token),
+		Code: api.Code(rejection.Verdict), Reason: rejection.Reason, Kind: api.RejectionKind(rejection.Kind()), Token: optional(rejection.Token),
 		Sequence: rejection.Sequence, GrantedToken: rejection.GrantedToken, LastToken: rejection.LastToken,
 		LastSequence: rejection.LastSequence, SupersededBy: optional(rejection.SupersededBy()),
 		OwnerID: rejection.OwnerID, LateMS: optionalMS(rejection.Late), Source: rejection.Source,
@@ -82,8 +83,12 @@ func (g *Gateway) summarizeRejections(ctx context.Context, r *http.Request) (any
 	for verdict, writes := range summary.ByVerdict {
 		byCode[api.Code(verdict)] = writes
 	}
+	byKind := make(map[api.RejectionKind]int64, len(summary.ByKind))
+	for kind, writes := range summary.ByKind {
+		byKind[api.RejectionKind(kind)] = writes
+	}
 	return api.RejectionSummary{
-		Writes: summary.Writes, Groups: summary.Groups, ByCode: byCode,
+		Writes: summary.Writes, Groups: summary.Groups, ByCode: byCode, ByKind: byKind,
 		Owners: convert(summary.Owners, func(top store.RejectionTop) api.RejectedOwner {
 			return api.RejectedOwner{OwnerID: top.Name, RejectionCount: countAnswer(top)}
 		}),
@@ -101,7 +106,7 @@ func countAnswer(top store.RejectionTop) api.RejectionCount {
 
 // rejectionFilters are the parameters that select rejections.
 var rejectionFilters = []string{
-	"resource", "prefix", "key", "code", "reason", "source", "owner_id", "principal", "since", "until",
+	"resource", "prefix", "key", "code", "reason", "kind", "source", "owner_id", "principal", "since", "until",
 }
 
 // rejectionFilter reads rejectionFilters; the store checks the values.
@@ -109,7 +114,7 @@ func (p *parameters) rejectionFilter() store.RejectionFilter {
 	return store.RejectionFilter{
 		Resource: p.name("resource"), Prefix: p.Get("prefix"), Key: p.Get("key"),
 		Verdict: store.Verdict(p.Get("code")),
-		Reason:  p.Get("reason"), Source: p.Get("source"), OwnerID: p.Get("owner_id"),
+		Reason:  p.Get("reason"), Kind: store.RejectionKind(p.Get("kind")), Source: p.Get("source"), OwnerID: p.Get("owner_id"),
 		Principal: p.Get("principal"), Since: p.time("since"), Until: p.time("until"),
 	}
 }

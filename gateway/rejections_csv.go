@@ -12,7 +12,7 @@ import (
 // rejectionColumns are the columns of the CSV, in the order of rejectionRow.
 var rejectionColumns = []string{
 	"id", "first_at", "last_at", "count", "resource", "key", "code", "reason", "token", "sequence", "superseded_by",
-	"granted_token", "last_token", "last_sequence", "owner_id", "late_ms", "source", "address", "principal",
+	"granted_token", "last_token", "last_sequence", "owner_id", "late_ms", "source", "address", "principal", "kind",
 }
 
 // exportRejections answers all rejections that match, a few at a time. While a client reads slowly, the gateway keeps
@@ -54,6 +54,6 @@ func rejectionRow(rejection api.Rejection) []string {
 		optionalNumber(rejection.Token), optionalNumber(rejection.Sequence), optionalNumber(rejection.SupersededBy),
 		number(rejection.GrantedToken), number(rejection.LastToken), number(rejection.LastSequence),
 		harmless(rejection.OwnerID), optionalNumber(rejection.LateMS), harmless(rejection.Source),
-		harmless(rejection.Address), harmless(rejection.Principal),
+		harmless(rejection.Address), harmless(rejection.Principal), string(rejection.Kind),
 	}
 }

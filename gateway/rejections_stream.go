@@ -12,7 +12,7 @@ import (
 )
 
 // streamFilters are the parameters that select the rejections of a stream.
-var streamFilters = []string{"resource", "prefix", "key", "code", "owner_id", "principal"}
+var streamFilters = []string{"resource", "prefix", "key", "code", "kind", "owner_id", "principal"}
 
 // streamRejections streams new and changed rejections of all gateways.
 func (g *Gateway) streamRejections(w *answerWriter, r *http.Request) error {

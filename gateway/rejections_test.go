@@ -140,7 +140,8 @@ func TestRejectionFilters(t *testing.T) {
 	at := url.QueryEscape(other.FirstAt.Format("2006-01-02T15:04:05.000Z"))
 	for query, want := range map[string]int{
 		"": 4, "resource=job/1": 2, "prefix=job": 3, "prefix=job/2": 1, "prefix=ob": 0, "code=token_stale": 2,
-		"reason=reused":     1,
+		"reason=reused": 1,
+		"kind=zombie":   1, "kind=numbering": 1, "kind=misuse": 2, "kind=reader": 0,
 		"reason=superseded": 1, "source=http": 4, "source=sql": 0, "owner_id=zombie": 1, "owner_id=current": 1,
 		"since=" + at: 1, "until=" + at: 3, "since=" + at + "&until=" + at: 0,
 		"prefix=job/&code=token_stale&reason=superseded&source=http&owner_id=zombie&until=" + at + "&resource=job/1": 1,

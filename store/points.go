@@ -26,7 +26,9 @@ type Point struct {
 	Sampled bool
 
 	Accepted, Failed float64
-	Rejected         map[Verdict]float64
+	// Rejected and Kinds have the rejected writes by verdict, and the same by kind.
+	Rejected map[Verdict]float64
+	Kinds    map[RejectionKind]float64
 	// Took is how long accepted writes took.
 	Took WriteTimes
 }
@@ -102,16 +104,17 @@ func (s *Store) LastPoint(ctx context.Context) (Point, error) {
 func (s *Store) points(ctx context.Context, steps int, step time.Duration) ([]Point, error) {
 	args := []any{steps, step.Milliseconds(), SampleInterval.Milliseconds()}
 	return collect(ctx, s.query, pointsSQL, args, func(row pgx.CollectableRow) (point Point, err error) {
-		var rejected map[Verdict]float64
+		var rejected map[RejectionClass]float64
 		var took []*int64
 		if err := row.Scan(&point.At, &point.Sampled, &point.Accepted, &point.Failed, &rejected, &took); err != nil {
 			return point, err
 		}
 		point.Accepted /= step.Seconds()
 		point.Failed /= step.Seconds()
-		point.Rejected = make(map[Verdict]float64, len(rejected))
-		for code, writes := range rejected {
-			point.Rejected[code] = writes / step.Seconds()
+		point.Rejected, point.Kinds = map[Verdict]float64{}, map[RejectionKind]float64{}
+		for class, writes := range rejected {
+			point.Rejected[class.Verdict] += writes / step.Seconds()
+			point.Kinds[class.Kind] += writes / step.Seconds()
 		}
 		for i, writes := range took {
 			if writes != nil { // there are samples

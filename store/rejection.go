@@ -50,6 +50,7 @@ type RejectionFilter struct {
 	Key      string // of source sql, the protected table
 	Verdict  Verdict
 	Reason   string
+	Kind     RejectionKind
 	Source   string
 	OwnerID  string
 	// Principal is who sent the writes.
@@ -79,14 +80,14 @@ func (f *RejectionFilter) Check() error {
 			return err
 		}
 	}
-	return nil
+	return checkKind(f.Kind)
 }
 
 // Matches is what rejectionFilterSQL says.
 func (f *RejectionFilter) Matches(r *Rejection) bool {
 	return (f.Resource == "" || r.Resource == f.Resource) && strings.HasPrefix(string(r.Resource), f.Prefix) &&
 		(f.Key == "" || string(r.Key) == f.Key) && (f.Verdict == "" || r.Verdict == f.Verdict) &&
-		(f.Reason == "" || r.Reason == f.Reason) && (f.Source == "" || r.Source == f.Source) &&
+		(f.Reason == "" || r.Reason == f.Reason) && (f.Kind == "" || r.Kind() == f.Kind) && (f.Source == "" || r.Source == f.Source) &&
 		(f.OwnerID == "" || r.OwnerID == f.OwnerID) && (f.Principal == "" || r.Principal == f.Principal) &&
 		isWithin(r.Resource, f.Within) && !r.LastAt.Before(f.Since) && (f.Until.IsZero() || r.FirstAt.Before(f.Until))
 }
@@ -95,7 +96,7 @@ func (f *RejectionFilter) Matches(r *Rejection) bool {
 var rejectionFilterSQL = `($1 = '' or r.resource = $1) and starts_with(r.resource, $2) and ($3 = '' or r.code = $3) and ($4 = '' or r.reason = $4)
 	and ($5 = '' or r.source = $5) and ($6 = '' or r.owner_id = $6) and r.last_at >= $7
 	and ($8::timestamptz is null or r.first_at < $8) and ($9 = '' or r.key = $9) and ` + withinSQL("r.resource", "$10") + `
-	and ($11 = '' or r.principal = $11)`
+	and ($11 = '' or r.principal = $11) and ` + kindSQL("$12")
 
 func (f *RejectionFilter) args(more ...any) []any {
 	var until *time.Time
@@ -103,7 +104,7 @@ func (f *RejectionFilter) args(more ...any) []any {
 		until = &f.Until
 	}
 	return append([]any{f.Resource, f.Prefix, f.Verdict, f.Reason, f.Source, f.OwnerID, f.Since, until, f.Key, f.Within,
-		f.Principal}, more...)
+		f.Principal, causesOf(f.Kind)}, more...)
 }
 
 // RejectionOrder is how rejections are listed.
@@ -147,11 +148,11 @@ const rejectionColumns = `r.id, r.resource, r.key, r.code, r.reason, r.source, r
 
 var (
 	rejectionsByFirstSeenSQL = "select " + rejectionColumns + " from fence.rejections r where " + rejectionFilterSQL + `
-		and ($12::bigint is null or r.id < $12)
-		order by r.id desc limit $13`
+		and ($13::bigint is null or r.id < $13)
+		order by r.id desc limit $14`
 	rejectionsByLastSeenSQL = "select " + rejectionColumns + " from fence.rejections r where " + rejectionFilterSQL + `
-		and ($12::bigint is null or (r.changed_at, r.id) < ($13::timestamptz, $12::bigint))
-		order by r.changed_at desc, r.id desc limit $14`
+		and ($13::bigint is null or (r.changed_at, r.id) < ($14::timestamptz, $13::bigint))
+		order by r.changed_at desc, r.id desc limit $15`
 )
 
 // Rejections returns rejected writes. It returns ErrInvalid or ErrUnavailable. A reader that continues after the last

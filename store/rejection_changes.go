@@ -116,14 +116,14 @@ func (s *Store) databaseTime(ctx context.Context) (time.Time, error) {
 // zombies changes. It is one statement: all that it shows is of one moment.
 var changedSinceSQL = `
 	with recent as materialized (
-		select r.id, r.count from fence.rejections r where ` + rejectionFilterSQL + ` and r.changed_at >= $12
-		order by r.changed_at, r.id limit $13
+		select r.id, r.count from fence.rejections r where ` + rejectionFilterSQL + ` and r.changed_at >= $13
+		order by r.changed_at, r.id limit $14
 	)
 	select ` + rejectionColumns + `
 	from recent c join fence.rejections r on r.id = c.id
-	where not exists (select from unnest($14::bigint[], $15::bigint[]) as seen (id, count) where seen.id = c.id and seen.count = c.count)
+	where not exists (select from unnest($15::bigint[], $16::bigint[]) as seen (id, count) where seen.id = c.id and seen.count = c.count)
 	order by r.changed_at, r.id
-	limit $16`
+	limit $17`
 
 // changedSince reads changes that have not been returned; more says that there are more than RejectionsMissedMax, and
 // then none is returned.

@@ -13,7 +13,7 @@ const RejectionsExportMax = 1_000_000
 
 var exportOrderSQL = `
 	select r.id from fence.rejections r where ` + rejectionFilterSQL + `
-	order by case when $12 then r.changed_at end desc, r.id desc limit $13`
+	order by case when $13 then r.changed_at end desc, r.id desc limit $14`
 
 // RejectionIDs returns the IDs of all rejections that match, in their order: with them, [Store.RejectionsOf] reads the
 // groups a few at a time, none twice and none left out that stays, however long the reader takes. It returns

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -14,7 +15,9 @@ const RejectionTopMax = 20
 type RejectionSummary struct {
 	// Writes counts every one, Groups those alike once.
 	Writes, Groups int64
-	ByVerdict      map[Verdict]int64 // writes
+	// ByVerdict and ByKind count writes.
+	ByVerdict map[Verdict]int64
+	ByKind    map[RejectionKind]int64
 	// Owners and Resources have the most writes first, and at most RejectionTopMax. Rejections whose owner is not known
 	// are of none.
 	Owners, Resources []RejectionTop
@@ -30,20 +33,21 @@ type RejectionTop struct {
 
 var rejectionSummarySQL = `
 	with found as materialized (
-		select r.code, r.owner_id, r.resource, r.count, r.late_ms * interval '1 millisecond' as late, r.last_at
+		select r.code, r.reason, r.owner_id, r.resource, r.count, r.late_ms * interval '1 millisecond' as late, r.last_at
 		from fence.rejections r where ` + rejectionFilterSQL + `
 	)
 	select 'all' as kind, '' as name, coalesce(sum(f.count), 0)::bigint as writes, count(*) as groups, null::interval as late,
 		timestamptz 'epoch' as last_at
 	from found f
 	union all
-	select 'code', f.code, sum(f.count)::bigint, count(*), max(f.late), max(f.last_at) from found f group by f.code
+	select 'cause', f.code || '/' || f.reason, sum(f.count)::bigint, count(*), max(f.late), max(f.last_at)
+	from found f group by f.code, f.reason
 	union all (
 		select 'owner', f.owner_id, sum(f.count)::bigint as writes, count(*), max(f.late), max(f.last_at)
-		from found f where f.owner_id is not null group by f.owner_id order by writes desc, f.owner_id collate "C" limit $12)
+		from found f where f.owner_id is not null group by f.owner_id order by writes desc, f.owner_id collate "C" limit $13)
 	union all (
 		select 'resource', f.resource, sum(f.count)::bigint as writes, count(*), max(f.late), max(f.last_at)
-		from found f group by f.resource order by writes desc, f.resource limit $12)
+		from found f group by f.resource order by writes desc, f.resource limit $13)
 	order by kind, writes desc, name`
 
 // RejectionSummary counts the rejections that match. It returns ErrInvalid or ErrUnavailable.
@@ -51,7 +55,7 @@ func (s *Store) RejectionSummary(ctx context.Context, filter RejectionFilter) (R
 	if err := filter.Check(); err != nil {
 		return RejectionSummary{}, err
 	}
-	summary := RejectionSummary{ByVerdict: map[Verdict]int64{}}
+	summary := RejectionSummary{ByVerdict: map[Verdict]int64{}, ByKind: map[RejectionKind]int64{}}
 	err := s.query(ctx, rejectionSummarySQL, filter.args(RejectionTopMax), func(rows pgx.Rows) error {
 		var kind string
 		var top RejectionTop
@@ -61,8 +65,11 @@ func (s *Store) RejectionSummary(ctx context.Context, filter RejectionFilter) (R
 		switch kind {
 		case "all":
 			summary.Writes, summary.Groups = top.Writes, top.Groups
-		case "code":
-			summary.ByVerdict[Verdict(top.Name)] = top.Writes
+		case "cause":
+			verdict, reason, _ := strings.Cut(top.Name, "/")
+			cause := RejectionCause{Verdict(verdict), reason}
+			summary.ByVerdict[cause.Verdict] += top.Writes
+			summary.ByKind[cause.Kind()] += top.Writes
 		case "owner":
 			summary.Owners = append(summary.Owners, top)
 		case "resource":

@@ -25,7 +25,7 @@ func seedGroups(t *testing.T, b *testbed, groups int) []store.Rejection {
 			last_sequence,
 			owner_id, late_ms, count, first_at, last_at, changed_at)
 		select (array['a', 'a/b', 'ab', 'b', 'ä/%'])[1 + n / 7 % 5], 'k',
-			(array['token_stale', 'token_unknown', 'lease_expired'])[1 + n % 3], (array['superseded', 'released', ''])[1 + n / 3
+			(array['token_stale', 'token_unknown', 'lease_expired'])[1 + n % 3], (array['superseded', 'released', 'reused'])[1 + n / 3
 				% 3],
 			(array['http', 'bulk'])[1 + n / 2 % 2], '192.0.2.' || n % 7, n, n + 5, n % 11, 0, (array['w1', 'w2', null])[1 + n / 5
 				% 3],
@@ -52,7 +52,8 @@ func everyFilter() []store.RejectionFilter {
 		func(f *store.RejectionFilter) { f.Since = midnight.Add(2 * time.Hour) },
 		func(f *store.RejectionFilter) { f.Until = midnight.Add(5 * time.Hour) },
 	}
-	filters := []store.RejectionFilter{{Prefix: "ä/%"}, {Prefix: "a_"}, {OwnerID: "w3"}}
+	filters := []store.RejectionFilter{{Prefix: "ä/%"}, {Prefix: "a_"}, {OwnerID: "w3"}, {Kind: store.KindZombie},
+		{Kind: store.KindNumbering, Source: "http"}, {Kind: store.KindMisuse, OwnerID: "w2"}}
 	for set := range 1 << len(fields) {
 		var filter store.RejectionFilter
 		for i, field := range fields {
@@ -114,12 +115,13 @@ func TestRejectionFilters(t *testing.T) {
 
 // summaryOf counts plainly.
 func summaryOf(found []store.Rejection) store.RejectionSummary {
-	summary := store.RejectionSummary{ByVerdict: map[store.Verdict]int64{}}
+	summary := store.RejectionSummary{ByVerdict: map[store.Verdict]int64{}, ByKind: map[store.RejectionKind]int64{}}
 	owners, resources := map[string]*store.RejectionTop{}, map[string]*store.RejectionTop{}
 	for _, r := range found {
 		summary.Writes += r.Count
 		summary.Groups++
 		summary.ByVerdict[r.Verdict] += r.Count
+		summary.ByKind[r.Kind()] += r.Count
 		addTo(resources, string(r.Resource), r)
 		if r.OwnerID != "" {
 			addTo(owners, r.OwnerID, r)
@@ -283,6 +285,7 @@ func TestBadRejectionFilters(t *testing.T) {
 		"source":   {Source: "\xff"},
 		"owner_id": {OwnerID: "a\x00"},
 		"code":     {Verdict: "admitted"},
+		"kind":     {Kind: "ghost"},
 	} {
 		_, err := b.Rejections(t.Context(), store.RejectionQuery{RejectionFilter: filter, Limit: 1})
 		_, idsErr := b.RejectionIDs(t.Context(), filter, "")

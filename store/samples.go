@@ -32,7 +32,7 @@ type WriteTimes [len(WriteTimeBounds) + 1]int64
 // Totals are what a gateway has counted since its start.
 type Totals struct {
 	Accepted int64
-	Rejected map[Verdict]int64
+	Rejected map[RejectionClass]int64
 	// Failed are the writes that got no verdict.
 	Failed int64
 	// Took are those of the accepted ones.
@@ -65,7 +65,7 @@ func (s *Store) KeepSample(
 ) (at time.Time, err error) {
 	rejected := totals.Rejected
 	if rejected == nil {
-		rejected = map[Verdict]int64{}
+		rejected = map[RejectionClass]int64{}
 	}
 	err = s.queryRow(ctx, job{}, "select fence.keep_sample($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
 		[]any{

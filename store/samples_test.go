@@ -37,12 +37,15 @@ func (b *testbed) points(t *testing.T, length time.Duration) []store.Point {
 
 // sumOf makes one point of many, of writes instead of writes per second.
 func sumOf(points []store.Point, step time.Duration) store.Point {
-	sum := store.Point{Rejected: map[store.Verdict]float64{}}
+	sum := store.Point{Rejected: map[store.Verdict]float64{}, Kinds: map[store.RejectionKind]float64{}}
 	for _, point := range points {
 		sum.Accepted += point.Accepted * step.Seconds()
 		sum.Failed += point.Failed * step.Seconds()
 		for code, perS := range point.Rejected {
 			sum.Rejected[code] += perS * step.Seconds()
+		}
+		for kind, perS := range point.Kinds {
+			sum.Kinds[kind] += perS * step.Seconds()
 		}
 		for i, writes := range point.Took {
 			sum.Took[i] += writes
@@ -57,11 +60,13 @@ func TestSamplesAddUpToTheTotals(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	left, right := store.GatewayState{ID: uuid.New(), Name: "left"}, store.GatewayState{ID: uuid.New(), Name: "right"}
-	first := store.Totals{Accepted: 10, Failed: 1, Rejected: map[store.Verdict]int64{store.VerdictTokenStale: 3,
-		store.VerdictTokenUnknown: 0}}
+	zombies := store.RejectionClass{Verdict: store.VerdictTokenStale, Kind: store.KindZombie}
+	reused := store.RejectionClass{Verdict: store.VerdictTokenStale, Kind: store.KindNumbering}
+	first := store.Totals{Accepted: 10, Failed: 1, Rejected: map[store.RejectionClass]int64{zombies: 3,
+		{Verdict: store.VerdictTokenUnknown, Kind: store.KindMisuse}: 0}}
 	first.Took[4], first.Took[34] = 9, 1
-	second := store.Totals{Accepted: 17, Failed: 1, Rejected: map[store.Verdict]int64{store.VerdictTokenStale: 3,
-		store.VerdictTokenRequired: 2}}
+	second := store.Totals{Accepted: 17, Failed: 1, Rejected: map[store.RejectionClass]int64{zombies: 3, reused: 4,
+		{Verdict: store.VerdictTokenRequired, Kind: store.KindMisuse}: 2}}
 	second.Took[4], second.Took[34] = 15, 2
 	// the answer to the first was lost: it is sent again
 	for i, totals := range []store.Totals{{}, first, first, second, second} {
@@ -69,10 +74,12 @@ func TestSamplesAddUpToTheTotals(t *testing.T) {
 	}
 	b.keep(t, right, 20*time.Second, first)
 	sum := sumOf(b.points(t, time.Minute), 2*time.Second)
-	want := store.Point{Accepted: 27, Failed: 2, Rejected: map[store.Verdict]float64{store.VerdictTokenStale: 6,
-		store.VerdictTokenRequired: 2}}
+	want := store.Point{Accepted: 27, Failed: 2, Rejected: map[store.Verdict]float64{store.VerdictTokenStale: 10,
+		store.VerdictTokenRequired: 2}, Kinds: map[store.RejectionKind]float64{store.KindZombie: 6, store.KindNumbering: 4,
+		store.KindMisuse: 2}}
 	want.Took[4], want.Took[34] = 24, 3
 	if sum.Accepted != want.Accepted || sum.Failed != want.Failed || !maps.Equal(sum.Rejected, want.Rejected) ||
+		!maps.Equal(sum.Kinds, want.Kinds) ||
 		sum.Took != want.Took {
 		t.Errorf("the points add up to\n%+v, want\n%+v", sum, want)
 	}

@@ -140,7 +140,9 @@ type OverviewRates struct {
 	AcceptedPerS float64 `json:"accepted_per_s"`
 	// RejectedPerS has the codes that occurred.
 	RejectedPerS map[Code]float64 `json:"rejected_per_s"`
-	FailedPerS   float64          `json:"failed_per_s"`
+	// RejectedByKindPerS has the same writes by kind.
+	RejectedByKindPerS map[RejectionKind]float64 `json:"rejected_by_kind_per_s"`
+	FailedPerS         float64                   `json:"failed_per_s"`
 	// P50MS and P99MS are quantiles of the duration of accepted writes; null where there were none.
 	P50MS *float64 `json:"p50_ms"`
 	P99MS *float64 `json:"p99_ms"`

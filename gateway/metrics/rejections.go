@@ -20,6 +20,13 @@ var lateBuckets = []float64{.01, .05, .1, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3
 var rejectionSubject = &subject{title: "Rejected writes"}
 
 var (
+	rejectedFamily = rejectionSubject.counter("fencegate_rejected_writes_total",
+		"Rejected writes by code and kind: `zombie` (the lease had ended, or a newer token was granted), `numbering` "+
+			"(the token's number was used before), `reader` (the token of a shared lease), `conflict` (the record has "+
+			"another version) or `misuse` (no token, one that was never granted, or another lease's `lease_id`).",
+		"`zombie` is what the fence is for. `numbering`, `reader` and `misuse` are defects of clients. `conflict` is "+
+			"ordinary compare-and-swap.",
+		Label{Name: "code", Values: rejectionCodes}, Label{Name: "kind", Values: kindNames()})
 	earlyFamily = rejectionSubject.counter("fencegate_early_refusals_total",
 		"Writes that were refused as superseded from memory, without the database. `fencegate_writes_total` "+
 			"counts them, too.",
@@ -44,6 +51,14 @@ var (
 		"The writes were rejected all the same and count in `fencegate_writes_total`. Only the record "+
 			"(`/v1/rejections`) misses them.")
 )
+
+func kindNames() []string {
+	names := make([]string, len(store.RejectionKinds))
+	for i, kind := range store.RejectionKinds {
+		names[i] = string(kind)
+	}
+	return names
+}
 
 // WatchedRecorder reports the rejections that it records; *store.Recorder is one.
 type WatchedRecorder interface {

@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -13,17 +12,24 @@ import (
 
 // Totals returns what was counted since the start of this gateway, as /metrics shows it.
 func (m *Metrics) Totals() (store.Totals, error) {
-	totals := store.Totals{Rejected: map[store.Verdict]int64{}}
+	totals := store.Totals{Rejected: map[store.RejectionClass]int64{}}
 	err := each(m.writes.results, func(metric *dto.Metric) {
 		writes := int64(metric.GetCounter().GetValue())
 		switch result := labelOf(metric, "result"); {
 		case result == resultAccepted:
 			totals.Accepted += writes
-		case slices.Contains(rejectionCodes, result):
-			totals.Rejected[store.Verdict(result)] += writes
 		case result == string(api.CodeUnavailable), result == string(api.CodeInternal):
 			totals.Failed += writes
 		}
+	})
+	if err != nil {
+		return totals, err
+	}
+	err = each(m.writes.rejected, func(metric *dto.Metric) {
+		class := store.RejectionClass{
+			Verdict: store.Verdict(labelOf(metric, "code")), Kind: store.RejectionKind(labelOf(metric, "kind")),
+		}
+		totals.Rejected[class] += int64(metric.GetCounter().GetValue())
 	})
 	if err != nil {
 		return totals, err

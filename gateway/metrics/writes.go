@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -77,6 +78,7 @@ func (d *Delays) End() { d.now.Dec() }
 // writeMetrics counts writes.
 type writeMetrics struct {
 	results  *prometheus.CounterVec
+	rejected *prometheus.CounterVec
 	times    *prometheus.HistogramVec
 	accepted map[string]acceptedWrites // by source: finding them by their labels costs more than counting
 }
@@ -88,7 +90,8 @@ type acceptedWrites struct {
 
 func newWriteMetrics(r registry) writeMetrics {
 	m := writeMetrics{
-		results: r.counters(writesFamily), times: r.histograms(writeTimeFamily), accepted: map[string]acceptedWrites{},
+		results: r.counters(writesFamily), rejected: r.counters(rejectedFamily),
+		times: r.histograms(writeTimeFamily), accepted: map[string]acceptedWrites{},
 	}
 	for _, source := range sourceLabel.Values {
 		m.accepted[source] = acceptedWrites{
@@ -105,6 +108,9 @@ func newWriteMetrics(r registry) writeMetrics {
 // Write counts a write, its verdict, and how long an accepted one took.
 func (m *Metrics) Write(source string, took time.Duration, err error) {
 	if err != nil {
+		if rejected, ok := errors.AsType[*store.RejectedError](err); ok {
+			m.writes.rejected.WithLabelValues(string(rejected.Verdict), string(rejected.Kind())).Inc()
+		}
 		m.writes.results.WithLabelValues(source, string(m.codeOf(err))).Inc()
 		return
 	}

@@ -10,6 +10,7 @@
 // app belongs to the page, and everything that it started ends with the page:
 //   app.get(path, query), app.send(method, path, body)   as in api.js, aborted with the page: such an AbortError needs
 //                                                        no handling, see app.run
+//   app.open(path)                       the same, whose answer's body the page reads
 //   app.run(async () => {…}, onError)    runs it; calls onError(error) if it fails while the page is still open
 //   app.stream(spec)                     openStream of stream.js, with the banner; a new stream closes the old one
 //   app.every(ms, fn)                    calls fn while the tab is visible
@@ -19,7 +20,7 @@
 //   app.onEnd(fn)                        calls fn when the page is left
 
 import {account, loadAccount, may, mayAll, mayAny, onAccount, scopesByName, signOut} from './account.js';
-import {get, isAborted, send} from './api.js';
+import {address, get, isAborted, open, send} from './api.js';
 import {fill, h, setText} from './dom.js';
 import {clockTime} from './format.js';
 import {tickTimes} from './left.js';
@@ -37,6 +38,7 @@ function newScope() {
   let stream = null;
   return {
     get: (path, query) => get(path, query, {signal: abort.signal}),
+    open: (path) => open(address(path), {signal: abort.signal}),
     send: (method, path, body) => send(method, path, body, {signal: abort.signal}),
     run(work, onError = reportError) {
       Promise.resolve().then(work).catch((error) => {

@@ -3,6 +3,7 @@
 //   h(tag, props, ...children)   an HTML element      h('td', {class: 'number'}, 34)
 //   s(tag, props, ...children)   an SVG element       s('path', {d: 'M0 0'})
 //   fill(node, ...children)      replaces the children
+//   isPhone()                    whether tables are cards (parts.css), now
 //   setText(node, text)          changes the text only if it differs, to avoid needless announcements and painting
 //
 // Children are nodes, texts, numbers, or arrays of them; null, undefined and false are left out.
@@ -27,6 +28,8 @@ export function fill(node, ...children) {
   node.replaceChildren(...flatten(children));
   return node;
 }
+
+export const isPhone = () => matchMedia('(max-width: 720px)').matches;
 
 export function setText(node, text) {
   const wanted = String(text);

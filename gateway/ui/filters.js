@@ -7,11 +7,11 @@
 //     query,                  // the current values, by name
 //     onChange(query) {…},    // changed by the user (texts: a third of a second after the last key, or at Enter)
 //   });
-//   filters.element · filters.get() → {name: value} without empty ones
+//   filters.element, folded on a phone · filters.get() → {name: value} without empty ones
 //   filters.set(query) · filters.suggest(name, texts)
 //   pick(query, names) → the values of a query with these names, without empty ones
 
-import {fill, h} from './dom.js';
+import {fill, h, isPhone} from './dom.js';
 
 export function pick(query, names) {
   return Object.fromEntries(names.filter((name) => query[name]).map((name) => [name, query[name]]));
@@ -69,7 +69,7 @@ export function createFilters({label, fields, query, onChange}) {
   set(query);
   last = JSON.stringify(get());
   return {
-    element,
+    element: isPhone() ? h('details', {open: Object.keys(get()).length > 0}, h('summary', null, 'Filter'), element) : element,
     get,
     set(values) {
       set(values);

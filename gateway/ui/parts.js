@@ -5,7 +5,8 @@
 //   tile(label, {unit, hint, href}) → {element, set(value, {detail, tone})}   a figure; tone '', 'warn' or 'bad'
 //   badge(text, tone)                    a small label; tone '', 'good', 'warn', 'bad', 'info', each with a mark:
 //                                        never by colour alone
-//   codeBadge(code, reason)              of a rejection: its shape, colour and name, as in the charts
+//   kindBadge(kind)                      the kind of a rejection: its shape, colour and name, as in the charts
+//   rejectionButton(row, onOpen, {code})  the same, with the code unless it is false, as a button: onOpen(row.id, opener)
 //   timeAt(instant)                      <time>; left.js has those that change
 //   name(text)                           a name chosen by a client: isolated (RTL), breakable, complete in its title
 //   owner({owner_id, principal}, {href})   the owner, and the principal whose request it was, if that is another name
@@ -17,7 +18,8 @@
 
 import {h, s, setText} from './dom.js';
 import {when} from './format.js';
-import {codes, glyph} from './codes.js';
+import {codes} from './codes.js';
+import {glyph, kindLabel, kinds} from './kinds.js';
 
 let ids = 0;
 
@@ -57,16 +59,19 @@ export function badge(text, tone = '') {
     toneMarks[tone] && h('span', {class: 'badge-mark', 'aria-hidden': 'true'}, toneMarks[tone]), text);
 }
 
-export function codeBadge(code, reason) {
-  const known = codes[code];
-  return h('span', {class: 'code', title: known?.meaning}, codeMark(code), h('span', {class: 'code-name'}, code),
-    reason && h('span', {class: 'code-reason'}, reason));
+export function kindBadge(kind) {
+  return h('span', {class: 'kind', title: kinds[kind]?.meaning}, kindMark(kind), kindLabel(kind));
 }
 
-export function codeMark(code) {
-  return s('svg', {class: ['code-mark', 'code-' + (codes[code] ? code : 'other')], viewBox: '-6 -6 12 12',
-    'aria-hidden': 'true'},
-    s('path', {d: glyph(code, 0, 0, 4.6)}));
+export function kindMark(kind) {
+  return s('svg', {class: ['kind-mark', 'kind-' + (kinds[kind] ? kind : 'other')], viewBox: '-6 -6 12 12',
+    'aria-hidden': 'true'}, s('path', {d: glyph(kind, 0, 0, 4.6)}));
+}
+
+export function rejectionButton(row, onOpen, {code = true} = {}) {
+  return button([kindBadge(row.kind), code && h('span', {class: 'note', title: codes[row.code]},
+    [row.code, row.reason].filter(Boolean).join(' '))], (event) => onOpen(row.id, event.currentTarget),
+  {class: 'open', 'aria-haspopup': 'dialog', data: {rejection: row.id}});
 }
 
 export function timeAt(instant, {milliseconds = true} = {}) {

@@ -5,11 +5,13 @@
 //     caption: 'Rejections',           // for screen readers
 //     columns: [{id: 'owner', label: 'Owner', hint, number: true, class: 'grow', sort: 'desc', cell: (row) => node}],
 //         // cell returns a node or a text
-//         // class: 'tight' does not wrap; 'grow' takes the rest, and the whole width of a card; 'whole' the latter
+//         // class: 'tight' does not wrap; 'grow' takes the rest, and the whole width of a card; 'whole' the latter.
+//         // In a card 'lead' is the first line, without its label, 'corner' is at its end, and 'minor' is left out
 //         // width: of the column, in CSS; if any column has one, widths do not depend on the rows
 //     key: (row) => row.id,
 //     changed: (before, now) => boolean,    // default: another object; byContent compares the content
 //     rowClass: (row) => '',
+//     onRow(row, opener),              // a click on a row beside its links and buttons; opener is its first button
 //     empty: () => element,                 // shown if there are no rows
 //     pageSize: 100,
 //     sort: {id: 'owner', order: 'asc'},    // the current order, or null
@@ -92,12 +94,19 @@ export function createTable(options) {
     }
   }
 
+  function newRow(id) {
+    return h('tr', {role: 'row', on: options.onRow && {click(event) {
+      if (event.target.closest('a, button') || String(getSelection())) return;
+      options.onRow(built.get(id).row, event.currentTarget.querySelector('button'));
+    }}});
+  }
+
   function rowNode(row) {
     const id = key(row);
     const known = built.get(id);
     if (known && !changed(known.row, row)) return known.node;
-    const node = known?.node ?? h('tr', {role: 'row'});
-    node.className = options.rowClass?.(row) ?? '';
+    const node = known?.node ?? newRow(id);
+    node.className = [options.rowClass?.(row), options.onRow && 'opens'].filter(Boolean).join(' ');
     fill(node, columns.map((column) => h('td', {role: 'cell', class: [column.class, column.number && 'number'],
       data: {label: column.label}}, h('div', {class: 'cell'}, column.cell(row)))));
     built.set(id, {row, node});

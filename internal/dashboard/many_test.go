@@ -66,7 +66,7 @@ func TestManyRejections(t *testing.T) {
 	p.checkRows()
 	notReloaded()
 
-	p.open("#/rejections?owner_id=owner-42")
+	p.open("#/rejections?owner_id=owner-42&range=1h")
 	p.wait("only groups of owner-42 are listed", `document.querySelectorAll("main tbody tr").length > 10 &&
 		![...document.querySelectorAll("main table.data")].at(-1).innerText.includes("owner-41")`)
 	p.checkRows()

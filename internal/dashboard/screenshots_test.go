@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chromedp/chromedp/kb"
+
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/await"
 )
@@ -29,6 +31,7 @@ func TestScreenshots(t *testing.T) {
 	f := newFixture(t)
 	other := startGatewayOn(t, f.database)
 	f.addWaiters(t)
+	f.sleepy(t)
 	load(t, f.gateway, other)
 	await.True(t, "the overview has 8 points with writes", func() bool { return f.points(t) >= 8 })
 	pages := append([]shownPage{
@@ -40,7 +43,7 @@ func TestScreenshots(t *testing.T) {
 		for _, page := range pages {
 			if page.name == "overview" || page.name == "rejections" {
 				page.hash += "?range=" + map[string]string{"overview": "1m", "rejections": "15m"}[page.name]
-				page.shows = []string{"token_stale"} // the load's rejections are newer than the fixture's
+				page.shows = []string{"Zombie"} // the load's rejections are newer than the fixture's
 			}
 			if page.name == "audit" {
 				page.shows = []string{"lease broken"} // by the load, like most entries
@@ -59,6 +62,15 @@ func TestScreenshots(t *testing.T) {
 			}
 			p.picture(page.name+"-"+as.name, pictureHeightMax)
 		}
+		p.open("#/rejections?range=15m&owner_id=worker-sleepy")
+		p.openDrawerOf("worker-sleepy")
+		p.waitText("dialog.drawer", "no renewal for")
+		p.picture("drawer-"+as.name, 0)
+		p.open(lockHash(fixtureLock))
+		p.clickText("main button", "Show")
+		p.waitText("dialog[open] .value", "Grace")
+		p.picture("value-"+as.name, 0)
+		p.press(kb.Escape)
 		p.openBreak(fixtureLock, "importer-91bc")
 		p.write("dialog textarea", "host a7 was replaced, see the incident of today")
 		p.picture("break-"+as.name, 0)
@@ -119,6 +131,25 @@ func (f *fixture) addWaiters(t *testing.T) {
 	lease := f.hold(t, "archive/2025", "archiver")
 	f.put(t, lease, "index", "{}", 1)
 	f.release(t, lease)
+}
+
+// sleepy makes a zombie whose lease expires while another waits for the lock, who then writes.
+func (f *fixture) sleepy(t *testing.T) {
+	t.Helper()
+	const lock = "imports/invoices/7"
+	stale, err := f.Acquire(t.Context(), lock, api.AcquireRequest{OwnerID: "worker-sleepy", TTLMS: new(int64(1000))})
+	check(t, err)
+	f.put(t, stale, "total", "12", 1)
+	_, err = f.Renew(t.Context(), lock, api.RenewRequest{
+		OwnerID: stale.OwnerID, LeaseID: stale.LeaseID, FencingToken: stale.FencingToken,
+	})
+	check(t, err)
+	next, err := f.Acquire(t.Context(), lock, api.AcquireRequest{OwnerID: "worker-next", TTLMS: new(longTTL), WaitMS: longWait})
+	check(t, err)
+	f.put(t, next, "total", "13", 1)
+	for range 3 {
+		f.putStale(t, stale, "total")
+	}
 }
 
 // points returns the number of points of the overview's charts with accepted writes.

@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"iter"
+	"strconv"
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
@@ -20,6 +21,8 @@ type RejectionsQuery struct {
 	Code api.Code
 	// Reason is that of api.CodeTokenStale: superseded, released, reused, shared or max_hold.
 	Reason string
+	// Kind is what the rejections show about their writer; api.KindZombie: it has lost its lock.
+	Kind api.RejectionKind
 	// Source is the way by which the write arrived.
 	Source string
 	// OwnerID is the owner of the token's lease.
@@ -41,14 +44,22 @@ type RejectionsQuery struct {
 func (c *Client) Rejections(ctx context.Context, which RejectionsQuery) (api.Rejections, error) {
 	query := map[string]string{
 		"resource": which.Resource, "prefix": which.Prefix, "key": which.Key, "code": string(which.Code),
-		"reason": which.Reason, "source": which.Source, "owner_id": which.OwnerID, "principal": which.Principal,
-		"since": timeOf(which.Since), "until": timeOf(which.Until),
+		"reason": which.Reason, "kind": string(which.Kind), "source": which.Source, "owner_id": which.OwnerID,
+		"principal": which.Principal,
+		"since":     timeOf(which.Since), "until": timeOf(which.Until),
 		"limit": limitOf(which.Limit), "cursor": which.Cursor,
 	}
 	if which.LastSeen {
 		query["sort"] = "last_seen"
 	}
 	return fetch[api.Rejections](ctx, c, lockclient.Call{Op: "list rejections", Path: "/v1/rejections", Query: query})
+}
+
+// Rejection returns a rejection group with its leases. It returns an error that is ErrNotFound if the group does not
+// exist, or is on a name that the caller may not observe.
+func (c *Client) Rejection(ctx context.Context, id int64) (api.RejectionDetail, error) {
+	path := "/v1/rejections/" + strconv.FormatInt(id, 10)
+	return fetch[api.RejectionDetail](ctx, c, lockclient.Call{Op: "get a rejection", Path: path})
 }
 
 // AllRejections returns the rejected writes that which selects, page after page from its Cursor on; its Limit is the

@@ -2,7 +2,7 @@
 //
 //   lateRange(rows) → [from, to] in ms, for a logarithmic axis: whole ticks around all lateness, at least three of them
 //   radius(count) → of a mark, in pixels: 3 for a group of one write, 8 for one of a thousand
-//   layout(rows, x, y, unknownY) → [{row, x, y, r}]      paths(marks, glyph) → {code: path}
+//   layout(rows, x, y, unknownY) → [{row, x, y, r}]      paths(marks, glyph) → {kind: path}
 //   tails(marks, x, y) → the path of growing groups, from the first write to the last
 //   index(marks) → (x, y, within) → the nearest mark within so many pixels, or null
 
@@ -50,7 +50,7 @@ function spread(id) {
 
 export function paths(marks, glyph) {
   const parts = {};
-  for (const mark of marks) (parts[mark.row.code] ??= []).push(glyph(mark.row.code, mark.x, mark.y, mark.r));
+  for (const mark of marks) (parts[mark.row.kind] ??= []).push(glyph(mark.row.kind, mark.x, mark.y, mark.r));
   return Object.fromEntries(Object.entries(parts).map(([code, list]) => [code, list.join('')]));
 }
 

@@ -1,5 +1,5 @@
 // The timeline of rejected writes: their time, and their lateness (logarithmic). One mark per group: shape and colour
-// show the code, the size grows with the count, and a thin line leads to it from the group's first write. Groups of
+// show the kind, the size grows with the count, and a thin line leads to it from the group's first write. Groups of
 // unknown lateness are in a lane below.
 //
 //   const timeline = createTimeline({
@@ -8,9 +8,9 @@
 //   });
 //   timeline.element · timeline.update({rows, from, to}) · timeline.highlight(row or null)
 //
-// Marks of one code are one path, so that ten thousand of them are six elements. The arrow keys go from mark to mark.
+// Marks of one kind are one path, so that ten thousand of them are six elements. The arrow keys go from mark to mark.
 
-import {glyph} from '../codes.js';
+import {glyph} from '../kinds.js';
 import {fill, s, setAttributes} from '../dom.js';
 import {duration, plural, when} from '../format.js';
 import {index, lateRange, layout, paths, tails} from './marks.js';
@@ -42,7 +42,7 @@ export function createTimeline({height = 280, details, onChoose, onZoom}) {
     if (unknown) {
       grid.append(s('rect', {class: 'lane', x: area.left, y: floor + 3, width: area.right - area.left,
         height: lane - 3}),
-        s('text', {x: area.left - 7, y: floor + lane / 2 + 5, 'text-anchor': 'end'}, 'no lateness',
+        s('text', {x: area.left - 7, y: floor + lane / 2 + 5, 'text-anchor': 'end'}, 'not late',
           s('title', null, 'There was no lease, it had not ended, or it is no longer remembered.')));
     }
     grid.append(s('line', {class: 'axis', x1: area.left, x2: area.right, y1: area.bottom, y2: area.bottom}));
@@ -53,7 +53,7 @@ export function createTimeline({height = 280, details, onChoose, onZoom}) {
     const dense = marks.length > 1500; // then lines and outlines only add noise
     plot.svg.classList.toggle('dense', dense);
     fill(lines, !dense && s('path', {class: 'tail', d: tails(marks, (at) => Math.max(area.left, x(at)), y)}));
-    fill(symbols, Object.entries(paths(marks, glyph)).map(([code, d]) => s('path', {class: 'mark code-' + code, d})));
+    fill(symbols, Object.entries(paths(marks, glyph)).map(([kind, d]) => s('path', {class: 'mark kind-' + kind, d})));
     const known = (mark) => mark && marks.find((each) => each.row.id === mark.row.id);
     chosen = known(chosen) ?? null;
     current = known(current) ?? null;
@@ -127,6 +127,7 @@ export function createTimeline({height = 280, details, onChoose, onZoom}) {
 
   return {
     element: plot.element,
+    svg: plot.svg,
     update(now) {
       data = now;
       const late = now.rows.filter((row) => row.late_ms !== undefined).map((row) => row.late_ms);

@@ -142,7 +142,7 @@ export function createStrips({title, cursor, format, mark, label}) {
         y2: area.bottom}));
       if (lowest) xAxis(plot.layers.grid, timeTicks(state.from, state.to, area.width / 90), state.x, area);
       const width = Math.max(1, (area.right - area.left) * state.step / (state.to - state.from) - 0.7);
-      fill(plot.layers.marks, s('path', {class: 'code-' + id, d: barPath(state.points, id, state.x, y, width)}));
+      fill(plot.layers.marks, s('path', {class: 'kind-' + id, d: barPath(state.points, id, state.x, y, width)}));
       hand.again();
     }
 

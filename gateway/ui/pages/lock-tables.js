@@ -2,7 +2,7 @@
 
 import {h} from '../dom.js';
 import {bytes, count, duration, token} from '../format.js';
-import {badge, codeBadge, emptyMessage, name, owner, timeAt} from '../parts.js';
+import {badge, button, emptyMessage, name, owner, rejectionButton, timeAt} from '../parts.js';
 import {byContent, createTable} from '../table.js';
 import {link} from '../router.js';
 import {timeAgo, timeSince} from '../left.js';
@@ -37,20 +37,19 @@ function listPart(from, heading, options, tableOptions) {
   return part(from, heading, {...options, table}, table.element, (answer) => table.update(answer?.[from] ?? []));
 }
 
-export function rejectionsPart(lock) {
+export function rejectionsPart(lock, onOpen) {
   const more = h('a', {href: link('rejections', null, {resource: lock})}, 'All rejections');
   return listPart('rejections', 'Rejected writes', {actions: more}, {
     caption: 'Rejected writes on this lock, the latest first', key: (rejection) => rejection.id,
-    changed: (before, now) => before.count !== now.count,
+    changed: (before, now) => before.count !== now.count, onRow: (rejection, opener) => onOpen(rejection.id, opener),
     columns: [
-      {id: 'last', label: 'Last seen', class: 'tight', cell: (rejection) => timeAgo(rejection.last_at)},
-      {id: 'code', label: 'Code', class: 'tight whole',
-        cell: (rejection) => codeBadge(rejection.code, rejection.reason)},
+      {id: 'last', label: 'Last seen', class: 'tight corner', cell: (rejection) => timeAgo(rejection.last_at)},
+      {id: 'kind', label: 'Kind', class: 'tight lead', cell: (rejection) => rejectionButton(rejection, onOpen)},
       {id: 'owner', label: 'Owner', class: 'grow', cell: (rejection) => (rejection.owner_id
         ? name(rejection.owner_id, {href: link('rejections', null, {owner_id: rejection.owner_id})}) : '–')},
       {id: 'token', label: 'Token', number: true, hint: 'Of the write',
         cell: (rejection) => token(rejection.token, rejection.sequence)},
-      {id: 'newer', label: 'Superseded by', number: true, hint: 'The newer token',
+      {id: 'newer', label: 'Superseded by', class: 'minor', number: true, hint: 'The newer token',
         cell: (rejection) => token(rejection.superseded_by)},
       {id: 'late', label: 'Late', number: true, hint: 'How long after the end of its lease',
         cell: (rejection) => duration(rejection.late_ms)},
@@ -61,11 +60,13 @@ export function rejectionsPart(lock) {
   });
 }
 
-export function recordsPart() {
+export function recordsPart(onShow) {
   return listPart('records', 'Last writes', {note: 'the newest records', scope: 'read'}, {
     caption: 'Last writes', key: (record) => record.key, changed: (before, now) => before.version !== now.version,
     columns: [
       {id: 'key', label: 'Key', class: 'grow', cell: (record) => name(record.key)},
+      {id: 'value', label: 'Value', class: 'narrow', cell: (record) => button('Show', () => onShow(record),
+        {'aria-haspopup': 'dialog', 'aria-label': `Show the value of ${record.key}`})},
       {id: 'token', label: 'Token', number: true, cell: (record) => token(record.fencing_token, record.sequence)},
       {id: 'version', label: 'Version', number: true, cell: (record) => count(record.version)},
       {id: 'size', label: 'Size', number: true, cell: (record) => bytes(record.size)},

@@ -5,7 +5,9 @@ import {may} from '../account.js';
 import {fill, h} from '../dom.js';
 import {button, name} from '../parts.js';
 import {link} from '../router.js';
+import {createDrawer} from '../drawer.js';
 import {breakDialog} from './lock-break.js';
+import {valueDialog} from './lock-value.js';
 import {fencePart, nowPart, part} from './lock-facts.js';
 import {leasesPart, queuePart, recordsPart, rejectionsPart} from './lock-tables.js';
 import {waitGraph} from '../charts/waits.js';
@@ -19,6 +21,8 @@ export function mount(container, {name: lock}, app) {
   const path = nameInPath(lock);
   const mayBreak = may('admin', lock);
   const breaker = breakDialog(app, lock);
+  const drawer = createDrawer(app);
+  const value = valueDialog(app, lock);
   const breakButton = button('Break…', () => breaker.open(), {class: 'danger', disabled: true});
   const parts = [
     nowPart(lock, (state) => {
@@ -26,7 +30,8 @@ export function mount(container, {name: lock}, app) {
       breakButton.disabled = state === null || state.state === 'free';
       breaker.show(state);
     }),
-    fencePart(), queuePart(), waitsPart(lock), rejectionsPart(lock), recordsPart(), leasesPart(),
+    fencePart(), queuePart(), waitsPart(lock), rejectionsPart(lock, drawer.open),
+    recordsPart(value.open), leasesPart(),
   ];
   // Screen readers get a sentence for each change. The page itself is no live region, since its times tick.
   let announced = null;
@@ -118,7 +123,8 @@ export function mount(container, {name: lock}, app) {
     h('div', {class: 'heading'}, h('div', null, up, h('h1', null, name(lock))),
       h('div', {class: 'actions'}, rejected, mayBreak && breakButton)),
     h('div', {class: 'columns'}, now, fence), queue, waits, rejections,
-    h('div', {class: 'columns'}, records, leases), mayBreak && breaker.element);
+    h('div', {class: 'columns'}, records, leases), mayBreak && breaker.element,
+    drawer.element, value.element);
 }
 
 function waitsPart(lock) {

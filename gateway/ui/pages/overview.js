@@ -5,16 +5,19 @@
 // page makes of single points.
 
 import {noteServerTime, serverNow} from '../clock.js';
-import {codeNames} from '../codes.js';
 import {fill, h} from '../dom.js';
 import {compact, duration, rate} from '../format.js';
-import {button, codeMark, errorMessage, heading, loading, panel} from '../parts.js';
+import {createDrawer} from '../drawer.js';
+import {kindLabel, kindNames} from '../kinds.js';
+import {button, errorMessage, heading, kindMark, loading, panel} from '../parts.js';
 import {mergePoint} from '../charts/series.js';
 import {createCursor, createStrips, createTimeChart} from '../charts/times.js';
 import {createFigures} from './overview/figures.js';
+import {createHeadline} from './overview/headline.js';
 import {createDatabase, createGateways} from './overview/health.js';
 import {createNewest} from './overview/newest.js';
 import {createProblems} from './overview/problems.js';
+import {fitting} from './rejections/words.js';
 
 export const title = 'Overview';
 
@@ -25,44 +28,62 @@ const recorded = 5_000; // a rejection is counted at once, and recorded a little
 
 export function mount(container, params, app) {
   let range = new Map(ranges).get(params.query.range) ?? 300_000;
+  let chosen = new Map(ranges).has(params.query.range);
   let paused = false, history = null, requests = 0, pointAt = '', lastLoad = 0, rejectedAt = -Infinity;
   const cursor = createCursor();
   const figures = createFigures();
   const problems = createProblems(app.announce);
   const writes = createTimeChart({title: 'Writes per second', cursor, format: rate, tickFormat: compact, series: [
     {id: 'accepted', label: 'accepted', className: 'series-1', area: true},
-    {id: 'rejected', label: 'rejected', className: 'series-2', dash: '5 3'},
+    {id: 'zombie', label: 'zombies shut out', className: 'series-2', dash: '5 3'},
+    {id: 'rest', label: 'otherwise rejected', className: 'series-4', dash: '3 3'},
     {id: 'failed', label: 'failed', className: 'series-bad', dash: '1.5 3'},
   ]});
   const times = createTimeChart({title: 'Duration of writes', cursor, format: duration, series: [
     {id: 'p99', label: 'p99', className: 'series-3', dash: '5 3'},
     {id: 'p50', label: 'p50', className: 'series-1'},
   ]});
-  const strips = createStrips({title: 'Writes rejected per second', cursor, format: rate, mark: codeMark,
-    label: (code) => code});
+  const strips = createStrips({title: 'Writes rejected per second', cursor, format: rate, mark: kindMark,
+    label: kindLabel});
   const database = createDatabase();
   const gateways = createGateways();
-  const newest = createNewest(app);
+  const drawer = createDrawer(app);
+  const headline = createHeadline(app, {onOpen: drawer.open});
+  const newest = createNewest(app, {onOpen: drawer.open, onRows: headline.newest});
 
   const choices = ranges.map(([label, length]) => button(label, () => choose(label, length),
     {'aria-pressed': String(length === range)}));
   const pause = button('Pause', togglePause, {'aria-pressed': 'false'});
   const body = h('div', {class: 'page'},
     problems.element,
+    headline.element,
     figures.element,
     h('div', {class: 'columns'}, panel('Writes per second', {actions: writes.legend}, writes.element),
       panel('Duration of writes', {actions: times.legend}, times.element)),
-    h('div', {class: 'columns'}, panel('Rejected per second, by code', {}, strips.element), newest.element),
+    h('div', {class: 'columns'}, panel('Rejected per second, by kind', {}, strips.element), newest.element),
     h('div', {class: 'columns'}, gateways.element, database.element));
   const state = h('div', {class: 'page'}, loading());
   container.append(heading('Overview', {actions: [h('div', {class: 'segments', role: 'group',
-    'aria-label': 'Time shown'}, choices), pause]}), state);
+    'aria-label': 'Time shown'}, choices), pause]}), state, drawer.element);
 
   function choose(label, length) {
     range = length;
+    chosen = true;
     choices.forEach((choice, at) => choice.setAttribute('aria-pressed', String(ranges[at][1] === length)));
-    app.setQuery({range: length === 300_000 ? '' : label});
+    app.setQuery({range: label});
     load();
+  }
+
+  // fit chooses, on the first visit, the shortest time in which something was written, from five minutes on. It reads the
+  // day only if the five minutes are empty.
+  async function fit(answer) {
+    chosen = true;
+    if (wrote(answer) !== null) return;
+    const day = await app.get('/v1/overview', {range_ms: ranges.at(-1)[1]});
+    const last = wrote(day);
+    if (last === null) return;
+    const wanted = fitting(Date.parse(day.at) - last, ranges.slice(1).map(([, length]) => length));
+    choose(...ranges.find(([, length]) => length === wanted));
   }
 
   function togglePause() {
@@ -87,6 +108,7 @@ export function mount(container, params, app) {
       showState(answer, answer.points.findLast((point) => point.accepted_per_s !== undefined));
       draw();
       newest.load();
+      if (!chosen) await fit(answer);
     }, (error) => {
       if (history === null) fill(state, errorMessage(error, load));
     });
@@ -98,7 +120,7 @@ export function mount(container, params, app) {
     if (event.point && event.point.at !== pointAt) {
       pointAt = event.point.at;
       addPoint(toPoint(event.point));
-      if (Object.keys(event.point.rejected_per_s ?? {}).length > 0) rejectedAt = Date.now();
+      if (Object.keys(event.point.rejected_by_kind_per_s ?? {}).length > 0) rejectedAt = Date.now();
     }
     if (!event.point) addPoint({at: Date.parse(event.at), values: {}});
     if (Date.now() - rejectedAt < recorded) newest.load();
@@ -124,7 +146,8 @@ export function mount(container, params, app) {
     const shown = {points, from: to - history.range, to, step};
     writes.update(shown);
     times.update(shown);
-    strips.update({...shown, ids: codesIn(points)});
+    strips.update({...shown, ids: kindNames});
+    headline.update({points, step, range: history.range});
   });
 
   app.stream({path: '/v1/overview/stream', on: {overview: tick}, connected: load,
@@ -133,29 +156,27 @@ export function mount(container, params, app) {
     }});
 }
 
-const none = Object.fromEntries(codeNames.map((code) => [code, 0]));
+const none = Object.fromEntries(kindNames.map((kind) => [kind, 0]));
 
 // toPoint converts a point of the API to one of charts/series.js.
 function toPoint(point) {
   const at = new Date(point.at).getTime();
   if (point.accepted_per_s === undefined) return {at, values: {}};
-  const byCode = point.rejected_per_s;
+  const byKind = point.rejected_by_kind_per_s;
   return {at, values: {
     accepted: point.accepted_per_s,
     failed: point.failed_per_s,
-    rejected: Object.values(byCode).reduce((sum, each) => sum + each, 0),
+    rest: Object.entries(byKind).reduce((sum, [kind, each]) => sum + (kind === 'zombie' ? 0 : each), 0),
     p50: point.p50_ms ?? undefined,
     p99: point.p99_ms ?? undefined,
     ...none,
-    ...byCode,
+    ...byKind,
   }};
 }
 
-const notCodes = new Set(['accepted', 'failed', 'rejected', 'p50', 'p99']);
-
-// codesIn returns all codes in a fixed order, then those unknown to this page: so nothing moves when a code appears for
-// the first time.
-function codesIn(points) {
-  const seen = new Set(points.flatMap((point) => Object.keys(point.values)));
-  return [...codeNames, ...[...seen].filter((id) => !codeNames.includes(id) && !notCodes.has(id)).sort()];
+// wrote returns the end of the last step with a write, in milliseconds since 1970, or null.
+function wrote(overview) {
+  const last = overview.points.findLast((point) => point.accepted_per_s > 0 ||
+    Object.keys(point.rejected_by_kind_per_s ?? {}).length > 0);
+  return last ? Date.parse(last.at) + overview.step_ms : null;
 }

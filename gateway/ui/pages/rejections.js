@@ -4,11 +4,13 @@
 // of a group, see rejections/groups.js. Painting is batched by frames, and rarer the more groups there are.
 
 import {codeNames} from '../codes.js';
-import {fill, h, setText} from '../dom.js';
+import {createDrawer} from '../drawer.js';
+import {fill, h, isPhone, setText} from '../dom.js';
 import {createFilters, pick} from '../filters.js';
 import {count, plural} from '../format.js';
 import {limitNote} from '../grants.js';
-import {button, codeMark, heading, panel} from '../parts.js';
+import {counted, isAlarming, kindLabel, kindNames} from '../kinds.js';
+import {button, heading, kindMark, panel} from '../parts.js';
 import {link} from '../router.js';
 import {serverNow} from '../clock.js';
 import {createTable} from '../table.js';
@@ -22,7 +24,7 @@ import {createWindow} from './rejections/window.js';
 
 export const title = 'Rejections';
 
-const filterNames = ['resource', 'prefix', 'key', 'owner_id', 'code', 'reason', 'source'];
+const filterNames = ['resource', 'prefix', 'key', 'owner_id', 'kind', 'code', 'reason', 'source'];
 
 export function mount(container, params, app) {
   let paused = false, unseen = 0, total = 0;
@@ -37,22 +39,27 @@ export function mount(container, params, app) {
     {name: 'prefix', label: 'Resource begins with'},
     {name: 'key', label: 'Key or table'},
     {name: 'owner_id', label: 'Owner'},
+    {name: 'kind', label: 'Kind', options: [['', 'any'], ...kindNames.map((kind) => [kind, kindLabel(kind)])]},
     {name: 'code', label: 'Code', options: [['', 'any'], ...codeNames.map((code) => [code, code])]},
     {name: 'reason', label: 'Reason', options: ['', 'superseded', 'released', 'reused', 'shared',
       'max_hold'].map((reason) => [reason, reason || 'any'])},
     {name: 'source', label: 'Source', options: ['', 'http', 'bulk',
       'transaction', 'sql'].map((source) => [source, source || 'any'])},
   ]});
+  const drawer = createDrawer(app, {onClose: () => app.setQuery({...filters, ...range.query()})});
   const timeline = createTimeline({details, onZoom: (from, to) => range.zoom(from, to), onChoose(row) {
     table.reveal(row.id);
     timeline.highlight(row);
+    openDrawer(row.id, timeline.svg);
   }});
   const top = createTop({filterLink});
   const table = createTable({
     caption: 'Rejected writes',
-    columns: columns(filterLink),
+    pageSize: isPhone() ? 20 : 100,
+    columns: columns(filterLink, openDrawer),
     key: (row) => row.id,
-    rowClass: (row) => (loader.isFresh(row) ? 'fresh' : ''),
+    onRow: (row, opener) => openDrawer(row.id, opener),
+    rowClass: (row) => (loader.isFresh(row) && isAlarming(row.kind) ? 'fresh' : ''),
     sort: {id: 'first', order: 'desc'},
     empty: () => emptyState({filtered: Object.keys(filters).length > 0, total, showAll() {
       form.set({});
@@ -67,16 +74,36 @@ export function mount(container, params, app) {
   const loader = createLoader({app, query, onChange: seen, onSummary: showSummary,
     onError: (error) => table.setError(error, () => loader.load())});
 
-  const legend = h('ul', {class: 'legend codes-legend'});
+  const legend = h('ul', {class: 'legend kinds-legend'});
   const facts = h('span', {class: 'note', role: 'status'});
   const csv = h('a', {class: 'button', download: 'rejections.csv'}, 'CSV');
   const pause = button('Pause', togglePause, {'aria-pressed': 'false'});
   const timelinePanel = panel('Time and lateness',
     {actions: legend, note: matchMedia('(pointer: fine)').matches && 'drag over a time to zoom in'}, timeline.element);
+  const all = panel('All rejections', {note: 'one row per group: writes of a token that were rejected alike',
+    class: 'rejections'}, table.element);
   container.append(
     heading('Rejections', {intro: [facts, limitNote('observe')], actions: [range.element, csv, pause]}),
-    form.element, timelinePanel, top.element, panel('All rejections',
-      {note: 'one row per group: writes of a token that were rejected alike'}, table.element));
+    form.element, timelinePanel, ...(isPhone() ? [all, top.element] : [top.element, all]), drawer.element);
+
+  function openDrawer(id, opener) {
+    drawer.open(id, opener);
+    app.setQuery({...filters, ...range.query(), rejection: id});
+  }
+
+  // begin chooses the shortest range that has data, unless the address has one.
+  function begin(rejection) {
+    app.run(async () => {
+      if (range.isOpen()) {
+        const {rejections: [last]} = await app.get('/v1/rejections', {...filters, sort: 'last_seen', limit: 1});
+        range.fit(last ? Math.max(0, serverNow() - Date.parse(last.last_at)) : 0);
+        app.setQuery({...filters, ...range.query(), rejection});
+      }
+      restart();
+    }, restart);
+    if (/^[1-9][0-9]*$/.test(rejection ?? '')) drawer.open(Number(rejection));
+    else drawer.close();
+  }
 
   function query() {
     return {...filters, ...range.times(serverNow())};
@@ -93,7 +120,7 @@ export function mount(container, params, app) {
     timeline.highlight(null);
     csv.setAttribute('href', csvAddress());
     loader.restart({resource: filters.resource, prefix: filters.prefix, key: filters.key, code: filters.code,
-      owner_id: filters.owner_id});
+      kind: filters.kind, owner_id: filters.owner_id});
   }
 
   function csvAddress() {
@@ -135,15 +162,17 @@ export function mount(container, params, app) {
 
   function showSummary(summary, everything) {
     total = everything;
-    setText(facts, summary.writes === 0 ? 'Writes that were rejected, because of an old or wrong token.'
-      : `${plural(summary.writes, 'write')} rejected, in ${plural(summary.groups, 'group')}.`);
+    setText(facts, summary.writes === 0 ? 'No write was rejected in this time.'
+      : `${plural(summary.writes, 'write')} rejected, in ${plural(summary.groups, 'group')}: ` +
+        kindNames.filter((kind) => summary.by_kind[kind]).map((kind) => counted(kind, summary.by_kind[kind])).join(', ') +
+        '.');
     top.update(summary);
     form.suggest('owner_id', summary.owners.map((each) => each.owner_id));
     form.suggest('resource', summary.resources.map((each) => each.resource));
-    fill(legend, codeNames.filter((code) => summary.by_code[code]).map((code) => h('li', null,
-      h('a', {class: 'legend-code', href: filterLink({code: filters.code === code ? '' : code}),
-        'aria-current': filters.code === code ? 'true' : null},
-        codeMark(code), code, h('span', {class: 'legend-count'}, count(summary.by_code[code]))))));
+    fill(legend, kindNames.filter((kind) => summary.by_kind[kind]).map((kind) => h('li', null,
+      h('a', {class: 'legend-kind', href: filterLink({kind: filters.kind === kind ? '' : kind}),
+        'aria-current': filters.kind === kind ? 'true' : null},
+        kindMark(kind), kindLabel(kind), h('span', {class: 'legend-count'}, count(summary.by_kind[kind]))))));
     paint();
   }
 
@@ -151,13 +180,13 @@ export function mount(container, params, app) {
   app.every(1000, () => {
     if (!paused && loader.groups.size > 0 && range.moves(1500)) paint();
   });
-  restart();
+  begin(params.query.rejection);
 
   return {update({query: now}) {
     filters = pick(now, filterNames);
     form.set(filters);
     range.set(now);
     window.scrollTo(0, 0);
-    restart();
+    begin(now.rejection);
   }};
 }

@@ -2,7 +2,7 @@
 
 import {fill, h} from '../dom.js';
 import {compact, count} from '../format.js';
-import {badge, codeMark, emptyMessage, name} from '../parts.js';
+import {badge, emptyMessage, name} from '../parts.js';
 import {link} from '../router.js';
 import {pagedList} from '../paged.js';
 import {timeAgo} from '../left.js';
@@ -41,7 +41,7 @@ export function mount(container, params, app) {
   const showRejected = ({database}) => {
     const codes = Object.entries(database.rejected_by_sql ?? {});
     fill(rejected, codes.length > 0 && 'Rejected by SQL so far:',
-      codes.map(([code, writes]) => h('span', {class: 'code'}, codeMark(code), code, ' ', count(writes))));
+      codes.map(([code, writes]) => h('span', null, h('code', null, code), ' ', count(writes))));
   };
   return pagedList(container, params, app, {
     page: 'tables', title, intro: ['Rows of these tables can be written only under the fence of their resource. ',

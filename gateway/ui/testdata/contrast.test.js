@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import {readFileSync} from 'node:fs';
 import {test} from 'node:test';
 
-import {codeNames} from '../codes.js';
+import {kindNames} from '../kinds.js';
 
 // Contrasts as WCAG 2 defines them: 4.5 for texts, 3 for marks of charts and edges of controls.
 
@@ -41,7 +41,7 @@ for (const [theme, colours] of Object.entries(themes)) {
     for (const back of ['warn-bg', 'info-bg']) for (const front of ['text', 'muted', 'link']) check(front, back, 4.5);
   });
   test(`marks have a contrast of 3, ${theme}`, () => {
-    for (const code of [...codeNames, 'other']) check('code-' + code, 'surface', 3);
+    for (const kind of kindNames) check('kind-' + kind, 'surface', 3);
     for (const series of ['series-1', 'series-2', 'series-3', 'series-bad', 'border-strong', 'focus']) check(series,
       'surface', 3);
     check('focus', 'bg', 3);

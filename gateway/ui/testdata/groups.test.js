@@ -50,13 +50,13 @@ test('beyond the limit the oldest rows are dropped, and dropped is set', () => {
 
 test('the matcher applies every filter', () => {
   const groups = createGroups(1);
-  groups.merge([group(1, 1, {reason: 'superseded', source: 'http', owner_id: 'w', first_at: at(20), last_at: at(30)})]);
+  groups.merge([group(1, 1, {reason: 'superseded', kind: 'zombie', source: 'http', owner_id: 'w', first_at: at(20), last_at: at(30)})]);
   const [row] = groups.all();
-  for (const query of [{}, {resource: 'job-42'}, {prefix: 'job'}, {code: 'token_stale'},
+  for (const query of [{}, {resource: 'job-42'}, {prefix: 'job'}, {code: 'token_stale'}, {kind: 'zombie'},
     {reason: 'superseded', source: 'http', owner_id: 'w'}, {since: at(30)}, {until: at(21)}]) {
     assert.ok(matcher(query)(row), JSON.stringify(query));
   }
-  for (const query of [{resource: 'job'}, {prefix: 'ob'}, {code: 'token_unknown'}, {reason: 'reused'}, {source: 'sql'},
+  for (const query of [{resource: 'job'}, {prefix: 'ob'}, {code: 'token_unknown'}, {reason: 'reused'}, {kind: 'conflict'}, {source: 'sql'},
     {owner_id: 'W'}, {since: at(31)}, {until: at(20)}]) {
     assert.ok(!matcher(query)(row), JSON.stringify(query));
   }

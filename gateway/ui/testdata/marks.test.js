@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import {test} from 'node:test';
 
 import {index, lateRange, layout, paths, radius, tails} from '../charts/marks.js';
-import {codeNames, codes, glyph} from '../codes.js';
+import {glyph, kindNames} from '../kinds.js';
 
 test('the axis of lateness includes every row and spans at least three ticks', () => {
   assert.deepEqual(lateRange([]), [100, 60_000]);
@@ -17,7 +17,7 @@ test('the radius grows with the count, within bounds', () => {
   assert.ok(radius(10) > radius(2) && radius(1e9) === 11 && radius(0) === 3);
 });
 
-const row = (id, more) => ({id, code: 'token_stale', count: 1, firstMS: 100, lastMS: 100, ...more});
+const row = (id, more) => ({id, kind: 'zombie', count: 1, firstMS: 100, lastMS: 100, ...more});
 const same = (value) => value;
 
 test('marks are at their time and lateness', () => {
@@ -25,16 +25,15 @@ test('marks are at their time and lateness', () => {
   assert.deepEqual(marks.map(({x, y, r}) => [x, y, r]), [[100, 40, 3], [100, 67, 3]]);
 });
 
-test('marks of one code are one path', () => {
-  const made = paths(layout([row(1), row(2), row(3, {code: 'token_unknown'}), row(4, {code: 'not_known_yet'})], same,
+test('marks of one kind are one path', () => {
+  const made = paths(layout([row(1), row(2), row(3, {kind: 'conflict'}), row(4, {kind: 'not_known_yet'})], same,
     same, 0), glyph);
-  assert.deepEqual(Object.keys(made), ['token_stale', 'token_unknown', 'not_known_yet']);
-  assert.equal(made.token_stale.split('M').length - 1, 2);
+  assert.deepEqual(Object.keys(made), ['zombie', 'conflict', 'not_known_yet']);
+  assert.equal(made.zombie.split('M').length - 1, 2);
 });
 
-test('every code has its own shape', () => {
-  assert.equal(new Set(codeNames.map((code) => glyph(code, 0, 0, 5))).size, codeNames.length);
-  assert.ok(codeNames.every((code) => codes[code].meaning));
+test('every kind has its own shape', () => {
+  assert.equal(new Set(kindNames.map((kind) => glyph(kind, 0, 0, 5))).size, kindNames.length);
 });
 
 test('a growing group has a tail from its first write to its last', () => {

@@ -4,6 +4,7 @@
 
 import {h} from '../../dom.js';
 import {age, compact, count, duration, plural, rate} from '../../format.js';
+import {isAlarming, kindLabel} from '../../kinds.js';
 import {tile} from '../../parts.js';
 import {link} from '../../router.js';
 import {serverNow} from '../../clock.js';
@@ -25,14 +26,15 @@ export function createFigures() {
   };
 
   function update(inventory, point) {
-    const rejections = Object.values(point?.rejected_per_s ?? {}).reduce((sum, each) => sum + each, 0);
+    const byKind = Object.entries(point?.rejected_by_kind_per_s ?? {}).filter(([, each]) => each > 0);
+    const rejections = byKind.reduce((sum, [, each]) => sum + each, 0);
     const known = point?.accepted_per_s !== undefined;
     const failed = point?.failed_per_s;
     tiles.accepted.set(rate(point?.accepted_per_s), {tone: failed > 0 ? 'bad' : '',
       detail: known ? (failed > 0 ? `✕ ${rate(failed)}/s failed` : 'none failed') : 'not measured'});
     tiles.rejected.set(known ? rate(rejections) : '–',
-      {detail: rejections > 0 ? Object.keys(point.rejected_per_s).join(', ') : '',
-      tone: rejections > 0 ? 'warn' : ''});
+      {detail: byKind.map(([kind]) => kindLabel(kind)).join(', '),
+      tone: byKind.some(([kind]) => isAlarming(kind)) ? 'warn' : ''});
     tiles.median.set(duration(point?.p50_ms), {detail: 'half are faster'});
     tiles.tail.set(duration(point?.p99_ms), {detail: '1 in 100 is slower'});
     if (!inventory) return;

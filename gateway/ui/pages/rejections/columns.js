@@ -1,31 +1,32 @@
 // The table of groups, and the timeline's readout for one group.
 //
-//   columns(filterLink) → for createTable; filterLink(query) is the address of the page with these filters
+//   columns(filterLink, onOpen) → for createTable; filterLink(query) is the address of the page with these filters,
+//                                 onOpen(id, opener) opens the drawer
 //   details(row) → nodes
 
 import {h} from '../../dom.js';
 import {count, duration, plural, token, when} from '../../format.js';
-import {codeBadge, name, timeAt} from '../../parts.js';
+import {kindBadge, name, rejectionButton, timeAt} from '../../parts.js';
 import {timeAgo} from '../../left.js';
 import {link} from '../../router.js';
 
 const anonymous = 'The lease is no longer remembered';
 
-export function columns(filterLink) {
+export function columns(filterLink, onOpen) {
   return [
-    {id: 'first', width: '84px', label: 'First', class: 'tight', sort: 'desc', hint: 'The time of its first write',
+    {id: 'first', width: '84px', label: 'First', class: 'tight minor', sort: 'desc', hint: 'The time of its first write',
       cell: (row) => timeAt(row.first_at, {milliseconds: false})},
-    {id: 'last', width: '102px', label: 'Last', class: 'tight', sort: 'desc', hint: 'The time of its latest write',
+    {id: 'last', width: '102px', label: 'Last', class: 'tight corner', sort: 'desc', hint: 'The time of its latest write',
       cell: (row) => timeAgo(row.last_at)},
-    {id: 'code', width: '196px', label: 'Code', class: 'whole', cell: (row) => codeBadge(row.code, row.reason)},
+    {id: 'kind', width: '174px', label: 'Kind and code', class: 'lead', cell: (row) => rejectionButton(row, onOpen)},
     {id: 'resource', label: 'Resource', class: 'grow',
       cell: (row) => name(row.resource, {href: link('locks', row.resource)})},
-    {id: 'key', width: '116px', label: 'Key or table', class: 'grow',
+    {id: 'key', width: '116px', label: 'Key', class: 'grow',
       hint: 'The key of the record; of a write by SQL, the protected table', cell: (row) => row.key &&
         name(row.key, {href: row.source === 'sql' ? link('tables', null, {prefix: row.key}) : null})},
     {id: 'token', width: '92px', label: 'Token', number: true, sort: 'desc',
       hint: 'The fencing token of the write, with its sequence', cell: tokenText},
-    {id: 'superseded', width: '94px', label: 'Superseded by', number: true, hint: 'The newer token',
+    {id: 'superseded', width: '94px', label: 'Superseded by', class: 'minor', number: true, hint: 'The newer token',
       cell: (row) => (row.superseded_by === undefined ? '' : token(row.superseded_by))},
     {id: 'late', width: '100px', label: 'Late', number: true, sort: 'desc',
       hint: 'How long after the end of its lease the latest write came',
@@ -33,8 +34,8 @@ export function columns(filterLink) {
     {id: 'owner', label: 'Owner', class: 'grow', hint: 'The owner of the token’s lease', cell: (row) =>
       (row.owner_id ? name(row.owner_id, {href: filterLink({owner_id: row.owner_id})})
         : h('span', {class: 'note', title: anonymous}, 'unknown'))},
-    {id: 'address', width: '112px', label: 'Address', class: 'tight', cell: (row) => row.address && name(row.address)},
-    {id: 'source', width: '58px', label: 'Source', class: 'tight', hint: 'The way by which it came in',
+    {id: 'address', width: '112px', label: 'Address', class: 'tight minor', cell: (row) => row.address && name(row.address)},
+    {id: 'source', width: '58px', label: 'Source', class: 'tight minor', hint: 'The way by which it came in',
       cell: (row) => row.source},
     {id: 'count', width: '72px', label: 'Writes', number: true, sort: 'desc', cell: (row) => count(row.count)},
   ];
@@ -55,7 +56,7 @@ export function details(row) {
       : `${plural(row.count, 'write')}, ${when(row.first_at)} to ${when(row.last_at)}`],
   ];
   return [
-    h('div', {class: 'readout-title'}, codeBadge(row.code, row.reason)),
+    h('div', {class: 'readout-title'}, kindBadge(row.kind), ` ${row.code} ${row.reason ?? ''}`),
     lines.map(([label, text]) => h('div', {class: 'readout-fact'}, h('span', null, label),
       h('bdi', null, text.length > 120 ? text.slice(0, 119) + '…' : text))),
   ];

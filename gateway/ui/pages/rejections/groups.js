@@ -80,7 +80,7 @@ export function createGroups(max) {
 export function matcher(query) {
   const since = query.since ? Date.parse(query.since) : -Infinity;
   const until = query.until ? Date.parse(query.until) : Infinity;
-  const wanted = ['resource', 'key', 'code', 'reason', 'source', 'owner_id'].filter((field) => query[field]);
+  const wanted = ['resource', 'key', 'code', 'reason', 'kind', 'source', 'owner_id'].filter((field) => query[field]);
   return (row) => row.lastMS >= since && row.firstMS < until &&
     wanted.every((field) => row[field] === query[field]) && (!query.prefix || row.resource.startsWith(query.prefix));
 }

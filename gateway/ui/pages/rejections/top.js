@@ -1,4 +1,4 @@
-// "Top zombies": the owners and the resources with the most rejected writes.
+// The owners and the resources with the most rejected writes of those that the filters select.
 //
 //   createTop({filterLink}) → {element, update(summary)}
 
@@ -55,7 +55,7 @@ function topTable(title, label, field, filterLink, none) {
   }
 
   return {
-    element: panel(`Top zombies by ${label.toLowerCase()}`, {actions: more}, table.element),
+    element: panel(`Most rejected writes, by ${label.toLowerCase()}`, {actions: more}, table.element),
     update(now) {
       rows = now;
       render();

@@ -1,7 +1,9 @@
-// The time range of the page: the last hour or so, or from one instant to another; chosen by buttons or by dragging.
+// The time range of the page: the last hour or so, or from one instant to another; chosen by buttons or by dragging, or
+// to fit the data.
 //
 //   const range = createWindow({query, onChange})     range.element
 //   range.choose('1h' | 'all' | …), range.zoom(from, to), range.set(query)
+//   range.isOpen() → whether nothing is chosen yet     range.fit(ms) chooses the shortest range that goes so far back
 //   range.query() → its part of the page's address     range.times(now) → {since, until} for the API
 //   range.bounds(now, rows) → {from, to} for the timeline, in milliseconds
 //   range.moves(pixels) → whether the passing of time would be visible
@@ -9,15 +11,16 @@
 import {fill, h} from '../../dom.js';
 import {when} from '../../format.js';
 import {button} from '../../parts.js';
+import {fitting} from './words.js';
 
 const hour = 3_600_000;
 const lengths = new Map([['15m', hour / 4], ['1h', hour], ['6h', 6 * hour], ['24h', 24 * hour], ['all', null]]);
 const usual = '1h';
 
 export function createWindow({query, onChange}) {
-  let chosen = usual, since = null, until = null, drawnAt = 0;
+  let chosen = usual, before = usual, open = true, since = null, until = null, drawnAt = 0;
   const choices = new Map([...lengths.keys()].map((label) => [label, button(label, () => choose(label))]));
-  const reset = button('', () => choose(usual), {class: 'quiet'});
+  const reset = button('', () => choose(before), {class: 'quiet'});
   const element = h('div', {class: 'actions'}, reset,
     h('div', {class: 'segments', role: 'group', 'aria-label': 'Time shown'}, [...choices.values()]));
 
@@ -26,6 +29,7 @@ export function createWindow({query, onChange}) {
     since = Number.isNaN(from) ? null : from;
     until = Number.isNaN(to) ? null : to;
     chosen = since === null && until === null ? (lengths.has(now.range) ? now.range : usual) : null;
+    open = chosen !== null && !lengths.has(now.range);
     show();
   }
 
@@ -34,13 +38,21 @@ export function createWindow({query, onChange}) {
     reset.hidden = chosen !== null;
     const [from, to] = [since === null ? '' : when(since), until === null ? 'now' : when(until)];
     if (chosen === null) fill(reset, `✕ ${from} – ${to}`);
-    reset.setAttribute('aria-label', 'Back to the last hour');
+    reset.setAttribute('aria-label', `Back to ${before}`);
   }
 
   function choose(label) {
-    [chosen, since, until] = [label, null, null];
+    [chosen, since, until, open] = [label, null, null, false];
     show();
     onChange();
+  }
+
+  // fit does not call onChange.
+  function fit(ms) {
+    const length = fitting(ms, [...lengths.values()]);
+    chosen = ms > length ? 'all' : [...lengths].find(([, each]) => each === length)[0];
+    open = false;
+    show();
   }
 
   set(query);
@@ -48,13 +60,16 @@ export function createWindow({query, onChange}) {
     element,
     set,
     choose,
+    fit,
+    isOpen: () => open,
     zoom(from, to) {
+      if (chosen !== null) before = chosen;
       [chosen, since, until] = [null, from, Math.max(to, from + 10)];
       show();
       onChange();
     },
     query() {
-      if (chosen !== null) return chosen === usual ? {} : {range: chosen};
+      if (chosen !== null) return {range: chosen};
       return {since: since === null ? '' : new Date(since).toISOString(),
         until: until === null ? '' : new Date(until).toISOString()};
     },

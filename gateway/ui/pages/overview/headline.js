@@ -1,0 +1,119 @@
+// The first sentence of the overview: how many zombie writes were shut out, and the latest one. Calm if there was none.
+//
+//   createHeadline(app, {onOpen(id, opener)}) → {element, update({points, step, range}), newest(rows)}
+//     newest gets the newest rejections whenever they were loaded
+//   countsOf(points, step) → {zombie: 37, …}, without zeros      leadOf(counts, range) → {zombies, text, others, tone}. Pure.
+
+import {fill, h} from '../../dom.js';
+import {button} from '../../parts.js';
+import {counted, isAlarming, kindNames} from '../../kinds.js';
+import {link} from '../../router.js';
+import {serverNow} from '../../clock.js';
+import {inWords} from '../rejections/words.js';
+import {pieces} from '../../drawer.js';
+
+const rangeWords = new Map([[60_000, 'minute'], [300_000, '5 minutes'], [900_000, '15 minutes'], [3_600_000, 'hour'],
+  [21_600_000, '6 hours'], [86_400_000, '24 hours']]);
+
+export function countsOf(points, step) {
+  const counts = {};
+  for (const kind of kindNames) {
+    const sum = points.reduce((writes, point) => writes + (point.values[kind] ?? 0) * step / 1000, 0);
+    if (sum > 0) counts[kind] = Math.max(1, Math.round(sum));
+  }
+  return counts;
+}
+
+// leadOf says "none stored" without asking, because the count includes no write that was: a gateway counts a write as
+// rejected only when it answers so, and the transaction that decides that changes nothing but the record of the
+// rejection (P12 of docs/concepts.md). Writes by SQL, which the mode observe lets pass, are in no point.
+export function leadOf(counts, range) {
+  const time = 'in the last ' + rangeWords.get(range);
+  const zombies = counts.zombie ?? 0;
+  const rest = Object.entries(counts).filter(([kind]) => kind !== 'zombie');
+  const others = rest.map(([kind, number]) => counted(kind, number)).join(', ');
+  return {
+    zombies,
+    text: zombies > 0 ? `${counted('zombie', zombies)} shut out ${time}; none stored.` : `No zombie wrote ${time}.`,
+    others: others && `Also rejected: ${others}.`,
+    tone: zombies > 0 || rest.some(([kind]) => isAlarming(kind)) ? 'warn' : 'good',
+  };
+}
+
+export function createHeadline(app, {onOpen}) {
+  const lead = h('p', {class: 'headline-lead'});
+  const more = h('p', {class: 'headline-more'});
+  const element = h('section', {class: 'headline', 'aria-label': 'Zombie writes'}, lead, more);
+  let state = null, rows = [], latest = null, leases = {}, bySQL = false, shown = '', asking = false;
+
+  const since = () => serverNow() - state.range;
+  const isRecent = (row) => Date.parse(row.last_at) >= since();
+
+  function render() {
+    const {zombies, text, others, tone} = leadOf(countsOf(state.points, state.step), state.range);
+    const row = zombies > 0 && latest && isRecent(latest) ? latest : null;
+    const now = JSON.stringify([text, others, row, leases, bySQL]);
+    if (now === shown) return; // an unchanged sentence keeps its focus and selection
+    shown = now;
+    element.dataset.tone = tone;
+    fill(lead, h('span', {class: 'headline-mark', 'aria-hidden': 'true'}, tone === 'good' ? '✓' : '▲'), text);
+    fill(more, row && ['Latest: ', pieces(inWords(row, leases)), '. ',
+      button('Show what happened', (event) => onOpen(row.id, event.currentTarget),
+        {class: 'inline', 'aria-haspopup': 'dialog', data: {rejection: row.id}}), ' '],
+    others && h('span', {class: 'note'}, others + ' '),
+    bySQL && h('span', {class: 'note'}, 'Zombie writes by SQL are not counted here: the mode observe records them and ',
+      'lets them pass. ', h('a', {href: link('rejections', null, {kind: 'zombie', source: 'sql'})}, 'Show them')));
+  }
+
+  // follow takes a newer rejection, and asks who had taken over.
+  function follow(row) {
+    const other = row.id !== latest?.id || row.superseded_by !== latest.superseded_by;
+    latest = row;
+    if (other) {
+      leases = {};
+      app.run(async () => {
+        const {lease, successor} = await app.get('/v1/rejections/' + row.id);
+        if (latest.id === row.id) leases = {lease, successor};
+        render();
+      }, () => {}); // the sentence does without
+    }
+    render();
+  }
+
+  // search asks for the latest zombie if others hide it in the list of the newest rejections.
+  function search() {
+    if (asking) return;
+    asking = true;
+    app.run(async () => {
+      const {rejections} = await app.get('/v1/rejections', {kind: 'zombie', sort: 'last_seen', limit: 20});
+      asking = false;
+      const row = rejections.find((each) => each.source !== 'sql');
+      if (row) follow(row);
+    }, () => {
+      asking = false;
+    });
+  }
+
+  // choose takes the latest zombie out of the newest rejections.
+  function choose() {
+    bySQL = rows.some((row) => row.kind === 'zombie' && row.source === 'sql' && isRecent(row));
+    const row = rows.find((each) => each.kind === 'zombie' && each.source !== 'sql');
+    if (row) follow(row);
+    else if (countsOf(state.points, state.step).zombie > 0 && !(latest && isRecent(latest))) search();
+    else render();
+  }
+
+  return {
+    element,
+    update(now) {
+      const first = state === null;
+      state = now;
+      if (first) choose();
+      else render();
+    },
+    newest(now) {
+      rows = now;
+      if (state !== null) choose();
+    },
+  };
+}

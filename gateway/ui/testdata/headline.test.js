@@ -1,0 +1,58 @@
+import assert from 'node:assert/strict';
+import {test} from 'node:test';
+
+import {countsOf, leadOf} from '../pages/overview/headline.js';
+import {fitting, inWords} from '../pages/rejections/words.js';
+
+const point = (values) => ({at: 0, values});
+const text = (pieces) => pieces.map((piece) => piece.name ?? piece).join('');
+
+test('points add up to writes by kind', () => {
+  assert.deepEqual(countsOf([point({zombie: 1.5, conflict: 0}), point({}), point({zombie: 17})], 2000), {zombie: 37});
+  assert.deepEqual(countsOf([point({reader: 0.001})], 2000), {reader: 1}); // a share of a late sample is not nothing
+  assert.deepEqual(countsOf([], 2000), {});
+});
+
+test('the headline counts zombies, and names the rest', () => {
+  const lead = leadOf({zombie: 37, conflict: 2}, 300_000);
+  assert.equal(lead.text, '37 zombie writes shut out in the last 5 minutes; none stored.');
+  assert.equal(lead.others, 'Also rejected: 2 data conflicts.');
+  assert.equal(lead.tone, 'warn');
+});
+
+test('the headline is calm without zombies, and beside data conflicts', () => {
+  assert.deepEqual(leadOf({}, 3_600_000), {zombies: 0, text: 'No zombie wrote in the last hour.', others: '', tone: 'good'});
+  assert.equal(leadOf({conflict: 12_000}, 60_000).tone, 'good');
+  assert.equal(leadOf({numbering: 1}, 60_000).tone, 'warn');
+});
+
+const row = {owner_id: 'worker-2', resource: 'job-4', token: 9, late_ms: 1300, kind: 'zombie', code: 'token_stale',
+  reason: 'superseded', superseded_by: 32};
+
+test('a zombie in words', () => {
+  const successor = {owner_id: 'worker-3', fencing_token: 32};
+  assert.equal(text(inWords(row, {successor})),
+    'worker-2 on job-4, token 9, 1.3 s late; worker-3 had taken over with 32');
+  assert.equal(text(inWords(row, {successor: {owner_id: 'worker-2', fencing_token: 32}})),
+    'worker-2 on job-4, token 9, 1.3 s late; it had acquired the lock again, with 32');
+  assert.equal(text(inWords(row)), 'worker-2 on job-4, token 9, 1.3 s late; the newest token was 32');
+  const released = {...row, reason: 'released', superseded_by: undefined};
+  assert.match(text(inWords(released, {lease: {end_reason: 'broken'}})), /; its lease had been broken$/);
+  assert.match(text(inWords(released)), /; its lease had been released$/);
+  assert.match(text(inWords({...released, reason: '', code: 'lease_expired'})), /; its lease had expired$/);
+});
+
+test('others in words', () => {
+  const base = {...row, superseded_by: undefined, late_ms: undefined};
+  assert.equal(text(inWords({...base, kind: 'numbering', reason: 'reused', last_token: 9, last_sequence: 4})),
+    'worker-2 on job-4, token 9; 9.4 was accepted');
+  assert.equal(text(inWords({...base, kind: 'conflict', code: 'version_mismatch', reason: undefined},
+    {lease: {end_reason: 'expired'}})), 'worker-2 on job-4, token 9');
+  assert.equal(text(inWords({...base, owner_id: undefined, token: undefined, kind: 'misuse', reason: undefined})),
+    'an unknown owner on job-4, without a token');
+});
+
+test('the shortest range that has data', () => {
+  const lengths = [15, 60, 360, null];
+  assert.deepEqual([0, 15, 16, 61, 9999].map((ms) => fitting(ms, lengths)), [15, 15, 60, 360, 360]);
+});

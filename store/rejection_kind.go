@@ -1,0 +1,124 @@
+package store
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// RejectionKind says what a rejection shows about its writer. Only a zombie has lost its lock.
+type RejectionKind string
+
+// The kinds of rejections.
+const (
+	// KindZombie: the lease of the token had ended, or a newer token was granted or used.
+	KindZombie RejectionKind = "zombie"
+	// KindNumbering: the same token with this number, or a greater one, was accepted before.
+	KindNumbering RejectionKind = "numbering"
+	// KindReader: the token is that of a shared lease, which can't write.
+	KindReader RejectionKind = "reader"
+	// KindConflict: the record has another version than the write requires. This is how compare-and-swap works.
+	KindConflict RejectionKind = "conflict"
+	// KindMisuse: no token, one that was never granted, the lease_id of another lease, or a truncate.
+	KindMisuse RejectionKind = "misuse"
+)
+
+// RejectionKinds are all kinds.
+var RejectionKinds = []RejectionKind{KindZombie, KindNumbering, KindReader, KindConflict, KindMisuse}
+
+// RejectionCause is what a kind follows from. Reason is that of token_stale, otherwise empty.
+type RejectionCause struct {
+	Verdict Verdict
+	Reason  string
+}
+
+// String returns the cause as kindSQL compares it.
+func (c RejectionCause) String() string { return string(c.Verdict) + "/" + c.Reason }
+
+// kindSQL is the condition that the rejection r is of a kind: argument has its causes, or is null for any kind. Like
+// [RejectionCause.Kind], it goes by the verdict alone if the reason is not known.
+func kindSQL(argument string) string {
+	known := make([]string, 0, len(kindOfCause))
+	for cause := range kindOfCause {
+		known = append(known, "'"+cause.String()+"'")
+	}
+	slices.Sort(known) // the same text each time: statements are prepared by it
+	return fmt.Sprintf(`(%[1]s::text[] is null or r.code || '/' || r.reason = any (%[1]s)
+		or r.code || '/' = any (%[1]s) and r.code || '/' || r.reason not in (%[2]s))`, argument, strings.Join(known, ", "))
+}
+
+// kindOfCause is the only classification of rejections: the API, the metrics and the dashboard show its result.
+var kindOfCause = map[RejectionCause]RejectionKind{
+	{VerdictTokenStale, Superseded}: KindZombie,
+	{VerdictTokenStale, "released"}: KindZombie,
+	{VerdictTokenStale, "max_hold"}: KindZombie,
+	{VerdictTokenStale, "reused"}:   KindNumbering,
+	{VerdictTokenStale, "shared"}:   KindReader,
+	{VerdictTokenStale, ""}:         KindZombie, // a count without its reason, or a reason that a newer schema has
+	{VerdictLeaseExpired, ""}:       KindZombie,
+	{VerdictTokenReused, ""}:        KindNumbering,
+	{VerdictVersionMismatch, ""}:    KindConflict,
+	{VerdictTokenRequired, ""}:      KindMisuse,
+	{VerdictTokenUnknown, ""}:       KindMisuse,
+	{VerdictLeaseMismatch, ""}:      KindMisuse,
+	{VerdictTruncate, ""}:           KindMisuse,
+}
+
+// IsKnown reports whether the cause is classified by itself.
+func (c RejectionCause) IsKnown() bool { return kindOfCause[c] != "" }
+
+// Kind returns the kind of the cause, or of its verdict if the reason is not known.
+func (c RejectionCause) Kind() RejectionKind {
+	if kind, ok := kindOfCause[c]; ok {
+		return kind
+	}
+	return kindOfCause[RejectionCause{Verdict: c.Verdict}]
+}
+
+// Kind returns the kind of the rejection.
+func (e *RejectedError) Kind() RejectionKind { return RejectionCause{e.Verdict, e.Reason}.Kind() }
+
+// Kind returns the kind of the rejection.
+func (r *Rejection) Kind() RejectionKind { return RejectionCause{r.Verdict, r.Reason}.Kind() }
+
+// causesOf returns the causes of a kind, for kindSQL; nil for "", which is any kind.
+func causesOf(kind RejectionKind) []string {
+	if kind == "" {
+		return nil
+	}
+	causes := []string{}
+	for cause, of := range kindOfCause {
+		if of == kind {
+			causes = append(causes, cause.String())
+		}
+	}
+	return causes
+}
+
+func checkKind(kind RejectionKind) error {
+	if kind == "" || slices.Contains(RejectionKinds, kind) {
+		return nil
+	}
+	return fmt.Errorf("%w: kind must be zombie, numbering, reader, conflict or misuse", ErrInvalid)
+}
+
+// RejectionClass is what rejected writes are counted by.
+type RejectionClass struct {
+	Verdict Verdict
+	Kind    RejectionKind
+}
+
+// MarshalText makes the class a key of a JSON object, such as "token_stale/zombie".
+func (c RejectionClass) MarshalText() ([]byte, error) {
+	return []byte(string(c.Verdict) + "/" + string(c.Kind)), nil
+}
+
+// UnmarshalText reads a key of MarshalText, or the verdict alone.
+func (c *RejectionClass) UnmarshalText(text []byte) error {
+	verdict, kind, classified := strings.Cut(string(text), "/")
+	c.Verdict, c.Kind = Verdict(verdict), RejectionKind(kind)
+	if !classified {
+		c.Kind = RejectionCause{Verdict: c.Verdict}.Kind()
+	}
+	return nil
+}
