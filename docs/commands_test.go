@@ -79,8 +79,12 @@ func documentSteps(t *testing.T, document string, used map[string]bool) []step {
 		if i+1 < len(blocks) {
 			next = &blocks[i+1]
 		}
+		used[name] = known
+		if special.instead != "" {
+			steps = append(steps, step{block: b, script: special.instead})
+			continue
+		}
 		if special.before != "" {
-			used[name] = true
 			steps = append(steps, step{block: b, script: special.before})
 		}
 		steps = append(steps, stepsOf(b, i, next)...)

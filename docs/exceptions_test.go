@@ -3,6 +3,7 @@ package docs_test
 // exception is a block that needs something before it runs, or can't run here at all.
 type exception struct {
 	before    string // commands
+	instead   string // commands that do the same here
 	elsewhere string // why it does not run here, and what checks it
 }
 
@@ -13,7 +14,7 @@ var exceptions = map[string]exception{
 	"deploy/kubernetes/README.md":  {elsewhere: "needs a cluster; the chart has tests of its own"},
 	"docs/sql-clients.md":          {elsewhere: "TestExamples of examples runs it, with each program's drivers"},
 
-	"README.md: select fence.protect('public.accounts', 'accounts/{id}');            -- once: a fence for each row": {
+	"README.md: select fence.protect('public.accounts', 'accounts/{id}');               -- once: a fence for each row": {
 		before: createAccounts},
 	"README.md: fencegate migrate   # the database of FENCEGATE_DATABASE_URL": {
 		before: "fencegate dev-cert certs >/dev/null; cp certs/server.pem tls.crt; cp certs/server-key.pem tls.key"},
@@ -30,7 +31,17 @@ var exceptions = map[string]exception{
 	"docs/operations.md: go tool pprof -top 'http://127.0.0.1:6060/debug/pprof/profile?seconds=30'          # CPU": {
 		elsewhere: "takes a profile for 30 s; the tests of serve_debug in cmd/fencegate"},
 
-	"docs/scaling.md: fencegate serve --database-url \"$WEST\" --names eu,us …": {
+	"docs/production.md: fencegate load --clients 100 --duration 10m": {elsewhere: "takes 10 minutes; TestLoadFindsNoFault of cmd/fencegate"},
+	`docs/production.md: curl -sf "$FENCEGATE_URL/metrics" | grep fencegate_database_up`: {
+		before: "FENCEGATE_URL=$OPEN_URL"},
+	`docs/production.md: fencegate check --database-url "$DATABASE_URL"`: {
+		elsewhere: "PostgreSQL runs without fsync here, which check reports; TestCheck of cmd/fencegate"},
+	`docs/production.md: fencegate migrate --database-url "$DATABASE_URL" --gateway-role fencegate_gateway`: {
+		before: psql + " -qc 'drop role if exists fencegate_gateway' -c 'create role fencegate_gateway login'"},
+	`docs/production.md: $ fencegate put production/check x 1 --token 1 2>/dev/null; echo "exit code $?"`: {
+		before: "for i in 1 2; do fencegate lock acquire production/check --ttl 100ms --wait 10s >/dev/null; done"},
+
+	"docs/scaling.md: fencegate serve --database-url \"$WEST\" --names eu,us": {
 		before: "WEST=$DATABASE_URL EAST=$DATABASE_URL"},
 	"docs/scaling.md: $ fencegate lock break us/job --url http://west:8081 --reason 'us moves'": {
 		elsewhere: "needs two fleets; TestFleets of deploy"},
@@ -38,17 +49,23 @@ var exceptions = map[string]exception{
 		elsewhere: "needs two fleets; TestFleets of deploy"},
 
 	"docs/security.md: $ psql \"$OWNER_URL\" -c 'create role fencegate_gateway login; grant pg_read_all_stats to fencegate_gateway'": {
-		before: `OWNER_URL=$DATABASE_URL GATEWAY_URL="$DATABASE_URL user=fencegate_gateway"`},
+		before: psql + ` -qc 'drop role if exists fencegate_gateway'
+			OWNER_URL=$DATABASE_URL GATEWAY_URL="host=$PGHOST port=$PGPORT dbname=$PGDATABASE user=fencegate_gateway"`},
 
 	"docs/sql.md: create table accounts (id bigint primary key, balance integer not null);": {
 		before: psql + " -qc 'select fence.unprotect($$accounts$$); drop table accounts'"},
 	"docs/sql.md: select fence.protect('public.accounts', 'accounts/{id}');    -- once, as the table's owner": {
 		before: createAccounts},
-	`docs/sql.md: $ fencegate migrate --database-url "$URL" --app-role app`: {
-		before: psql + " -qc 'create role app login'"},
+	`docs/sql.md: $ fencegate migrate --database-url "$DATABASE_URL" --app-role app`: {
+		before: psql + " -qc 'drop role if exists app' -c 'create role app login'"},
+	"docs/sql.md: app=> select * from fence.acquire('job-42', 'worker-1', 600000, metadata => '{\"host\": \"a\"}') \\gx": {
+		before: `fencegate migrate --database-url "$DATABASE_URL" --app-role app; export PGUSER=app`},
+
+	"docs/tutorial.md: $ go build -o shop ./examples/tutorial": {
+		instead: `go build -C "$CLONE" -o "$PWD/shop" ./examples/tutorial`},
 
 	"docs/terraform.md: $ fencegate lock get terraform/prod/network": {
-		before: "true"},
+		before: "fencegate lock acquire terraform/prod/network >/dev/null"},
 	"docs/terraform.md: $ curl -s http://127.0.0.1:8080/v1/terraform/prod/network/history": {
 		elsewhere: "needs Terraform; TestTerraform of cmd/fencegate"},
 }

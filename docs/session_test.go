@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/freeport"
 	"github.com/fencegate/fencegate/internal/gatewayprocess"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/internal/program"
@@ -44,12 +45,12 @@ _prepare() { # writes the files of a step, and its script
 	local file
 	for file in "$STEPS/$1"/*; do
 		sed "s|http://127.0.0.1:8080|$FENCEGATE_URL|g; s|https://localhost:8080|$FENCEGATE_URL|g;
-			s|redis://127.0.0.1:6379|$REDIS_URL|g" "$file" > "${file##*/}"
+			s|redis://127.0.0.1:6379|$REDIS_URL|g; s|127.0.0.1:9001|$FREE_1|g; s|127.0.0.1:9002|$FREE_2|g" "$file" > "${file##*/}"
 		chmod +x "${file##*/}"
 	done
 }
 _end() { printf '\n<step %d ended with %d>\n' "$1" "$2"; }
-trap 'kill $(jobs -p) 2>/dev/null; wait' EXIT
+trap 'kill $(jobs -p) 2>/dev/null; kill -CONT $(jobs -p) 2>/dev/null; wait' EXIT
 `
 
 var stepEnd = regexp.MustCompile(`\n<step (\d+) ended with (\d+)>\n`)
@@ -132,7 +133,8 @@ func environment(t *testing.T, folder string, steps []step) (env []string, gatew
 	check(t, os.Symlink(fencegate, link))
 	return append(os.Environ(),
 		"PATH="+filepath.Dir(link)+":"+path+":"+os.Getenv("PATH"), "CLONE="+clone,
-		"FENCEGATE_URL="+gateway.URL, "URL="+gateway.URL, "REDIS_URL="+redis,
+		"FENCEGATE_URL="+gateway.URL, "URL="+gateway.URL, "OPEN_URL="+gateway.URL, "REDIS_URL="+redis,
+		"FREE_1="+freeport.Address(t), "FREE_2="+freeport.Address(t),
 		"FENCEGATE_DATABASE_URL="+databaseURL, "DATABASE_URL="+databaseURL,
 		"PGHOST="+config.Host, "PGPORT="+strconv.Itoa(int(config.Port)), "PGUSER="+config.User,
 		"PGPASSWORD="+config.Password, "PGDATABASE="+config.Database, "PGSSLMODE=disable", "PGTZ=UTC", "TZ=UTC",
