@@ -76,7 +76,7 @@ func documentSteps(t *testing.T, document string, used map[string]bool) []step {
 			continue
 		}
 		var next *block
-		if i+1 < len(blocks) {
+		if i+1 < len(blocks) && blocks[i+1].line == b.line+strings.Count(b.text, "\n")+3 {
 			next = &blocks[i+1]
 		}
 		used[name] = known

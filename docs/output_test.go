@@ -23,8 +23,8 @@ const (
 )
 
 // output compares what commands print with what a document shows. IDs and times differ. So do the tokens, 34 to 39 in
-// all documents: the same one stands for the same token throughout a document. … stands for any text, and alone on
-// its line for any lines. Widths of columns don't count.
+// all documents: each represents the same token throughout a document. … matches any text, and alone on its line any
+// lines. Widths of columns don't count.
 type output struct{ tokens map[string]string }
 
 func (o output) matches(shown, printed string) bool {

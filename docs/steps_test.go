@@ -22,14 +22,14 @@ var (
 	cat        = regexp.MustCompile(`^cat (\S+)$`)
 )
 
-// stepsOf returns the steps of a block. next is the block that follows it in its document: after a program, one without
-// a language is what the program prints.
+// stepsOf returns the steps of a block. next is the block immediately after it, or nil: after a program, a text is what
+// the program prints.
 func stepsOf(b block, number int, next *block) []step {
 	name := fmt.Sprintf("block-%d", number)
 	program := func(extension, text, command string) []step {
 		file := name + extension
 		s := step{block: b, files: map[string]string{file: text}, script: strings.ReplaceAll(command, "FILE", file)}
-		if next != nil && (next.language == "" || next.language == "text") {
+		if next != nil && next.language == "text" {
 			s.output = next.text
 		}
 		return []step{s}
@@ -46,7 +46,7 @@ func stepsOf(b block, number int, next *block) []step {
 	case "sh":
 		return []step{{block: b, script: b.text}}
 	case "sql":
-		if next != nil && next.language == "" { // an error is shown, and psql continues after it
+		if next != nil && next.language == "text" { // the errors, after which psql continues
 			return program(".sql", b.text, psql+" -q < FILE 2>&1 >/dev/null")
 		}
 		return program(".sql", b.text, psql+" -v ON_ERROR_STOP=1 < FILE")
@@ -102,7 +102,7 @@ func split(text string, prompt *regexp.Regexp) (commands, outputs []string) {
 // isProgram is whether a block of Go is a whole program. Others are fragments, which are only parsed.
 func isProgram(text string) bool { return strings.HasPrefix(text, "package main\n") }
 
-// checkFragment parses declarations or statements of Go in which … stands for what is left out.
+// checkFragment parses declarations or statements of Go in which … marks what is left out.
 func checkFragment(t *testing.T, b block) {
 	t.Helper()
 	text := strings.ReplaceAll(b.text, "…", "")
