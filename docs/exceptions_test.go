@@ -19,6 +19,11 @@ var exceptions = map[string]exception{
 	"README.md: fencegate migrate   # the database of FENCEGATE_DATABASE_URL": {
 		before: "fencegate dev-cert certs >/dev/null; cp certs/server.pem tls.crt; cp certs/server-key.pem tls.key"},
 
+	"lockclient/k8slock/README.md: go get github.com/fencegate/fencegate/lockclient/k8slock": {
+		elsewhere: "changes the module of a user"},
+	"docs/api.md: $ curl -s -X PUT -H 'Fencing-Token: 34.1' -H 'Content-Type: text/plain' -d 'half a report' \\": {
+		before: psql + " -qAt -o /dev/null -c \"select setval('fence.tokens', 33)\"; fencegate lock acquire job-42 >/dev/null"},
+
 	"docs/cli.md: $ cat nightly.sh": {
 		elsewhere: "needs a second terminal; TestRunStopsACommandThatHasLostItsLease of cmd/fencegate"},
 	`docs/cli.md: $ fencegate lock break nightly --reason "the host is gone, they say"`: {
@@ -27,7 +32,8 @@ var exceptions = map[string]exception{
 	"docs/external-locks.md: $ fencegate fence get jobs/42": {
 		before: "fencegate put jobs/42 result x --token 1767344421480.1"},
 
-	"docs/operations.md: docker compose up --build": {elsewhere: "needs Docker; TestComposeServices of deploy"},
+	"docs/operations.md: docker compose up --build                    # the API and fencegate's dashboard on http://127.0.0.1:8080": {
+		elsewhere: "needs Docker; TestComposeServices of deploy"},
 	"docs/operations.md: go tool pprof -top 'http://127.0.0.1:6060/debug/pprof/profile?seconds=30'          # CPU": {
 		elsewhere: "takes a profile for 30 s; the tests of serve_debug in cmd/fencegate"},
 

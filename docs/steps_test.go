@@ -19,7 +19,7 @@ type step struct {
 
 var (
 	psqlPrompt = regexp.MustCompile(`^\w+[=-][*!]?[>#] ?`)
-	cat        = regexp.MustCompile(`^cat (\S+)$`)
+	cat        = regexp.MustCompile(`^cat ([\w./-]+)$`)
 )
 
 // stepsOf returns the steps of a block. next is the block immediately after it, or nil: after a program, a text is what
