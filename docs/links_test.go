@@ -13,7 +13,7 @@ var (
 	linked    = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
 	heading   = regexp.MustCompile(`(?m)^#{1,6} (.+)$`)
 	anchor    = regexp.MustCompile(`<a id="([^"]+)">`)
-	code      = regexp.MustCompile("(?ms)^ *```.*?^ *```|`[^`\n]*`")
+	code      = regexp.MustCompile("(?s)```.*?```|`[^`\n]*`")
 	notInSlug = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 )
 

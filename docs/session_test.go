@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -77,7 +78,7 @@ func session(t *testing.T, document string, steps []step) {
 		text += fmt.Sprintf("_prepare %d; . ./%s </dev/null; _end %d $?\n", i, script, i)
 	}
 	bash := exec.CommandContext(await.Context(t), pgtest.Require(t, "bash"), "-O", "dotglob", "-c", text)
-	bash.Env = append(env, "STEPS="+prepared)
+	bash.Env = slices.Concat(env, []string{"STEPS=" + prepared})
 	bash.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	bash.Cancel = func() error { return syscall.Kill(-bash.Process.Pid, syscall.SIGKILL) }
 	printed, err := bash.CombinedOutput()
@@ -114,7 +115,7 @@ func environment(t *testing.T, folder string, steps []step) (env []string, gatew
 	check(t, err)
 	check(t, os.Symlink(filepath.Join(clone, "examples"), filepath.Join(folder, "examples")))
 	check(t, os.Mkdir(filepath.Join(folder, "node_modules"), 0o700))
-	check(t, os.Symlink(filepath.Join(clone, "clients/typescript"), filepath.Join(folder, "node_modules/fencegate")))
+	check(t, os.Symlink(clone+"/clients/typescript", folder+"/node_modules/fencegate"))
 
 	path := filepath.Dir(pgtest.Require(t, "psql"))
 	needed, redis := map[string]bool{"curl": true}, ""
@@ -138,6 +139,6 @@ func environment(t *testing.T, folder string, steps []step) (env []string, gatew
 		"FENCEGATE_DATABASE_URL="+databaseURL, "DATABASE_URL="+databaseURL,
 		"PGHOST="+config.Host, "PGPORT="+strconv.Itoa(int(config.Port)), "PGUSER="+config.User,
 		"PGPASSWORD="+config.Password, "PGDATABASE="+config.Database, "PGSSLMODE=disable", "PGTZ=UTC", "TZ=UTC",
-		"PYTHONPATH="+filepath.Join(clone, "clients/python/src"),
+		"PYTHONPATH="+clone+"/clients/python/src",
 	), gateway.URL
 }

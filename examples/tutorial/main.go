@@ -17,17 +17,23 @@ import (
 )
 
 func main() {
+	if err := run(); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run() error {
 	listen := flag.String("listen", "127.0.0.1:9001", "address to listen on")
 	printer := flag.String("printer", os.DevNull, "file or device that tickets are printed to")
 	flag.Parse()
 	client, err := lockclient.New(os.Getenv("FENCEGATE_URL"))
 	if err != nil {
-		log.Fatal(err)
+		return err
 	}
 	defer client.Close()
 	shop := shop{client: client, printer: *printer}
 	server := &http.Server{Addr: *listen, Handler: shop.routes(), ReadHeaderTimeout: 10 * time.Second}
-	log.Fatal(server.ListenAndServe())
+	return server.ListenAndServe()
 }
 
 type shop struct {
@@ -84,5 +90,5 @@ func (s shop) sold(ctx context.Context, event string) (int, error) {
 
 // print takes as long as the printer does.
 func (s shop) print(event string, number int) error {
-	return os.WriteFile(s.printer, fmt.Appendf(nil, "%s: ticket %d\n", event, number), 0o600)
+	return os.WriteFile(s.printer, fmt.Appendf(nil, "%s: ticket %d\n", event, number), 0o600) //nolint:gosec // the operator names it
 }
