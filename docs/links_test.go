@@ -68,3 +68,25 @@ func anchors(t *testing.T, file string) map[string]bool {
 	}
 	return found
 }
+
+// TestTutorialShowsItsProgram checks that the lines of code in docs/tutorial.md are those of the program.
+func TestTutorialShowsItsProgram(t *testing.T) {
+	t.Parallel()
+	program, err := os.ReadFile(filepath.Join(root, "examples/tutorial/main.go"))
+	check(t, err)
+	count := 0
+	for _, b := range blocksOf(t, "docs/tutorial.md") {
+		for line := range strings.Lines(b.text) {
+			if line = strings.TrimSpace(line); b.language != "go" || line == "…" {
+				continue
+			}
+			count++
+			if !strings.Contains(string(program), line) {
+				t.Errorf("docs/tutorial.md shows a line that the program does not have: %s", line)
+			}
+		}
+	}
+	if count < 10 {
+		t.Errorf("docs/tutorial.md shows %d lines of its program, expected more", count)
+	}
+}

@@ -114,20 +114,13 @@ func environment(t *testing.T, folder string, steps []step) (env []string, gatew
 	clone, err := filepath.Abs(root)
 	check(t, err)
 	check(t, os.Symlink(filepath.Join(clone, "examples"), filepath.Join(folder, "examples")))
-	check(t, os.Mkdir(filepath.Join(folder, "node_modules"), 0o700))
-	check(t, os.Symlink(clone+"/clients/typescript", folder+"/node_modules/fencegate"))
 
 	path := filepath.Dir(pgtest.Require(t, "psql"))
-	needed, redis := map[string]bool{"curl": true}, ""
+	pgtest.Require(t, "curl")
+	redis := ""
 	for _, s := range steps {
-		needed[map[string]string{"python": "python3", "js": "node", "go": "go"}[s.block.language]] = true
 		if redis == "" && strings.Contains(s.block.text, "redis://127.0.0.1:6379") {
 			redis = redistest.Start(t).URL()
-		}
-	}
-	for tool := range needed {
-		if tool != "" {
-			pgtest.Require(t, tool)
 		}
 	}
 	link := filepath.Join(t.TempDir(), "fencegate")
@@ -139,6 +132,5 @@ func environment(t *testing.T, folder string, steps []step) (env []string, gatew
 		"FENCEGATE_DATABASE_URL="+databaseURL, "DATABASE_URL="+databaseURL,
 		"PGHOST="+config.Host, "PGPORT="+strconv.Itoa(int(config.Port)), "PGUSER="+config.User,
 		"PGPASSWORD="+config.Password, "PGDATABASE="+config.Database, "PGSSLMODE=disable", "PGTZ=UTC", "TZ=UTC",
-		"PYTHONPATH="+clone+"/clients/python/src",
 	), gateway.URL
 }

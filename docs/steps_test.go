@@ -50,15 +50,15 @@ func stepsOf(b block, number int, next *block) []step {
 			return program(".sql", b.text, psql+" -q < FILE 2>&1 >/dev/null")
 		}
 		return program(".sql", b.text, psql+" -v ON_ERROR_STOP=1 < FILE")
-	case "python":
-		return program(".py", b.text, "python3 FILE")
-	case "js":
-		return program(".mjs", b.text, "node FILE")
 	case "go":
 		return program(".go", b.text, `(program=$PWD/FILE && cd "$CLONE" && go run "$program")`)
 	}
 	return nil
 }
+
+// texts are the languages of blocks that are no commands: what programs print, HTTP, configuration, and code for other
+// programs than those that run here.
+var texts = []string{"", "text", "yaml", "hcl", "lua", "ts"}
 
 // psql shows what it shows at a terminal, without the lines CONTEXT of errors.
 const psql = "psql -X -v SHOW_CONTEXT=never"
