@@ -73,7 +73,7 @@ func (s shop) sell(ctx context.Context, event string) (number int, err error) {
 		_, err = lease.Put(ctx, "sold", []byte(strconv.Itoa(number)), lockclient.WithContentType("text/plain"))
 		return err
 	}
-	return number, s.client.Do(ctx, event, work, lockclient.WithTTL(2*time.Second))
+	return number, s.client.Do(ctx, event, work, lockclient.WithTTL(5*time.Second))
 }
 
 // sold returns how many tickets are sold.
@@ -90,5 +90,6 @@ func (s shop) sold(ctx context.Context, event string) (int, error) {
 
 // print takes as long as the printer does.
 func (s shop) print(event string, number int) error {
+	log.Printf("print %s, ticket %d", event, number)
 	return os.WriteFile(s.printer, fmt.Appendf(nil, "%s: ticket %d\n", event, number), 0o600) //nolint:gosec // the operator names it
 }
