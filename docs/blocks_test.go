@@ -28,7 +28,7 @@ func (b block) first() string {
 
 var (
 	// indentedCommand begins an indented block of commands. Other indented blocks are HTTP, URLs, or lists.
-	indentedCommand = regexp.MustCompile(`^(\$ |(make|fencegate|bin/fencegate|curl|psql|go|pip|npm|npx|docker|kubectl|helm) \S)`)
+	indentedCommand = regexp.MustCompile(`^(\$ |(make|fencegate|curl|psql|go|pip|npm|docker|kubectl|helm) \S)`)
 	fence           = regexp.MustCompile("^( *)```(\\w*)")
 )
 

@@ -60,13 +60,9 @@ func documentSteps(t *testing.T, document string, used map[string]bool) []step {
 	var steps []step
 	blocks := blocksOf(t, document)
 	for i, b := range blocks {
-		name := document + ": " + b.first()
-		if _, whole := exceptions[document]; whole {
-			name = document
-		}
-		special, known := exceptions[name]
+		name, special := exceptionOf(t, b)
 		switch {
-		case known && special.elsewhere != "":
+		case special.elsewhere != "":
 			used[name] = true
 			continue
 		case b.language == "go" && !isProgram(b.text):
@@ -79,7 +75,7 @@ func documentSteps(t *testing.T, document string, used map[string]bool) []step {
 		if i+1 < len(blocks) && blocks[i+1].line == b.line+strings.Count(b.text, "\n")+3 {
 			next = &blocks[i+1]
 		}
-		used[name] = known
+		used[name] = true
 		if special.instead != "" {
 			steps = append(steps, step{block: b, script: special.instead})
 			continue
@@ -94,6 +90,21 @@ func documentSteps(t *testing.T, document string, used map[string]bool) []step {
 		steps = append(steps, made...)
 	}
 	return steps
+}
+
+// exceptionOf returns the exception that a block is, and its name; none is "".
+func exceptionOf(t *testing.T, b block) (name string, special exception) {
+	t.Helper()
+	for prefix, e := range exceptions {
+		if !strings.HasPrefix(b.file+": "+b.first(), prefix) {
+			continue
+		}
+		if name != "" {
+			t.Errorf("%s:%d: the exceptions %q and %q both fit", b.file, b.line, name, prefix)
+		}
+		name, special = prefix, e
+	}
+	return name, special
 }
 
 var (

@@ -46,7 +46,8 @@ _prepare() { # writes the files of a step, and its script
 	local file
 	for file in "$STEPS/$1"/*; do
 		sed "s|http://127.0.0.1:8080|$FENCEGATE_URL|g; s|https://localhost:8080|$FENCEGATE_URL|g;
-			s|redis://127.0.0.1:6379|$REDIS_URL|g; s|127.0.0.1:9001|$FREE_1|g; s|127.0.0.1:9002|$FREE_2|g" "$file" > "${file##*/}"
+			s|redis://127.0.0.1:6379|$REDIS_URL|g; s|127.0.0.1:9001|$FREE_1|g
+			s|127.0.0.1:9002|$FREE_2|g" "$file" > "${file##*/}"
 		chmod +x "${file##*/}"
 	done
 }
