@@ -30,7 +30,6 @@ var (
 	// transcript is a command of the documentation, and what it prints.
 	transcript = regexp.MustCompile("(?s)```console\n\\$ (.*?)\n(.*?)```\n")
 	tokens     = regexp.MustCompile(`the token \d+\.2 is stale: the newest token is \d+`)
-	numbers    = regexp.MustCompile(`\d+`)
 )
 
 // Each example prints what docs/sql-clients.md says, but for the tokens.
@@ -48,10 +47,6 @@ func TestExamples(t *testing.T) {
 		CombinedOutput(); err != nil {
 		t.Fatalf("accounts.sql: %v\n%s", err, output)
 	}
-	t.Run("quick start", func(t *testing.T) {
-		t.Parallel()
-		testQuickStart(t, psql, env)
-	})
 	for _, found := range transcripts {
 		line, want := found[1], found[2]
 		words := strings.Fields(line)
@@ -73,31 +68,6 @@ func TestExamples(t *testing.T) {
 				t.Errorf("%s: %v\n%s\nprinted:\n%s\nexpected:\n%s", line, err, errors.String(), output, want)
 			}
 		})
-	}
-}
-
-// The session of docs/sql.md stores what the page says, and makes the errors that it shows, but for the tokens. It has a
-// schema of its own, since the examples have a table of this name, too.
-func testQuickStart(t *testing.T, psql string, env []string) {
-	page, err := os.ReadFile("../docs/sql.md")
-	check(t, err)
-	_, section, _ := strings.Cut(string(page), "## Quick start\n")
-	blocks := strings.Split(section, "```")
-	if len(blocks) < 4 {
-		t.Fatal("docs/sql.md has no quick start")
-	}
-	session := command(t, env, psql, "-X", "-q", "-A", "-t", "-v", "SHOW_CONTEXT=never")
-	session.Stdin = strings.NewReader("create schema quick_start; set search_path = quick_start;" +
-		strings.TrimPrefix(blocks[1], "sql"))
-	var errors strings.Builder
-	session.Stderr = &errors
-	output, err := session.Output()
-	masked := func(text string) string {
-		return numbers.ReplaceAllString(strings.ReplaceAll(text, "public.accounts", "quick_start.accounts"), "N")
-	}
-	if err != nil || masked(errors.String()) != masked(strings.TrimPrefix(blocks[3], "\n")) ||
-		!strings.Contains(string(output), "\n80\n") {
-		t.Errorf("%v\n%s\nprinted:\n%s\nexpected:%s", err, output, errors.String(), blocks[3])
 	}
 }
 

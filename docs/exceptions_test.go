@@ -1,0 +1,112 @@
+package docs_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// exception is a block that needs something before it runs, or can't run here at all.
+type exception struct {
+	before    string // commands
+	instead   string // commands that do the same here
+	elsewhere string // why it does not run here, and what checks it
+}
+
+// exceptions has them by how the document and the first line of the block begin.
+var exceptions = map[string]exception{
+	"clients/python/README.md":     {elsewhere: "TestQuickStarts of clients runs it with the installed package"},
+	"clients/typescript/README.md": {elsewhere: "TestQuickStarts of clients runs it with the installed package"},
+	"deploy/kubernetes/README.md":  {elsewhere: "needs a cluster; TestManifests of deploy/kubernetes"},
+	"docs/sql-clients.md":          {elsewhere: "TestExamples of examples runs it, with each program's drivers"},
+
+	"README.md: select fence.protect(": {before: createAccounts},
+	"README.md: fencegate migrate": {
+		before: "fencegate dev-cert certs >/dev/null; cp certs/server.pem tls.crt; cp certs/server-key.pem tls.key"},
+
+	"lockclient/k8slock/README.md: go get": {
+		elsewhere: "changes the module of a user; TestElections of lockclient/k8slock runs the code"},
+	"docs/api.md: $ curl -s -X PUT": {
+		before: psql + " -qAt -o /dev/null -c \"select setval('fence.tokens', 33)\"; fencegate lock acquire job-42 >/dev/null"},
+
+	"docs/cli.md: $ cat nightly.sh": {
+		elsewhere: "needs a second terminal; TestRunStopsACommandThatHasLostItsLease of cmd/fencegate"},
+	"docs/cli.md: $ fencegate lock break nightly": {
+		elsewhere: "the second terminal; TestRunStopsACommandThatHasLostItsLease of cmd/fencegate"},
+
+	"docs/external-locks.md: $ fencegate fence get jobs/42": {
+		before: "fencegate put jobs/42 result x --token 1767344421480.1"},
+
+	"docs/operations.md: docker compose up": {
+		elsewhere: "needs Docker; TestComposeServices of deploy"},
+	"docs/operations.md: go tool pprof": {
+		elsewhere: "takes a profile for 30 s; TestDebugListen of cmd/fencegate"},
+
+	"docs/production.md: fencegate load": {
+		elsewhere: "takes 10 minutes; TestLoadFindsNoFault of cmd/fencegate"},
+	"docs/production.md: curl -sf": {
+		before: "FENCEGATE_URL=$OPEN_URL"},
+	"docs/production.md: fencegate check": {
+		elsewhere: "PostgreSQL runs without fsync here, which check reports; TestCheck of cmd/fencegate"},
+	"docs/production.md: $ fencegate put production/check": {
+		before: "for i in 1 2; do fencegate lock acquire production/check --ttl 100ms --wait 10s >/dev/null; done"},
+
+	"docs/scaling.md: fencegate serve": {
+		before: "WEST=$DATABASE_URL EAST=$DATABASE_URL"},
+	"docs/scaling.md: $ fencegate lock break us/job": {
+		elsewhere: "needs two fleets; TestFleets of deploy"},
+	"docs/scaling.md: $ deploy/fleets/move-prefix": {
+		elsewhere: "needs two fleets; TestFleets of deploy"},
+
+	"docs/security.md: $ psql": {
+		before: psql + ` -qc 'drop role if exists fencegate_gateway'
+			OWNER_URL=$DATABASE_URL GATEWAY_URL="host=$PGHOST port=$PGPORT dbname=$PGDATABASE user=fencegate_gateway"`},
+
+	"docs/sql.md: create table accounts": {
+		before: psql + " -qc 'select fence.unprotect($$accounts$$); drop table accounts'"},
+	"docs/sql.md: select fence.protect(": {before: createAccounts},
+	"docs/sql.md: $ fencegate migrate": {
+		before: psql + " -qc 'drop role if exists app' -c 'create role app login'"},
+	"docs/sql.md: app=> ": {
+		before: `fencegate migrate --database-url "$DATABASE_URL" --app-role app; export PGUSER=app`},
+
+	"docs/tutorial.md: $ go build": {
+		instead: `go build -C "$CLONE" -o "$PWD/shop" ./examples/tutorial`},
+
+	"docs/terraform.md: $ fencegate lock get": {
+		before: "fencegate lock acquire terraform/prod/network >/dev/null"},
+	"docs/terraform.md: $ curl": {
+		elsewhere: "needs Terraform; TestTerraform of cmd/fencegate"},
+}
+
+const createAccounts = psql + ` -qc 'create table accounts (id bigint primary key, balance integer not null);
+	insert into accounts values (42, 100)'`
+
+// TestExceptionsNameTests checks that each block that does not run here names a test that covers it.
+func TestExceptionsNameTests(t *testing.T) {
+	t.Parallel()
+	named := regexp.MustCompile(`(Test\w+) of ([\w/]+)`)
+	for block, e := range exceptions {
+		if e.elsewhere == "" {
+			continue
+		}
+		found := named.FindStringSubmatch(e.elsewhere)
+		if found == nil {
+			t.Errorf("the exception of %q names no test", block)
+			continue
+		}
+		files, err := filepath.Glob(filepath.Join(root, found[2], "*_test.go"))
+		check(t, err)
+		defined := false
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			check(t, err)
+			defined = defined || strings.Contains(string(text), "func "+found[1]+"(")
+		}
+		if !defined {
+			t.Errorf("the exception of %q names %s, which does not exist", block, found[0])
+		}
+	}
+}

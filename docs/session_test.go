@@ -1,0 +1,137 @@
+//go:build unix
+
+package docs_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/freeport"
+	"github.com/fencegate/fencegate/internal/gatewayprocess"
+	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/program"
+	"github.com/fencegate/fencegate/internal/redistest"
+)
+
+// prelude is what a shell needs before the commands of a document. A gateway that a document starts runs in the
+// background at a free address, until the document ends. The addresses of documents are replaced by those of the test.
+const prelude = `
+set -o pipefail
+exec 2>&1
+fencegate() {
+	[ "${1-}" = serve ] || { command fencegate "$@"; return; }
+	local args=() ready; ready=$(mktemp -u "$PWD/ready.XXXXXX")
+	while [ $# -gt 0 ]; do
+		if [ "$1" = --listen ]; then shift 2; else args+=("$1"); shift; fi
+	done
+	command fencegate "${args[@]}" --listen 127.0.0.1:0 --ready-file "$ready" >"$ready.log" 2>&1 &
+	until [ -s "$ready" ]; do
+		kill -0 $! 2>/dev/null || { cat "$ready.log"; return 1; }
+		sleep 0.05
+	done
+	FENCEGATE_URL=$(cat "$ready") URL=$FENCEGATE_URL
+}
+_prepare() { # writes the files of a step, and its script
+	local file
+	for file in "$STEPS/$1"/*; do
+		sed "s|http://127.0.0.1:8080|$FENCEGATE_URL|g; s|https://localhost:8080|$FENCEGATE_URL|g;
+			s|redis://127.0.0.1:6379|$REDIS_URL|g; s|127.0.0.1:9001|$FREE_1|g
+			s|127.0.0.1:9002|$FREE_2|g" "$file" > "${file##*/}"
+		chmod +x "${file##*/}"
+	done
+}
+_end() { printf '\n<step %d ended with %d>\n' "$1" "$2"; }
+trap 'kill $(jobs -p) 2>/dev/null; kill -CONT $(jobs -p) 2>/dev/null; wait' EXIT
+`
+
+var stepEnd = regexp.MustCompile(`\n<step (\d+) ended with (\d+)>\n`)
+
+// script is the name of a step's commands among its files.
+const script = ".commands"
+
+// session runs the steps of one document in one bash.
+func session(t *testing.T, document string, steps []step) {
+	t.Helper()
+	folder, prepared := t.TempDir(), t.TempDir()
+	env, gatewayURL := environment(t, folder, steps)
+	text := prelude + "cd '" + folder + "'\n"
+	for i, s := range steps {
+		files := map[string]string{script: s.script}
+		for name, content := range s.files {
+			files[name] = content
+		}
+		at := filepath.Join(prepared, strconv.Itoa(i))
+		check(t, os.Mkdir(at, 0o700))
+		for name, content := range files {
+			check(t, os.WriteFile(filepath.Join(at, name), []byte(content), 0o600))
+		}
+		text += fmt.Sprintf("_prepare %d; . ./%s </dev/null; _end %d $?\n", i, script, i)
+	}
+	bash := exec.CommandContext(await.Context(t), pgtest.Require(t, "bash"), "-O", "dotglob", "-c", text)
+	bash.Env = slices.Concat(env, []string{"STEPS=" + prepared})
+	bash.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	bash.Cancel = func() error { return syscall.Kill(-bash.Process.Pid, syscall.SIGKILL) }
+	printed, err := bash.CombinedOutput()
+	ends := stepEnd.FindAllSubmatchIndex(printed, -1)
+	if err != nil || len(ends) != len(steps) {
+		t.Errorf("%s: the session broke off after %d of %d steps: %v\n%s", document, len(ends), len(steps), err, printed)
+	}
+	compare, begin := output{map[string]string{}}, 0
+	for i, end := range ends {
+		s, code := steps[i], string(printed[end[4]:end[5]])
+		got := strings.ReplaceAll(string(printed[begin:end[0]]), gatewayURL, "http://127.0.0.1:8080")
+		begin = end[1]
+		switch {
+		case s.output != "" && !compare.matches(s.output, got):
+			t.Errorf("%s:%d: %s\nprinted:\n%s\nthe document shows:\n%s", document, s.block.line, s.script, got, s.output)
+		case s.output == "" && code != "0":
+			t.Errorf("%s:%d: %s\nended with %s:\n%s", document, s.block.line, s.script, code, got)
+		}
+	}
+}
+
+// environment starts a gateway on a database of its own, and returns the variables by which the commands of a document
+// find it. The folder, in which they run, gets what they need.
+func environment(t *testing.T, folder string, steps []step) (env []string, gatewayURL string) {
+	t.Helper()
+	databaseURL := pgtest.Migrated(t)
+	fencegate := program.Path(t)
+	gateway, err := gatewayprocess.Start(await.Context(t), fencegate, "--database-url", databaseURL)
+	check(t, err)
+	t.Cleanup(gateway.Kill)
+	config, err := pgconn.ParseConfig(databaseURL)
+	check(t, err)
+	clone, err := filepath.Abs(root)
+	check(t, err)
+	check(t, os.Symlink(filepath.Join(clone, "examples"), filepath.Join(folder, "examples")))
+
+	path := filepath.Dir(pgtest.Require(t, "psql"))
+	pgtest.Require(t, "curl")
+	redis := ""
+	for _, s := range steps {
+		if redis == "" && strings.Contains(s.block.text, "redis://127.0.0.1:6379") {
+			redis = redistest.Start(t).URL()
+		}
+	}
+	link := filepath.Join(t.TempDir(), "fencegate")
+	check(t, os.Symlink(fencegate, link))
+	return append(os.Environ(),
+		"PATH="+filepath.Dir(link)+":"+path+":"+os.Getenv("PATH"), "CLONE="+clone,
+		"FENCEGATE_URL="+gateway.URL, "URL="+gateway.URL, "OPEN_URL="+gateway.URL, "REDIS_URL="+redis,
+		"FREE_1="+freeport.Address(t), "FREE_2="+freeport.Address(t),
+		"FENCEGATE_DATABASE_URL="+databaseURL, "DATABASE_URL="+databaseURL,
+		"PGHOST="+config.Host, "PGPORT="+strconv.Itoa(int(config.Port)), "PGUSER="+config.User,
+		"PGPASSWORD="+config.Password, "PGDATABASE="+config.Database, "PGSSLMODE=disable", "PGTZ=UTC", "TZ=UTC",
+	), gateway.URL
+}

@@ -1,0 +1,117 @@
+package docs_test
+
+import (
+	"fmt"
+	"go/parser"
+	"go/token"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// step is a command of a document, as bash runs it, with the output that the document shows.
+type step struct {
+	block  block
+	files  map[string]string // what the command needs: names and contents
+	script string
+	output string // "" if the document shows none: then the command must succeed
+}
+
+var (
+	psqlPrompt = regexp.MustCompile(`^\w+[=-][*!]?[>#] ?`)
+	cat        = regexp.MustCompile(`^cat ([\w./-]+)$`)
+)
+
+// stepsOf returns the steps of a block. next is the block immediately after it, or nil: after a program, a text is what
+// the program prints.
+func stepsOf(b block, number int, next *block) []step {
+	name := fmt.Sprintf("block-%d", number)
+	program := func(extension, text, command string) []step {
+		file := name + extension
+		s := step{block: b, files: map[string]string{file: text}, script: strings.ReplaceAll(command, "FILE", file)}
+		if next != nil && next.language == "text" {
+			s.output = next.text
+		}
+		return []step{s}
+	}
+	switch b.language {
+	case "console":
+		if psqlPrompt.MatchString(b.text) {
+			commands, output := split(b.text, psqlPrompt)
+			steps := program(".sql", strings.Join(commands, "\n")+"\n", "stdbuf -o0 "+psql+" < FILE")
+			steps[0].output = strings.Join(output, "")
+			return steps
+		}
+		return consoleSteps(b)
+	case "sh":
+		return []step{{block: b, script: b.text}}
+	case "sql":
+		if next != nil && next.language == "text" { // the errors, after which psql continues
+			return program(".sql", b.text, psql+" -q < FILE 2>&1 >/dev/null")
+		}
+		return program(".sql", b.text, psql+" -v ON_ERROR_STOP=1 < FILE")
+	case "go":
+		return program(".go", b.text, `(program=$PWD/FILE && cd "$CLONE" && go run "$program")`)
+	}
+	return nil
+}
+
+// texts are the languages of blocks that are no commands: what programs print, HTTP, configuration, and code for other
+// programs than those that run here.
+var texts = []string{"", "text", "yaml", "hcl", "lua", "ts"}
+
+// psql shows what it shows at a terminal, without the lines CONTEXT of errors.
+const psql = "psql -X -v SHOW_CONTEXT=never"
+
+// consoleSteps returns a step for each prompt of a session. `cat FILE` makes the file that it shows.
+func consoleSteps(b block) []step {
+	commands, outputs := split(b.text, regexp.MustCompile(`^\$ `))
+	steps := make([]step, 0, len(commands))
+	for i, command := range commands {
+		if shown := cat.FindStringSubmatch(command); shown != nil {
+			steps = append(steps, step{block: b, files: map[string]string{shown[1]: strings.TrimRight(outputs[i], "\n") + "\n"},
+				script: "true"})
+			continue
+		}
+		steps = append(steps, step{block: b, script: command + "\n", output: outputs[i]})
+	}
+	return steps
+}
+
+// split returns the commands of a session, and what each prints. A command continues after a backslash, and at a psql
+// prompt until the next one.
+func split(text string, prompt *regexp.Regexp) (commands, outputs []string) {
+	continues := false
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		command := prompt.ReplaceAllString(line, "")
+		switch {
+		case continues:
+			commands[len(commands)-1] += "\n" + command
+		case prompt.MatchString(line):
+			commands, outputs = append(commands, command), append(outputs, "")
+		case len(outputs) > 0:
+			outputs[len(outputs)-1] += line + "\n"
+			continue
+		}
+		continues = strings.HasSuffix(command, `\`)
+	}
+	return commands, outputs
+}
+
+// isProgram is whether a block of Go is a whole program. Others are fragments, which are only parsed.
+func isProgram(text string) bool { return strings.HasPrefix(text, "package main\n") }
+
+// checkFragment parses declarations or statements of Go in which … marks what is left out.
+func checkFragment(t *testing.T, b block) {
+	t.Helper()
+	text := strings.ReplaceAll(b.text, "…", "")
+	parse := func(before, after string) error {
+		_, err := parser.ParseFile(token.NewFileSet(), b.file, "package p\n"+before+text+after, parser.SkipObjectResolution)
+		return err
+	}
+	err := parse("func _() {\n", "\n}")
+	if err != nil && parse("", "") != nil && parse("var _ = T{\n", "\n}") != nil {
+		t.Errorf("%s:%d: the fragment of Go can't be parsed: %v", b.file, b.line, err)
+	}
+}
