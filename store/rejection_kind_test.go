@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -73,7 +74,7 @@ func TestRejectionDetail(t *testing.T) {
 		id     int64
 		within []string
 	}{{id + 1, nil}, {id, []string{"us"}}, {id, []string{}}} {
-		if got, err := b.RejectionDetail(t.Context(), other.id, other.within); err != store.ErrNotFound {
+		if got, err := b.RejectionDetail(t.Context(), other.id, other.within); !errors.Is(err, store.ErrNotFound) {
 			t.Errorf("%d within %q: %+v (%v), want ErrNotFound", other.id, other.within, got, err)
 		}
 	}
