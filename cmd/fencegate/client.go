@@ -17,7 +17,7 @@ import (
 type gatewayFlags struct {
 	connectionFlags
 
-	URL []string `help:"URL of the gateway. Several on one database are given by repeating the flag, or with commas; the next is called if one does not serve." default:"http://127.0.0.1:8080"`
+	URL []string `group:"connection" help:"URL of the gateway. Several on one database are given by repeating the flag, or with commas; the next is called if one does not serve." default:"http://127.0.0.1:8080"`
 }
 
 // client makes one of all the gateways. It does not log: commands report failures in their own form.
@@ -61,7 +61,7 @@ type clientFlags struct {
 	gatewayFlags
 	outputFlag
 
-	Timeout time.Duration `help:"How long the gateway may take." default:"30s"`
+	Timeout time.Duration `group:"connection" help:"How long the gateway may take." default:"30s"`
 }
 
 // AfterApply is called by the parser.

@@ -174,25 +174,6 @@ func TestUsageOfTheCommandAtHand(t *testing.T) {
 	}
 }
 
-// An address without a scheme is that of a gateway.
-func TestURLWithoutScheme(t *testing.T) {
-	t.Parallel()
-	s := newShell(t)
-	address := strings.TrimPrefix(s.url, "http://")
-	s.must("health", "--url", address)
-	s.must("lock", "ls", "--url", "127.0.0.1:1,"+address)
-	for given, want := range map[string]string{
-		"a:1": "http://a:1", "[::1]:80": "http://[::1]:80", "https://a": "https://a", "a": "a", "a:b": "a:b", "a:1/x": "a:1/x", "a:": "a:",
-	} {
-		if got := (connectionFlags{}).withScheme(given); got != want {
-			t.Errorf("%s is read as %s, want %s", given, got, want)
-		}
-	}
-	if got := (connectionFlags{CACert: "ca.pem"}).withScheme("a:1"); got != "https://a:1" {
-		t.Errorf("with an authority, a:1 is read as %s", got)
-	}
-}
-
 func TestExitLockHeld(t *testing.T) {
 	t.Parallel()
 	s := newShell(t)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/fencegate/fencegate/internal/completion"
+	"github.com/fencegate/fencegate/internal/pgtest"
 )
 
 // A real bash that has read the script completes commands, flags and values.
@@ -66,11 +67,7 @@ func TestManualPage(t *testing.T) {
 			t.Errorf("the line %q is a request, or empty", line)
 		}
 	}
-	groff, err := exec.LookPath("groff")
-	if err != nil {
-		return // what can be checked without it was
-	}
-	formatted := exec.CommandContext(t.Context(), groff, "-man", "-Tutf8", "-ww", "-rLL=100n", "-P-c", "-P-b", "-P-u")
+	formatted := exec.CommandContext(t.Context(), pgtest.Require(t, "groff"), "-man", "-Tutf8", "-ww", "-rLL=100n", "-P-c", "-P-b", "-P-u")
 	formatted.Env = append(os.Environ(), "LC_ALL=C.UTF-8")
 	formatted.Stdin = strings.NewReader(page)
 	var out, warnings bytes.Buffer

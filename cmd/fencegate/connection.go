@@ -17,10 +17,10 @@ const variableBearer = "FENCEGATE_BEARER_TOKEN"
 
 // connectionFlags say how commands identify gateways, and themselves.
 type connectionFlags struct {
-	CACert    string `help:"PEM file of the authority that has signed the gateways' certificates. Default: the system's." name:"ca-cert" type:"path" placeholder:"PATH"`
-	Cert      string `help:"PEM file of the client's certificate; it is read for each connection." type:"path" placeholder:"PATH"`
-	Key       string `help:"PEM file of the private key of --cert." type:"path" placeholder:"PATH"`
-	TokenFile string `help:"File of the API key or token to send; it is read again when it changes. Without it, FENCEGATE_BEARER_TOKEN has the credential itself." type:"path" placeholder:"PATH"`
+	CACert    string `group:"connection" help:"PEM file of the authority that has signed the gateways' certificates. Default: the system's." name:"ca-cert" type:"path" placeholder:"PATH"`
+	Cert      string `group:"connection" help:"PEM file of the client's certificate; it is read for each connection." type:"path" placeholder:"PATH"`
+	Key       string `group:"connection" help:"PEM file of the private key of --cert." type:"path" placeholder:"PATH"`
+	TokenFile string `group:"connection" help:"File of the API key or token to send; it is read again when it changes. Without it, FENCEGATE_BEARER_TOKEN has the credential itself." type:"path" placeholder:"PATH"`
 }
 
 // token returns the option that sends the credential; none if there is no credential.

@@ -11,9 +11,9 @@ type healthCmd struct {
 	connectionFlags
 	outputFlag
 
-	URL     string        `help:"Where the gateway is." default:"http://127.0.0.1:8080"`
+	URL     string        `group:"connection" help:"Where the gateway is." default:"http://127.0.0.1:8080"`
 	Ready   bool          `help:"Check also whether it can serve: its database is reachable, takes commits, and has its schema."`
-	Timeout time.Duration `help:"How long the gateway may take." default:"3s"`
+	Timeout time.Duration `group:"connection" help:"How long the gateway may take." default:"3s"`
 }
 
 // Help is shown by "fencegate health --help".

@@ -145,7 +145,8 @@ func TestHelp(t *testing.T) {
 			t.Errorf("%q is not in the help: %s", words, out)
 		}
 	}
-	if out := s.must("put", "--help"); !strings.Contains(out, "FENCEGATE_IF_MATCH") {
-		t.Errorf("got %s", out)
+	own, shared, _ := strings.Cut(s.must("put", "--help"), "\nGateway, credentials and output:\n")
+	if !strings.Contains(own, "FENCEGATE_IF_MATCH") || strings.Contains(own, "--url") || !strings.Contains(shared, "--url") {
+		t.Errorf("the flags of put are not before those of all commands:\n%s\n%s", own, shared)
 	}
 }

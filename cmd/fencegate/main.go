@@ -53,13 +53,14 @@ type commands struct {
 	Complete   completeCmd   `cmd:"" hidden:"" name:"__complete" help:"Complete a command line."`
 }
 
-// groups are the headings of the help.
+// groups are the headings of the help, of commands and of flags that many commands have.
 var groups = []kong.Group{
 	{Key: "work", Title: "Work under a lock:"},
 	{Key: "look", Title: "See what happens:"},
 	{Key: "admin", Title: "Administer:"},
 	{Key: "gateway", Title: "Run a gateway:"},
 	{Key: "other", Title: "Other:"},
+	{Key: "connection", Title: "Gateway, credentials and output:"},
 }
 
 func main() {

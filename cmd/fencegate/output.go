@@ -18,7 +18,7 @@ const (
 
 // outputFlag is the form in which a command answers. "text" is what the table was called before.
 type outputFlag struct {
-	Output outputFormat `help:"table; json: a document on a line, as the API has it; yaml: the same documents; env: assignments for the eval of a shell. In json and yaml, errors are problem documents." enum:"table,json,yaml,env,text" default:"table" short:"o" placeholder:"FORMAT"`
+	Output outputFormat `group:"connection" help:"table; json: a document on a line, as the API has it; yaml: the same documents; env: assignments for the eval of a shell. In json and yaml, errors are problem documents." enum:"table,json,yaml,env,text" default:"table" short:"o" placeholder:"FORMAT"`
 }
 
 // AfterApply is called by the parser.

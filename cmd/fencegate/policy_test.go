@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// The commands for policies set, show, list and remove what the gateway applies.
-func TestPolicyCommands(t *testing.T) {
+// The commands for policies set, show, list and remove what the gateway applies, and records are listed.
+func TestPolicyAndRecordCommands(t *testing.T) {
 	t.Setenv("FENCEGATE_LEASES", "redis") // of serve
 	s := shell{t, newShell(t, "--leases", "postgres").url}
 	set := fields(s.must("policy", "set", "jobs", "--rule", "same_token", "--max-hold", "1h", "--require-lease-id"))
@@ -26,12 +26,12 @@ func TestPolicyCommands(t *testing.T) {
 		t.Errorf("after the removal %+v, ls printed %s", removed, out)
 	}
 	s.fails(exitNotFound, "not_found", "policy", "get", "jobs")
+	recordList(t, s)
 }
 
-// Records are listed by key, without their values.
-func TestRecordList(t *testing.T) {
-	t.Parallel()
-	s := newShell(t)
+// recordList checks that records are listed by key, without their values.
+func recordList(t *testing.T, s shell) {
+	t.Helper()
 	token := fields(s.must("lock", "acquire", "a"))["fencing_token"]
 	for i, key := range []string{"k/2", "k/1", "other"} {
 		s.must("put", "a", key, "value", "--token", token, "--sequence", string(rune('1'+i)))

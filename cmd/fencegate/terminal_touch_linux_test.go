@@ -134,7 +134,8 @@ func TestCommandsDontTouchTheTerminal(t *testing.T) {
 	}
 }
 
-// Top begins with the alternate screen, sends no query, and restores the screen and the settings at its end.
+// Top begins with the alternate screen, sends no query, and restores the screen and the settings at its end. The keys
+// show its help, close it, and end it.
 func TestTopRestoresTheTerminal(t *testing.T) {
 	s := newShell(t)
 	p := newPTY(t, false)
@@ -142,7 +143,7 @@ func TestTopRestoresTheTerminal(t *testing.T) {
 		return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ,
 			&unix.Winsize{Row: 30, Col: 140})
 	})
-	if _, err := io.WriteString(p.user, "q"); err != nil {
+	if _, err := io.WriteString(p.user, "?qq"); err != nil {
 		t.Fatal(err)
 	}
 	before, _ := p.mode(t)
@@ -151,7 +152,7 @@ func TestTopRestoresTheTerminal(t *testing.T) {
 	_ = p.program.Close()
 	written := <-p.written
 	if ran != nil || !strings.HasPrefix(written, "\x1b[?1049h") || !strings.HasSuffix(written, "\x1b[?1049l") ||
-		!strings.Contains(written, "fencegate top") {
+		!strings.Contains(written, "fencegate top") || !strings.Contains(written, "any key closes the help") {
 		t.Errorf("%v: it wrote %q", ran, written)
 	}
 	if strings.Contains(written, "\x1b]11") || strings.Contains(written, "\x1b[6n") ||

@@ -27,7 +27,7 @@ type topCmd struct {
 
 // Help is shown by "fencegate top --help".
 func (topCmd) Help() string {
-	return "Shows writes and rejections, holders and waiters, the database and the gateways. " +
+	return "Shows writes and rejections, holders and waiters, the database and the gateways. Press ? for the keys. " +
 		"NO_COLOR turns colours off."
 }
 

@@ -3,9 +3,10 @@ package main
 import (
 	"errors"
 	"slices"
-	"strings"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/fencegate/fencegate/internal/manpage"
 )
 
 // plurals are other names of commands. The parser's own aliases would show in every line of the help.
@@ -43,15 +44,5 @@ func usageOf(command *kong.Node) string {
 	if command == nil || command.Parent == nil {
 		return `Run "fencegate --help".`
 	}
-	name := nameOf(command)
-	usage := strings.Replace(command.Summary(), command.Path(), name, 1)
-	return "Usage: fencegate " + usage + "\nSee \"fencegate " + name + " --help\"."
-}
-
-// nameOf is the name of a command with those of the commands above it, without aliases.
-func nameOf(command *kong.Node) string {
-	if command.Parent == nil || command.Parent.Parent == nil {
-		return command.Name
-	}
-	return nameOf(command.Parent) + " " + command.Name
+	return "Usage: fencegate " + manpage.Usage(command) + "\nSee \"fencegate " + manpage.Name(command) + " --help\"."
 }

@@ -78,7 +78,7 @@ func (p *page) verbatim(text string) {
 }
 
 func (p *page) command(command *kong.Node) {
-	p.macro("SS", strings.Replace(command.Summary(), command.Path(), name(command), 1))
+	p.macro("SS", Usage(command))
 	p.paragraphs(command.Help)
 	if command.Detail != "" {
 		p.macro("PP")
@@ -104,12 +104,17 @@ func (p *page) term(term, help string, variables []string) {
 	p.line(escaped(help))
 }
 
-// name is the name of a command with those of the commands above it.
-func name(command *kong.Node) string {
+// Name returns the name of a command with those of the commands above it, without aliases.
+func Name(command *kong.Node) string {
 	if command.Parent == nil || command.Parent.Parent == nil {
 		return command.Name
 	}
-	return name(command.Parent) + " " + command.Name
+	return Name(command.Parent) + " " + command.Name
+}
+
+// Usage returns a command with its required flags and its arguments, on one line.
+func Usage(command *kong.Node) string {
+	return strings.Replace(command.Summary(), command.Path(), Name(command), 1)
 }
 
 // escaped is a text that groff takes for text.
