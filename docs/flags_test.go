@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	mentioned = regexp.MustCompile("`fencegate ([a-z][^`\n]*)`")
+	mentioned = regexp.MustCompile("`fencegate\\s([a-z][^`]*)`")
 	inBlock   = regexp.MustCompile(`(?m)^(?:\$ )?fencegate ([a-z].*)`)
 	flagName  = regexp.MustCompile(`(?:^|\s)(--[a-z][a-z-]*)`)
 	listed    = regexp.MustCompile(`(?m)^  ([a-z-]+(?: [a-z-]+)?)\b`)

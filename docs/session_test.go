@@ -121,6 +121,7 @@ func environment(t *testing.T, folder string, steps []step) (env []string, gatew
 	redis := ""
 	for _, s := range steps {
 		if redis == "" && strings.Contains(s.block.text, "redis://127.0.0.1:6379") {
+			pgtest.Require(t, "redis-cli")
 			redis = redistest.Start(t).URL()
 		}
 	}

@@ -90,6 +90,6 @@ func (s shop) sold(ctx context.Context, event string) (int, error) {
 
 // print takes as long as the printer does.
 func (s shop) print(event string, number int) error {
-	log.Printf("print %s, ticket %d", event, number)
+	log.Printf("print ticket %d", number)
 	return os.WriteFile(s.printer, fmt.Appendf(nil, "%s: ticket %d\n", event, number), 0o600) //nolint:gosec // the operator names it
 }
