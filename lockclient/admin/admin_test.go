@@ -173,7 +173,7 @@ func TestForeignAnswers(t *testing.T) {
 		t.Errorf("an answer without the key returned %+v, %v, expected ErrForeignAnswer and no key", key, err)
 	}
 	// Nothing of the first gateway's answer is left in the second one's.
-	mixed := serve(t, text(200, "application/json", `{"policies":[{"prefix":"a"}],"x":`),
+	mixed := serve(t, text(200, "application/json", `{"policies":[{"prefix":"a","rule":1}]}`),
 		text(200, "application/json", `{}`))
 	if policies, err := mixed.Policies(ctx); err != nil || len(policies.Policies) != 0 {
 		t.Errorf("Policies returned %+v, %v, expected the second gateway's empty list", policies, err)

@@ -42,7 +42,8 @@ func (c *Client) RotateKey(ctx context.Context, id string, body api.RotateReques
 	return c.makeKey(ctx, call)
 }
 
-func (c *Client) makeKey(ctx context.Context, call lockclient.Call) (key api.NewKey, err error) {
+func (c *Client) makeKey(ctx context.Context, call lockclient.Call) (api.NewKey, error) {
+	var key api.NewKey
 	call.Repeat = "look for a new key that nobody has, and revoke it"
 	call.Check = func() string {
 		if key.Secret == "" {
@@ -50,7 +51,7 @@ func (c *Client) makeKey(ctx context.Context, call lockclient.Call) (key api.New
 		}
 		return ""
 	}
-	if err = c.api.Call(ctx, call, &key); err != nil {
+	if err := c.api.Call(ctx, call, &key); err != nil {
 		return api.NewKey{}, err
 	}
 	return key, nil
