@@ -172,7 +172,11 @@ func (t *caseRun) perform(ctx context.Context, s step) (result, error) {
 	lease := t.lease(s.Lease)
 	switch s.Do {
 	case "acquire":
-		lease, err := t.client(s).Acquire(ctx, t.lock(s), leaseOptions(s)...)
+		opts := leaseOptions(s)
+		if !s.Heartbeat {
+			opts = append(opts, lockclient.WithoutHeartbeat())
+		}
+		lease, err := t.client(s).Acquire(ctx, t.lock(s), opts...)
 		if err != nil {
 			return nil, err
 		}
@@ -212,9 +216,6 @@ func leaseOptions(s step) []lockclient.LeaseOption {
 	}
 	if s.WaitMS > 0 {
 		opts = append(opts, lockclient.WithWait(time.Duration(s.WaitMS)*time.Millisecond))
-	}
-	if !s.Heartbeat {
-		opts = append(opts, lockclient.WithoutHeartbeat())
 	}
 	if s.Mode == "shared" {
 		opts = append(opts, lockclient.Shared())

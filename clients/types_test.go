@@ -31,10 +31,10 @@ func TestTypeScriptTypes(t *testing.T) {
 // fromNPM returns a program that npm installs for the TypeScript client.
 func fromNPM(t *testing.T, name string) string {
 	t.Helper()
-	path, err := filepath.Abs(filepath.Join("typescript/node_modules/.bin", name))
+	path, err := filepath.Abs(filepath.Join("typescript", "node_modules", ".bin", name))
 	check(t, err)
 	if _, err := os.Stat(path); err != nil {
-		pgtest.Missing(t, name+" is not installed in clients/typescript (npm ci)")
+		pgtest.Missing(t, name+" is not installed in clients/typescript")
 	}
 	return path
 }
