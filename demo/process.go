@@ -4,12 +4,9 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"syscall"
-	"time"
 )
 
 // process is a worker that runs as an operating-system process of its own.
@@ -57,30 +54,8 @@ func startProcess(ctx context.Context, argv, environment []string) (*process, er
 // freeze stops the process, and returns once the kernel reports that it has stopped.
 func (p *process) freeze(ctx context.Context) error { return freeze(ctx, p.cmd.Process) }
 
-func freeze(ctx context.Context, process *os.Process) error {
-	if err := process.Signal(syscall.SIGSTOP); err != nil {
-		return fmt.Errorf("freeze: %w", err)
-	}
-	for ctx.Err() == nil {
-		var status syscall.WaitStatus
-		pid, err := syscall.Wait4(process.Pid, &status, syscall.WUNTRACED|syscall.WNOHANG, nil)
-		switch {
-		case err != nil:
-			return fmt.Errorf("freeze: %w", err)
-		case pid != 0 && status.Stopped():
-			return nil
-		case pid != 0:
-			return fmt.Errorf("freeze: the process has ended: %v", status)
-		}
-		time.Sleep(time.Millisecond)
-	}
-	return ctx.Err()
-}
-
 // thaw resumes the process.
 func (p *process) thaw() error { return thaw(p.cmd.Process) }
-
-func thaw(process *os.Process) error { return process.Signal(syscall.SIGCONT) }
 
 // tell lets a worker that waits for it write.
 func (p *process) tell() error {

@@ -2,14 +2,11 @@ package demo
 
 import (
 	"fmt"
-	"os"
 	"runtime"
 	"runtime/metrics"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
-	"unsafe"
 )
 
 // pauses is the metric of the time from a garbage collection's wish to stop the world until the world runs again.
@@ -23,18 +20,11 @@ const busyMax = 1 << 34
 // that of the heartbeat among them, wait for the collection. Such a process can't read a message either: the file is how
 // it learns that it has computed enough.
 func (w Worker) workBusy(emit func(Event)) error {
-	file, err := os.Open(w.Busy)
+	enough, unmap, err := mapNumber(w.Busy)
 	if err != nil {
 		return err
 	}
-	defer file.Close()
-	const size = 4
-	memory, err := syscall.Mmap(int(file.Fd()), 0, size, syscall.PROT_READ, syscall.MAP_SHARED)
-	if err != nil {
-		return fmt.Errorf("map %s: %w", w.Busy, err)
-	}
-	defer func() { _ = syscall.Munmap(memory) }()
-	enough := (*uint32)(unsafe.Pointer(unsafe.SliceData(memory))) //nolint:gosec // another process changes it
+	defer unmap()
 	emit(Event{Event: "working", Text: "works on it, in a loop that its runtime can't interrupt; a garbage collection begins"})
 
 	var computed atomic.Bool

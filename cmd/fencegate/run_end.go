@@ -60,6 +60,22 @@ func giveBack(con *console, lease *lockclient.Lease) error {
 	return nil
 }
 
+// errNotRenewed is the end of a lease that has not come yet, and will.
+var errNotRenewed = errors.New("renewals have failed")
+
+// lostText says in one line what was lost, and why.
+func lostText(lease *lockclient.Lease, why error) string {
+	reason := lostReason(why)
+	switch {
+	case errors.Is(why, errNotRenewed):
+		return fmt.Sprintf("the lease on %s (token %d) could not be renewed, and is about to expire", lease.Name(),
+			lease.FencingToken())
+	case reason == "":
+		reason = "expired, and not renewed in time"
+	}
+	return fmt.Sprintf("the lease on %s (token %d) is lost: %s", lease.Name(), lease.FencingToken(), reason)
+}
+
 // withoutDashes takes off the -- before a command.
 func withoutDashes(command []string) []string {
 	if len(command) > 0 && command[0] == "--" {

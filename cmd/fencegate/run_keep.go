@@ -1,8 +1,8 @@
+//go:build unix
+
 package main
 
 import (
-	"errors"
-	"fmt"
 	"os"
 	"syscall"
 	"time"
@@ -12,22 +12,6 @@ import (
 
 // pollGroup is how often a process group that is being stopped is polled: the kernel reports no end of grandchildren.
 const pollGroup = 20 * time.Millisecond
-
-// errNotRenewed is the end of a lease that has not come yet, and will.
-var errNotRenewed = errors.New("renewals have failed")
-
-// lostText says in one line what was lost, and why.
-func lostText(lease *lockclient.Lease, why error) string {
-	reason := lostReason(why)
-	switch {
-	case errors.Is(why, errNotRenewed):
-		return fmt.Sprintf("the lease on %s (token %d) could not be renewed, and is about to expire", lease.Name(),
-			lease.FencingToken())
-	case reason == "":
-		reason = "expired, and not renewed in time"
-	}
-	return fmt.Sprintf("the lease on %s (token %d) is lost: %s", lease.Name(), lease.FencingToken(), reason)
-}
 
 // keeper lets a process group run as long as its lease lasts.
 //
@@ -155,15 +139,4 @@ func (k *keeper) pass(sent os.Signal) {
 	default:
 		k.group.send(number)
 	}
-}
-
-// passedOn are the signals that this process passes on to the command.
-var passedOn = []os.Signal{
-	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGTSTP,
-	syscall.SIGCONT,
-}
-
-// ends reports whether a signal ends a process that does not handle it and that waits for a lock.
-func ends(sent os.Signal) bool {
-	return sent != syscall.SIGTSTP && sent != syscall.SIGCONT
 }

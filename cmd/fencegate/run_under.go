@@ -63,6 +63,9 @@ type taking func(
 
 // under runs a command under a lock.
 func (c *underFlags) under(ctx context.Context, con *console, lock string, command []string, take taking) error {
+	if err := canRun(); err != nil {
+		return &runError{exitRunFailure, err}
+	}
 	grace, err := c.check(lock)
 	if err != nil {
 		return err
@@ -72,13 +75,7 @@ func (c *underFlags) under(ctx context.Context, con *console, lock string, comma
 		return cantExecute(err)
 	}
 	return c.hold(ctx, con, lock, take, func(held *lockclient.Lease, signals <-chan os.Signal) error {
-		group, err := startGroup(program, command, c.environment(held), con.streams)
-		if err != nil {
-			return cantExecute(err)
-		}
-		keeper := keeper{lease: held, group: group, signals: signals, grace: grace, note: con.note}
-		status, lost := keeper.keep()
-		return conclude(con, held, status, lost)
+		return runHeld(con, held, program, command, c.environment(held), grace, signals)
 	})
 }
 

@@ -45,6 +45,9 @@ const (
 // ErrDataDirUnusable, and the cause of ctx's end. If PostgreSQL refused to start, the error quotes its log.
 // After an error nothing is left running.
 func Start(ctx context.Context, config Config) (*Cluster, error) {
+	if err := supported(); err != nil {
+		return nil, err
+	}
 	config, err := config.check()
 	if err != nil {
 		return nil, err

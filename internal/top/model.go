@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/fencegate/fencegate/lockclient/admin"
@@ -70,7 +69,7 @@ func (m *model) run(screen *terminal) error {
 	clock := time.NewTicker(time.Second)
 	defer clock.Stop()
 	resized := make(chan os.Signal, 1)
-	signal.Notify(resized, syscall.SIGWINCH)
+	notifyResized(resized)
 	defer signal.Stop(resized)
 	keys := screen.keys(m.ctx.Done())
 	for {

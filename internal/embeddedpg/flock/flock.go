@@ -10,26 +10,16 @@ import (
 	"context"
 	"errors"
 	"os"
-	"syscall"
 	"time"
 )
 
 // pause lies between two tries of Wait.
 const pause = 10 * time.Millisecond
 
-// Try takes the exclusive lock of an open file unless somebody else has it. It returns the operating system's error.
-func Try(file *os.File) (locked bool, err error) {
-	err = flock(file, syscall.LOCK_EX|syscall.LOCK_NB)
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
 // Release gives up the lock and closes the file. Copies of the open file lose the lock too: unlike a mere Close, this
 // leaves no moment in which a child that has been forked, but has not yet closed what it does not inherit, still holds
 // it.
-func Release(file *os.File) error { return errors.Join(flock(file, syscall.LOCK_UN), file.Close()) }
+func Release(file *os.File) error { return errors.Join(unlock(file), file.Close()) }
 
 // Wait takes the exclusive lock of an open file when it gets free. It returns the cause of ctx's end, or an error of
 // Try.
@@ -45,12 +35,4 @@ func Wait(ctx context.Context, file *os.File) error {
 		case <-time.After(pause):
 		}
 	}
-}
-
-// flock calls flock(2). What it is called for here never blocks, and so is never interrupted.
-func flock(file *os.File, how int) error {
-	if err := syscall.Flock(int(file.Fd()), how); err != nil {
-		return &os.PathError{Op: "flock", Path: file.Name(), Err: err}
-	}
-	return nil
 }
