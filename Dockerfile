@@ -1,11 +1,14 @@
 # docker build --build-arg VERSION=v1.2.3 -t fencegate .
 # Images are pinned by tag, for people, and by digest, which decides.
-FROM golang:1.26.8-bookworm@sha256:a688600ca24f8a4d3ca77f95b0dd40704a9fc787c826660eb7ba0b641b8b175d AS build
+FROM --platform=$BUILDPLATFORM golang:1.26.8-bookworm@sha256:a688600ca24f8a4d3ca77f95b0dd40704a9fc787c826660eb7ba0b641b8b175d AS build
 WORKDIR /src
 COPY go.mod go.sum ./
 RUN --mount=type=cache,target=/go/pkg/mod go mod download
 COPY . .
 ARG VERSION=""
+# docker buildx sets these for the platforms that it builds for; empty: that of the machine.
+ARG TARGETOS TARGETARCH
+ENV GOOS=$TARGETOS GOARCH=$TARGETARCH
 # As `make build` does it, and without cgo: the binary needs nothing of the image that it runs in.
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
     CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags "-s -w -X main.release=${VERSION}" -o /fencegate ./cmd/fencegate

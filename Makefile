@@ -1,6 +1,6 @@
 # Everything is done from here; `make` alone lists it. What a target does is in scripts/, where it can be called too.
 .DEFAULT_GOAL := help
-.PHONY: help build build-bench build-demo run demo demo-all demo-deps demo-etcd demo-zookeeper demo-redis test test-postgres test-clients test-integrations check-openapi test-deps lint bench bench-locks bench-tables soak fuzz hostile chaos chaos-safeguards failovers screenshots golden golden-check docs verify
+.PHONY: help build cross check-release build-bench build-demo run demo demo-all demo-deps demo-etcd demo-zookeeper demo-redis test test-postgres test-clients test-integrations check-openapi test-deps lint bench bench-locks bench-tables soak fuzz hostile chaos chaos-safeguards failovers screenshots golden golden-check docs verify
 
 # Modules of their own: the benchmarks, the demos with locks of other services, and the examples.
 BENCH := internal/bench
@@ -8,6 +8,10 @@ EXTERNAL := demo/external
 EXAMPLES := examples/go
 # Modules that import what is large: Kubernetes' client, Vault's SDK, Helm.
 INTEGRATIONS := lockclient/k8slock integrations/vault deploy/kubernetes
+
+# The systems of a release, beside linux/amd64, which every other target builds.
+SYSTEMS := linux/arm64 darwin/amd64 darwin/arm64 freebsd/amd64 windows/amd64
+GORELEASER := GOFLAGS= go run github.com/goreleaser/goreleaser/v2@v2.18.2
 
 # Overridable: make test PACKAGES=./store TEST_FLAGS='-run TestScenarios -v'; make test MODULE=internal/bench
 MODULE     ?= .
@@ -46,6 +50,15 @@ build-bench: build
 
 build-demo: build
 	go build -C $(EXTERNAL) -trimpath -o '$(CURDIR)/bin/fencegate-demo' ./fencegate-demo
+
+cross: ## Build the program and the SDK for every system of a release
+	@set -e; for system in $(SYSTEMS); do echo "==> $$system"; \
+	  GOOS=$${system%/*} GOARCH=$${system#*/} CGO_ENABLED=0 go build -o /dev/null ./cmd/fencegate; \
+	  GOOS=$${system%/*} GOARCH=$${system#*/} CGO_ENABLED=0 go build ./lockclient/...; \
+	done
+
+check-release: ## Check the configuration of releases, by goreleaser, which Go fetches and builds (some minutes, once)
+	$(GORELEASER) check
 
 run: build ## Run a gateway, with a PostgreSQL of its own unless FENCEGATE_DATABASE_URL is set (RUN_FLAGS)
 	scripts/with-postgres bin/fencegate serve $(RUN_FLAGS)

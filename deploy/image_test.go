@@ -25,7 +25,7 @@ const imageBytesMax = 40_000_000
 func TestDockerfile(t *testing.T) {
 	t.Parallel()
 	text := read(t, "../Dockerfile")
-	stages := regexp.MustCompile(`(?m)^FROM (\S+)`).FindAllStringSubmatch(text, -1)
+	stages := regexp.MustCompile(`(?m)^FROM (?:--platform=\S+ )?(\S+)`).FindAllStringSubmatch(text, -1)
 	for _, stage := range stages {
 		if stage[1] != "scratch" && !exact.MatchString(stage[1]) {
 			t.Errorf("the stage %s is not pinned", stage[1])
