@@ -60,6 +60,56 @@ func TestListingLocks(t *testing.T) {
 	}
 }
 
+func TestListingSessions(t *testing.T) {
+	t.Parallel()
+	s := newShell(t)
+	id := fields(s.must("session", "create", "--owner-id", "w1", "--ttl", "1h"))["session_id"]
+	s.must("session", "create", "--owner-id", "w2", "--ttl", "1h")
+	s.must("lock", "acquire", "a", "--owner-id", "w1", "--session-id", id)
+	for args, want := range map[string]string{
+		"":                           "live w2 0, live w1 1",
+		"--owner-id w1":              "live w1 1",
+		"--state ended":              "",
+		"--state live --owner-id w2": "live w2 0",
+	} {
+		var rows []string
+		for _, line := range strings.Split(strings.TrimRight(s.must(append([]string{"session", "ls"},
+			strings.Fields(args)...)...), "\n"), "\n")[1:] {
+			columns := strings.Fields(line)
+			if columns[2] == "w1" && columns[0] != id[:8]+"…" {
+				t.Errorf("the session is listed as %s, expected the first 8 digits of its secret", columns[0])
+			}
+			rows = append(rows, strings.Join(columns[1:4], " "))
+		}
+		if got := strings.Join(rows, ", "); got != want {
+			t.Errorf("session ls %s listed %q, expected %q", args, got, want)
+		}
+	}
+}
+
+func TestListingWaits(t *testing.T) {
+	t.Parallel()
+	s := newShell(t)
+	s.must("lock", "acquire", "jobs/1", "--owner-id", "w1", "--ttl", "1h")
+	waiting := make(chan result, 1)
+	go func() { waiting <- s.do("lock", "acquire", "jobs", "--subtree", "--owner-id", "w2", "--wait", "2m") }()
+	await.True(t, "the waiter is listed", func() bool {
+		return strings.Contains(s.must("waits"), "w1 (holds jobs/1)")
+	})
+	var wait api.WaitOf
+	parseLine(t, s.must("waits", "jobs/1", "--output", "json"), &wait)
+	if wait.OwnerID != "w2" || wait.Lock != "jobs" || len(wait.For) != 1 {
+		t.Errorf("the wait of w2 for jobs is listed as %+v", wait)
+	}
+	if got := s.must("waits", "other"); strings.Count(got, "\n") != 1 {
+		t.Errorf("the waits around another lock are %q", got)
+	}
+	s.must("lock", "break", "jobs/1", "--reason", "test")
+	if got := await.Receive(t, "the answer to the waiter", waiting); got.code != exitOK {
+		t.Errorf("the waiter's answer is %+v", got)
+	}
+}
+
 func TestListingFollowsPages(t *testing.T) {
 	t.Parallel()
 	s := newShell(t)

@@ -28,6 +28,7 @@ type commands struct {
 	Record  recordCmds  `cmd:"" group:"work" help:"List the records of a resource."`
 
 	Top        topCmd        `cmd:"" group:"look" help:"Show the dashboard in the terminal."`
+	Waits      waitsCmd      `cmd:"" group:"look" help:"Show which owners wait for a lock, and for whom."`
 	Watch      watchCmd      `cmd:"" group:"look" help:"Show the events of a lock."`
 	Rejections rejectionsCmd `cmd:"" group:"look" help:"List the rejected writes, newest first."`
 	Fence      fenceCmds     `cmd:"" group:"look" help:"Look at the fence of a resource, and set one whose tokens another lock service issues."`

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/admin"
 )
 
 // sessionCmds are the commands below "fencegate session".
@@ -16,6 +17,7 @@ type sessionCmds struct {
 	Create    sessionCreateCmd    `cmd:"" help:"Create a session: one TTL and one heartbeat for any number of leases."`
 	Keepalive sessionKeepaliveCmd `cmd:"" help:"Extend a session, and all leases in it, by its TTL from now."`
 	Get       sessionGetCmd       `cmd:"" help:"Show a session."`
+	Ls        sessionLsCmd        `cmd:"" help:"List sessions, the newest first, without their secrets."`
 	End       sessionEndCmd       `cmd:"" help:"End a session, and release all leases in it."`
 }
 
@@ -85,6 +87,31 @@ type sessionGetCmd struct {
 // Run shows a session.
 func (c *sessionGetCmd) Run(ctx context.Context, con *console) error {
 	return answerSession(ctx, con, c.clientFlags, c.sessionFlag, sessionFields, (*lockclient.API).Session)
+}
+
+type sessionLsCmd struct {
+	clientFlags
+	OwnerID string `help:"Only those of this owner." env:"-"`
+	State   string `help:"Only those that are live, ended or expired." enum:",live,ended,expired" default:"" placeholder:"STATE"`
+	Limit   int    `help:"The most to list." default:"100"`
+}
+
+// Run lists sessions.
+func (c *sessionLsCmd) Run(ctx context.Context, con *console) error {
+	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
+		heading := []string{"SESSION", "STATE", "OWNER", principalHeading, "LEASES", "EXPIRES"}
+		return listPages(con, c.Limit, heading, sessionRow,
+			func(cursor string, limit int) ([]api.SessionInfo, string, error) {
+				page, err := admin.New(client).Sessions(ctx, admin.SessionsQuery{OwnerID: c.OwnerID, State: c.State,
+					Limit: limit, Cursor: cursor})
+				return page.Sessions, page.NextCursor, err
+			})
+	})
+}
+
+func sessionRow(session api.SessionInfo) []string {
+	return []string{session.Handle + "…", session.State, session.OwnerID, session.Principal,
+		strconv.FormatInt(session.Leases, 10), clock(session.ExpiresAt)}
 }
 
 type sessionEndCmd struct {

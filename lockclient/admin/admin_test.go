@@ -72,7 +72,13 @@ func TestRequests(t *testing.T) {
 				Principal: "w", Since: instant, Until: instant.Truncate(time.Second), LastSeen: true, Limit: 1, Cursor: "c",
 			}))
 		},
-		"GET /v1/audit": func() error { return second(a.Audit(ctx, admin.AuditQuery{})) },
+		"GET /v1/sessions": func() error { return second(a.Sessions(ctx, admin.SessionsQuery{})) },
+		"GET /v1/sessions?cursor=c&limit=1&owner_id=o&state=live": func() error {
+			return second(a.Sessions(ctx, admin.SessionsQuery{OwnerID: "o", State: "live", Limit: 1, Cursor: "c"}))
+		},
+		"GET /v1/waits":                    func() error { return second(a.Waits(ctx, "", 0)) },
+		"GET /v1/waits?limit=5&lock=a%2Fb": func() error { return second(a.Waits(ctx, "a/b", 5)) },
+		"GET /v1/audit":                    func() error { return second(a.Audit(ctx, admin.AuditQuery{})) },
 		"GET /v1/audit?action=fence_set&cursor=c&limit=1&name=n&prefix=p&principal=w&since=2026-01-02T02%3A04%3A05.000006Z&" +
 			"until=2026-01-02T02%3A04%3A05Z": func() error {
 			return second(a.Audit(ctx, admin.AuditQuery{
