@@ -161,7 +161,7 @@ func TestMethods(t *testing.T) {
 	}
 	for _, path := range []string{
 		"/v1", "/v1/", "/v2/locks", "/v1/lock/job", "/v1/locks%00", "/index.html", "/healthz/", "/metrics/x",
-		"/v1/transactions/", "/v1/rejections/1", "/v1/resources/", "/%2e%2e/etc/passwd", "/v1/resources/job",
+		"/v1/transactions/", "/v1/resources/", "/%2e%2e/etc/passwd", "/v1/resources/job",
 	} {
 		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
 			inputs = append(inputs, invalidInput{

@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -106,6 +107,15 @@ func checkKind(kind RejectionKind) error {
 type RejectionClass struct {
 	Verdict Verdict
 	Kind    RejectionKind
+}
+
+// RejectionClasses returns all classes, in no order.
+func RejectionClasses() []RejectionClass {
+	classes := map[RejectionClass]bool{}
+	for cause, kind := range kindOfCause {
+		classes[RejectionClass{cause.Verdict, kind}] = true
+	}
+	return slices.Collect(maps.Keys(classes))
 }
 
 // MarshalText makes the class a key of a JSON object, such as "token_stale/zombie".

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -92,6 +93,11 @@ func newWriteMetrics(r registry) writeMetrics {
 	m := writeMetrics{
 		results: r.counters(writesFamily), rejected: r.counters(rejectedFamily),
 		times: r.histograms(writeTimeFamily), accepted: map[string]acceptedWrites{},
+	}
+	for _, class := range store.RejectionClasses() {
+		if slices.Contains(rejectionCodes, string(class.Verdict)) {
+			m.rejected.WithLabelValues(string(class.Verdict), string(class.Kind))
+		}
 	}
 	for _, source := range sourceLabel.Values {
 		m.accepted[source] = acceptedWrites{
