@@ -11,7 +11,7 @@ INTEGRATIONS := lockclient/k8slock integrations/vault deploy/kubernetes
 
 # The systems of a release, beside linux/amd64, which every other target builds.
 SYSTEMS := linux/arm64 darwin/amd64 darwin/arm64 freebsd/amd64 windows/amd64
-GORELEASER := GOFLAGS= go run github.com/goreleaser/goreleaser/v2@v2.18.2
+GORELEASER := GOFLAGS= go run github.com/goreleaser/goreleaser/v2@v2.15.1
 
 # Overridable: make test PACKAGES=./store TEST_FLAGS='-run TestScenarios -v'; make test MODULE=internal/bench
 MODULE     ?= .

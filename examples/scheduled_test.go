@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -99,6 +100,9 @@ func testCron(t *testing.T, m machine) {
 	}
 }
 
+// cronTime is the five fields that say when.
+var cronTime = regexp.MustCompile(`^[0-9*/,-]+( [0-9*/,-]+){4}$`)
+
 // crontab returns the variables and the one command of a file for /etc/cron.d.
 func crontab(t *testing.T, text string) (environment []string, command string) {
 	t.Helper()
@@ -109,7 +113,7 @@ func crontab(t *testing.T, text string) (environment []string, command string) {
 		case line == "" || strings.HasPrefix(line, "#"):
 		case strings.Contains(fields[0], "="):
 			environment = append(environment, line)
-		case len(fields) > 6 && command == "":
+		case len(fields) > 6 && command == "" && cronTime.MatchString(strings.Join(fields[:5], " ")):
 			command = strings.Join(fields[6:], " ") // after the time and the user
 		default:
 			t.Fatalf("%q is no line of a crontab", line)

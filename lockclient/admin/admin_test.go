@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -153,14 +154,14 @@ func TestUnknownOutcomes(t *testing.T) {
 			func(a *admin.Client) error { return second(a.CreateKey(ctx, api.KeyRequest{})) }, false, "look for a new key",
 		},
 	} {
-		reached := false
+		var reached atomic.Bool
 		cut := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
-		err := test.call(serve(t, cut, func(w http.ResponseWriter, r *http.Request) { reached = true; cut(w, r) }))
+		err := test.call(serve(t, cut, func(w http.ResponseWriter, r *http.Request) { reached.Store(true); cut(w, r) }))
 		unknown := test.repeat != ""
-		if reached != test.continues || errors.Is(err, lockclient.ErrOutcomeUnknown) != unknown ||
+		if reached.Load() != test.continues || errors.Is(err, lockclient.ErrOutcomeUnknown) != unknown ||
 			!errors.Is(err, lockclient.ErrUnavailable) || !strings.Contains(err.Error(), test.repeat) {
 			t.Errorf("%s: the second gateway was asked: %t, error %v; expected %t, an unknown outcome: %t, and %q", name,
-				reached, err, test.continues, unknown, test.repeat)
+				reached.Load(), err, test.continues, unknown, test.repeat)
 		}
 	}
 }
