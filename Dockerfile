@@ -6,12 +6,15 @@ COPY go.mod go.sum ./
 RUN --mount=type=cache,target=/go/pkg/mod go mod download
 COPY . .
 ARG VERSION=""
+# The commit that "fencegate version" shows: there is no .git in the build.
+ARG COMMIT=""
 # docker buildx sets these for the platforms that it builds for; empty: that of the machine.
 ARG TARGETOS TARGETARCH
 ENV GOOS=$TARGETOS GOARCH=$TARGETARCH
 # As `make build` does it, and without cgo: the binary needs nothing of the image that it runs in.
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
-    CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /fencegate ./cmd/fencegate
+    CGO_ENABLED=0 go build -buildvcs=false -trimpath -o /fencegate \
+    -ldflags "-s -w -X main.version=${VERSION} -X main.commit=${COMMIT}" ./cmd/fencegate
 
 FROM scratch
 # For databases whose TLS certificate a public authority has signed.

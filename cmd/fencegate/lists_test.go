@@ -166,7 +166,7 @@ func TestRejectionsCommand(t *testing.T) {
 
 	for args, want := range map[string]int{
 		"--code token_unknown": 1, "--since 1ms": 0, "--since 1h --limit 2": 2, "--prefix job/": 1,
-		"--reason superseded": 1, "--reason reused": 0,
+		"--reason superseded": 1, "--reason reused": 0, "--kind zombie": 1, "--kind misuse": 1, "--kind conflict": 0,
 		"--owner-id w1": 1, "--owner-id w2": 0, "--source http --last-seen": 2, "--source sql": 0, "--until 1h": 0,
 		"--until 1ms": 2,
 	} {

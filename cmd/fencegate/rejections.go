@@ -17,6 +17,7 @@ type rejectionsCmd struct {
 	Prefix    string        `help:"Only writes to resources whose names begin with this text." placeholder:"TEXT"`
 	Record    string        `help:"Only writes to the record with this key; of the source sql, to this protected table." placeholder:"KEY"`
 	Reason    string        `help:"Only of token_stale, for this reason: superseded, released, reused, shared or max_hold." enum:",superseded,released,reused,shared,max_hold" default:"" placeholder:"REASON"`
+	Kind      string        `help:"Only of this kind: zombie, numbering (a number used before), reader (a shared lease), conflict (another version) or misuse." enum:",zombie,numbering,reader,conflict,misuse" default:"" placeholder:"KIND"`
 	Source    string        `help:"Only from this source, such as http." placeholder:"SOURCE"`
 	OwnerID   string        `help:"Only under leases of this owner. FENCEGATE_OWNER_ID, which \"fencegate run\" sets, does not select." placeholder:"ID" env:"-"`
 	Principal string        `help:"Only writes that this principal sent." placeholder:"NAME"`
@@ -35,8 +36,8 @@ func (rejectionsCmd) Help() string {
 // Run shows rejections.
 func (c *rejectionsCmd) Run(ctx context.Context, con *console) error {
 	which := admin.RejectionsQuery{
-		Resource: c.Resource, Prefix: c.Prefix, Key: c.Record, Code: api.Code(c.Code), Reason: c.Reason, Source: c.Source,
-		OwnerID: c.OwnerID, Principal: c.Principal, LastSeen: c.LastSeen,
+		Resource: c.Resource, Prefix: c.Prefix, Key: c.Record, Code: api.Code(c.Code), Reason: c.Reason,
+		Kind: api.RejectionKind(c.Kind), Source: c.Source, OwnerID: c.OwnerID, Principal: c.Principal, LastSeen: c.LastSeen,
 	}
 	var err error
 	if which.Since, err = ago("--since", c.Since); err != nil {

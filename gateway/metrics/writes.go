@@ -33,8 +33,8 @@ var writeSubject = &subject{title: "Writes"}
 var (
 	writesFamily = writeSubject.counter("fencegate_writes_total",
 		"Writes by source and result: accepted, or the error's code. A transaction is one write.",
-		"`token_stale` are zombies: writers with an old token. A few now and then show that the fence works; "+
-			"many at once, that holders lose their leases while they work. `token_unknown` are writers that invent "+
+		"Most `token_stale` are zombies, writers with an old token: `fencegate_rejected_writes_total` has the kinds. A few "+
+			"now and then show that the fence works; many at once, that holders lose their leases while they work. `token_unknown` are writers that invent "+
 			"tokens, or took them from another database. `version_mismatch` is ordinary optimistic concurrency.",
 		sourceLabel, Label{Name: "result", Values: append(
 			append([]string{resultAccepted}, rejectionCodes...), texts(
