@@ -13,8 +13,8 @@ ARG TARGETOS TARGETARCH
 ENV GOOS=$TARGETOS GOARCH=$TARGETARCH
 # As `make build` does it, and without cgo: the binary needs nothing of the image that it runs in.
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
-    CGO_ENABLED=0 go build -buildvcs=false -trimpath -o /fencegate \
-    -ldflags "-s -w -X main.version=${VERSION} -X main.commit=${COMMIT}" ./cmd/fencegate
+    CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags "-s -w -X main.version=${VERSION} -X main.commit=${COMMIT}" \
+    -o /fencegate ./cmd/fencegate
 
 FROM scratch
 # For databases whose TLS certificate a public authority has signed.

@@ -76,7 +76,9 @@ func TestHelpListsEveryExitCode(t *testing.T) {
 
 // withoutVariable are the flags whose variable has another meaning: FENCEGATE_OWNER_ID is the holder's, which "fencegate
 // run" sets, and must not select; FENCEGATE_LEASES is the gateway's.
-var withoutVariable = map[string]bool{"rejections --owner-id": true, "policy set --leases": true}
+var withoutVariable = map[string]bool{
+	"rejections --owner-id": true, "session ls --owner-id": true, "policy set --leases": true,
+}
 
 // Scripts set FENCEGATE_URL once for all commands: the same flag has the same variable everywhere, and no other flag
 // has it.

@@ -91,7 +91,7 @@ func (c *sessionGetCmd) Run(ctx context.Context, con *console) error {
 
 type sessionLsCmd struct {
 	clientFlags
-	OwnerID string `help:"Only those of this owner." env:"-"`
+	OwnerID string `help:"Only those of this owner. FENCEGATE_OWNER_ID, which \"fencegate run\" sets, does not select." placeholder:"ID" env:"-"`
 	State   string `help:"Only those that are live, ended or expired." enum:",live,ended,expired" default:"" placeholder:"STATE"`
 	Limit   int    `help:"The most to list." default:"100"`
 }
