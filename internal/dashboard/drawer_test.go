@@ -26,6 +26,19 @@ func (p *tab) openDrawerOf(owner string) {
 	p.waitText("dialog.drawer", owner)
 }
 
+// openValue opens the first value of a lock's page, which has a text. The page itself clicks: what is above the button may
+// grow while a click by coordinates is on its way.
+func (p *tab) openValue(text string) {
+	p.t.Helper()
+	p.wait("a value can be opened", `(() => {
+		const button = [...document.querySelectorAll("main button")]
+			.find((node) => node.innerText.includes("Show") && node.checkVisibility());
+		button?.click();
+		return button;
+	})()`)
+	p.waitText("dialog[open] .value", text)
+}
+
 // TestDrawer checks that the drawer of a zombie says and draws who was granted what and when, that it is named, takes the
 // focus, is in the address, closes at Escape and returns the focus to its row, even though the row has changed meanwhile.
 func TestDrawer(t *testing.T) {
