@@ -41,8 +41,7 @@ func TestAccessibility(t *testing.T) {
 		for _, page := range shownPages {
 			p.run(as.name+" "+page.name, func() {
 				p.show(page)
-				p.wait("everything is loaded",
-					`![...document.querySelectorAll("main .loading")].some((node) => node.checkVisibility())`)
+				p.waitLoaded()
 				p.checkAxe()
 			})
 		}

@@ -50,8 +50,7 @@ func TestScreenshots(t *testing.T) {
 			}
 			p.show(page)
 			p.waitText("#live", "Live")
-			p.wait("everything is loaded",
-				`![...document.querySelectorAll("main .loading")].some((node) => node.checkVisibility())`)
+			p.waitLoaded()
 			switch {
 			case page.name == "overview":
 				p.wait("the charts are drawn", `document.querySelectorAll("main svg path").length > 3`)

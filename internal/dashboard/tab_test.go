@@ -163,6 +163,13 @@ func (p *tab) wait(what, expression string, values ...any) {
 	})
 }
 
+// waitLoaded waits until no part of the page is being loaded.
+func (p *tab) waitLoaded() {
+	p.t.Helper()
+	p.wait("everything is loaded",
+		`![...document.querySelectorAll("main .loading")].some((node) => node.checkVisibility())`)
+}
+
 // until polls for an event in the page or behind it.
 func (p *tab) until(what string, holds func() bool) {
 	p.t.Helper()
