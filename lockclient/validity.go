@@ -128,16 +128,21 @@ func (v *validity) arm() {
 // check reads the clocks, ends the validity if its window is over, and returns the cause of its end.
 func (v *validity) check() error {
 	if v.within != nil {
-		_ = v.within.check() // ends this one, too
+		if cause := v.within.check(); cause != nil {
+			return v.end(cause)
+		}
 	}
 	v.mu.Lock()
 	cause := v.cause
 	left, ok, end := v.remains()
 	v.mu.Unlock()
-	if cause == nil && ok && left <= 0 {
-		return v.end(v.lost(end))
+	if cause == nil {
+		if !ok || left > 0 {
+			return nil
+		}
+		cause = v.lost(end)
 	}
-	return cause
+	return v.end(cause)
 }
 
 // left returns what is left of the window, 0 after its end.
@@ -162,22 +167,25 @@ func (v *validity) currentTTL() time.Duration {
 	return v.ttl
 }
 
-// end ends the validity and its members, and returns the cause of its first end.
+// end ends the validity and its members, and returns the cause of its first end. When it returns, the contexts are
+// canceled, also where another goroutine ends the validity at the same time.
 func (v *validity) end(cause error) error {
 	v.mu.Lock()
-	if v.cause != nil {
-		defer v.mu.Unlock()
-		return v.cause
+	first := v.cause == nil
+	if first {
+		v.cause = cause
+		if v.timer != nil {
+			v.timer.Stop()
+		}
 	}
-	v.cause = cause
-	if v.timer != nil {
-		v.timer.Stop()
-	}
+	cause = v.cause
 	v.mu.Unlock()
 	v.cancel(cause)
 	v.cancelLife(cause)
-	v.home.remove(v)
-	v.members.end(cause)
+	if first {
+		v.home.remove(v)
+		v.members.end(cause)
+	}
 	return cause
 }
 

@@ -73,6 +73,12 @@ func TestDoubleGrant(t *testing.T) {
 			vote(t, servers...)
 			one := open(t, db.Store, redislease.Config{}, servers...)
 			first := acquire(t, one, request(lock, "worker 1"))
+			// A majority has granted the lease. The last server must have it before it loses it, not after.
+			for _, s := range servers {
+				await.True(t, "the server has the lease", func() bool {
+					return strings.Contains(s.Do("GET", lock), fmt.Sprintf(`"fencing_token":%d`, first.Token))
+				})
+			}
 			writesBy(t, db, first, nil)
 			other := open(t, db.Store, redislease.Config{}, of.lose(t, servers, lock)...)
 
