@@ -133,7 +133,7 @@ func (s *Store) sendAcquire(ctx context.Context, request AcquireRequest, gateway
 // RequestedLease returns the lease that an acquire with this RequestID was granted, with its ID, also if it has ended;
 // ErrNotFound if there was none or it is forgotten; or ErrUnavailable.
 func (s *Store) RequestedLease(ctx context.Context, lock Name, requestID string) (Lease, error) {
-	const sql = "select " + leaseColumns + " from fence.leases l where l.lock = $1 and l.request_id = $2"
+	const sql = "select " + leaseColumns + " from fence.leases l where l.lock = $1 collate \"POSIX\" and l.request_id = $2"
 	var row leaseRow
 	if err := s.queryRow(ctx, job{}, sql, []any{lock, requestID}, row.dest()...); err != nil {
 		return Lease{}, notFound(err, "no lease on %s was granted for this request", lock)

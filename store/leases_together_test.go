@@ -98,7 +98,7 @@ var togetherMutations = []mutation{
 	{"many: kept leases are overlooked", "acquire_leases", replacing("newest.kept is not true", "true"),
 		[]string{"alone: a lease that the sweep keeps"}},
 	{"many: used request_ids are overlooked", "acquire_leases",
-		replacing("o.lock = r.lock and o.request_id = r.request_id", "false"),
+		replacing(`o.lock = r.lock collate "POSIX" and o.request_id = r.request_id`, "false"),
 		[]string{"alone: a request_id that was used"}},
 	{"many: the authority is overlooked", "acquire_leases", replacing("v_policies and fence.has_external_tokens(r.lock)",
 		"false"), []string{"alone: another authority"}},

@@ -160,8 +160,8 @@ func (s *Store) Heartbeat(ctx context.Context, gateway uuid.UUID, missing time.D
 // LeaveQueue removes the request from the queue, if it is there and no other gateway has taken it over. It returns
 // ErrUnavailable.
 func (s *Store) LeaveQueue(ctx context.Context, gateway uuid.UUID, lock Name, requestID string) error {
-	const sql = "select fence.leave($1, array(select w.ticket from fence.waiters w where w.lock = $2 and w.request_id = " +
-		"$3))"
+	const sql = "select fence.leave($1, array(select w.ticket from fence.waiters w " +
+		"where w.lock = $2 collate \"POSIX\" and w.request_id = $3))"
 	return s.exec(ctx, onLock(useReleases, lock), sql, gateway, lock, requestID)
 }
 

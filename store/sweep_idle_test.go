@@ -1,6 +1,8 @@
 package store_test
 
 import (
+	"context"
+	"errors"
 	"maps"
 	"os"
 	"strconv"
@@ -51,27 +53,45 @@ func seedIdle(t testing.TB, b *testbed, from, to int) {
 // rowsRead runs a statement and returns how many rows it read of the tables of fencegate.
 func rowsRead(t *testing.T, b *testbed, sql string) (rows int64) {
 	t.Helper()
-	err := pgx.BeginFunc(t.Context(), b.SQL, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(t.Context(), makeDue); err != nil {
-			return err
-		}
-		const read = "select coalesce(sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)), 0)::bigint from " +
-			"pg_stat_xact_user_tables where schemaname = 'fence'"
-		var before int64
-		if err := tx.QueryRow(t.Context(), read).Scan(&before); err != nil {
-			return err
-		}
-		if _, err := tx.Exec(t.Context(), sql); err != nil {
-			return err
-		}
-		err := tx.QueryRow(t.Context(), read).Scan(&rows)
-		rows -= before
+	err := pgx.BeginFunc(t.Context(), b.SQL, func(tx pgx.Tx) (err error) {
+		rows, err = rowsReadIn(t.Context(), tx, sql)
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return rows
+}
+
+// rowsReadUndone is rowsRead of a statement whose changes are undone.
+func rowsReadUndone(t *testing.T, b *testbed, sql string) int64 {
+	t.Helper()
+	tx, err := b.SQL.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := rowsReadIn(t.Context(), tx, sql)
+	if err := errors.Join(err, tx.Rollback(t.Context())); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return rows
+}
+
+func rowsReadIn(ctx context.Context, tx pgx.Tx, sql string) (int64, error) {
+	if _, err := tx.Exec(ctx, makeDue); err != nil {
+		return 0, err
+	}
+	const read = "select coalesce(sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)), 0)::bigint from " +
+		"pg_stat_xact_user_tables where schemaname = 'fence'"
+	var before, after int64
+	if err := tx.QueryRow(ctx, read).Scan(&before); err != nil {
+		return 0, err
+	}
+	if _, err := tx.Exec(ctx, sql); err != nil {
+		return 0, err
+	}
+	err := tx.QueryRow(ctx, read).Scan(&after)
+	return after - before, err
 }
 
 // TestIdleCostIsFlat checks that the statements that gateways run each second read as many rows beside 20,000 idle

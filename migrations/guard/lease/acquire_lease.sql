@@ -41,7 +41,7 @@ begin
     end if;
     perform fence.commit_durably();
     if p_request.session_id is not null and not exists (
-        select from fence.leases l where l.lock = p_request.lock and l.request_id = p_request.request_id)
+        select from fence.leases l where l.lock = p_request.lock collate "POSIX" and l.request_id = p_request.request_id)
     then
         -- A refusal leaves no trace, not even a fence. The session is checked again below, while it is locked.
         select * into v_session from fence.sessions s where s.session_id = p_request.session_id;
@@ -61,7 +61,8 @@ begin
     end if;
 
     if p_request.request_id is not null then
-        select * into lease from fence.leases l where l.lock = p_request.lock and l.request_id = p_request.request_id;
+        select * into lease from fence.leases l
+        where l.lock = p_request.lock collate "POSIX" and l.request_id = p_request.request_id;
         if found then
             outcome := case
                 when (lease.owner_id, lease.principal) <> (p_request.owner_id, p_request.principal) then 'request_id_reused'
@@ -80,7 +81,7 @@ begin
             return;
         end if;
         select * into v_waiter from fence.waiters w
-        where w.lock = p_request.lock and w.request_id = p_request.request_id;
+        where w.lock = p_request.lock collate "POSIX" and w.request_id = p_request.request_id;
         if (v_waiter.owner_id, v_waiter.principal) <> (p_request.owner_id, p_request.principal) then
             outcome := 'request_id_reused';
             return;

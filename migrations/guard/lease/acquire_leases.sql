@@ -53,7 +53,7 @@ begin
             end
             and newest.kept is not true -- fence.grant_lease changes it
             and not exists (
-                select from fence.leases o where o.lock = r.lock and o.request_id = r.request_id offset 0)
+                select from fence.leases o where o.lock = r.lock collate "POSIX" and o.request_id = r.request_id offset 0)
             and not (v_policies and fence.has_external_tokens(r.lock))
             and not (v_policies and not fence.owner_is_allowed(fence.lease_request(
                 r.lock, r.owner_id, r.mode, 'node', r.ttl_ms, null, r.request_id, r.metadata::json, r.principal)))

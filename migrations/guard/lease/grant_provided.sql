@@ -62,7 +62,8 @@ begin
         lease.lease_id := null;
         return;
     end if;
-    select * into lease from fence.leases l where l.lock = p_request.lock and l.request_id = p_request.request_id;
+    select * into lease from fence.leases l
+    where l.lock = p_request.lock collate "POSIX" and l.request_id = p_request.request_id;
     if found then
         outcome := case
             when (lease.owner_id, lease.principal) <> (p_request.owner_id, p_request.principal) then 'request_id_reused'
