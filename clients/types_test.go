@@ -17,6 +17,12 @@ func TestPythonTypes(t *testing.T) {
 	inFolder(t, "python", mypy, "--strict", "--python-version", "3.9", "--cache-dir", t.TempDir())
 }
 
+// A thread of the Python client sees the end of a lease that another thread is ending.
+func TestPythonEnd(t *testing.T) {
+	t.Parallel()
+	inFolder(t, "python", "env", "PYTHONPATH=src", pgtest.Require(t, "python3"), "-m", "unittest", "tests.test_end")
+}
+
 // The TypeScript client has the types that it says, the declarations in types are those of the source, and a program in
 // TypeScript can use them.
 func TestTypeScriptTypes(t *testing.T) {

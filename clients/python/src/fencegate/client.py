@@ -12,7 +12,7 @@ from typing import Any, Callable, Coroutine, Dict, Iterator, Mapping, Optional, 
 from ._calls import Token
 from ._lease import AsyncLease, Record, WriteResult
 from .aio import AsyncClient
-from .errors import ClientClosed, FencegateError, LeaseLost
+from .errors import ClientClosed, FencegateError, LeaseLost, LeaseReleased
 
 T = TypeVar("T")
 
@@ -63,8 +63,9 @@ class LostEvent(threading.Event):
         lease.on_lost(lambda _: self.set())
 
     def is_set(self) -> bool:
-        self._lease.valid
-        return super().is_set()
+        # Another thread may have found the end, and not have called set yet.
+        error = self._lease.error
+        return super().is_set() or error is not None and not isinstance(error, LeaseReleased)
 
     def wait(self, timeout: Optional[float] = None) -> bool:
         return self.is_set() or super().wait(timeout)
