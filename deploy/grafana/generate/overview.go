@@ -30,8 +30,8 @@ func glance() []panel {
 			is("0", "unavailable").is("1", "ok"),
 		number("Accepted", "wps", "Writes a second, of all sources.",
 			q(`sum(rate(fencegate_writes_total{@,result="accepted"}[#]))`, "")),
-		number("Stale", "wps", "Rejected writes a second with a token that was no longer valid.",
-			q(`sum(rate(fencegate_writes_total{@,result=~"token_stale|lease_expired"}[#]))`, ""), step{"orange", 0.1}),
+		number("Zombies", "wps", "Rejected writes a second whose lease had ended, or was followed by a newer one.",
+			q(`sum(rate(fencegate_rejected_writes_total{@,kind="zombie"}[#]))`, ""), step{"orange", 0.1}),
 		number("Leases held", "none", "Live leases.", database(`fencegate_leases{@,state="held"}`, "")),
 		number("Waiters", "none", "Acquires that wait in a queue.", database("fencegate_waiters{@}", "")),
 		number("Longest wait", "s", longestWaitHelp, database("fencegate_oldest_wait_seconds{@}", "")),
@@ -42,7 +42,7 @@ func writes() []panel {
 	return []panel{
 		stack("Accepted, by source", "wps", "A transaction is one write.",
 			q(`sum by (source) (rate(fencegate_writes_total{@,result="accepted"}[#]))`, "{{source}}")),
-		stack("Not accepted, by result", "wps", "token_stale are zombies; version_mismatch is ordinary optimistic locking; "+
+		stack("Not accepted, by result", "wps", "The rejected ones by kind are below; "+
 			"unavailable is the database, or a full queue.",
 			q(`sum by (result) (rate(fencegate_writes_total{@,result!="accepted"}[#]))`, "{{result}}")),
 		chart("Duration", "s", "From a write's arrival to its verdict.",
@@ -60,10 +60,9 @@ func writes() []panel {
 
 func zombies() []panel {
 	return []panel{
-		stack("Rejected, by code", "wps", "Late writes that the fence rejected. Single ones show that it works; "+
-			"many, that holders lose their leases while they work.",
-			q(`sum by (result) (rate(fencegate_writes_total{@,`+
-				`result=~"token_stale|token_unknown|lease_expired|lease_mismatch"}[#]))`, "{{result}}")),
+		stack("Rejected, by kind", "wps", "Single zombies show that the fence works; many, that holders lose their leases "+
+			"while they work. numbering, reader and misuse are defects of clients; conflict is ordinary optimistic locking.",
+			q(`sum by (kind) (rate(fencegate_rejected_writes_total{@}[#]))`, "{{kind}}")),
 		chart("Lateness", "s", "Time from the end of the lease to the write. Compare it with the TTL: "+
 			"it is how long a holder was away.",
 			quantiles("fencegate_rejected_write_lateness_seconds", `code="token_stale"`, "")...),
