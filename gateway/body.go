@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"bytes"
-	"context"
 	"crypto/md5" //nolint:gosec // of Content-MD5
 	"encoding/base64"
 	"errors"
@@ -158,17 +157,6 @@ func fieldName(pointer jsontext.Pointer) string {
 		name.WriteString(token)
 	}
 	return clip(name.String())
-}
-
-// work returns the context of the work on a request. It outlives the client's connection: work that has begun is
-// finished, and cutting off a statement would cost its connection to the database. Only the end of the server cuts it.
-func (g *Gateway) work(r *http.Request) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), g.config.RequestTimeout)
-	stop := context.AfterFunc(g.cut, cancel)
-	return ctx, func() {
-		stop()
-		cancel()
-	}
 }
 
 // checkMD5 compares a body with the header Content-MD5 (RFC 1864), if there is one.
