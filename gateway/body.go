@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"bytes"
-	"context"
 	"crypto/md5" //nolint:gosec // of Content-MD5
 	"encoding/base64"
 	"errors"
@@ -72,13 +71,19 @@ func (g *Gateway) readAll(w *answerWriter, r *http.Request) ([]byte, error) {
 
 // checkContentType refuses a body of another media type, before it is read.
 func checkContentType(r *http.Request, mediaType, must string) error {
-	given, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	header := r.Header.Get("Content-Type")
+	if header == mediaType {
+		return nil
+	}
+	given, _, err := mime.ParseMediaType(header)
 	if err != nil || given != mediaType {
 		return problem(http.StatusUnsupportedMediaType, api.CodeInvalidRequest,
 			"The body must be "+must+", with Content-Type: "+mediaType+".")
 	}
 	return nil
 }
+
+var strictly = json.RejectUnknownMembers(true)
 
 // readJSON reads a JSON body into document. It refuses unknown, misspelt and repeated fields, and parameters in the
 // URL: an option must not be ignored. A body for a document without fields may be absent.
@@ -102,7 +107,7 @@ func (g *Gateway) readJSON(w *answerWriter, r *http.Request, document any) error
 	case string(text) == "null": // would decode as an object without fields
 		return invalid("The body must be a JSON object.")
 	}
-	if err := json.Unmarshal(body, document, json.RejectUnknownMembers(true)); err != nil {
+	if err := json.Unmarshal(body, document, strictly); err != nil {
 		return invalidJSON(err)
 	}
 	return nil
@@ -158,17 +163,6 @@ func fieldName(pointer jsontext.Pointer) string {
 		name.WriteString(token)
 	}
 	return clip(name.String())
-}
-
-// work returns the context of the work on a request. It outlives the client's connection: work that has begun is
-// finished, and cutting off a statement would cost its connection to the database. Only the end of the server cuts it.
-func (g *Gateway) work(r *http.Request) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), g.config.RequestTimeout)
-	stop := context.AfterFunc(g.cut, cancel)
-	return ctx, func() {
-		stop()
-		cancel()
-	}
 }
 
 // checkMD5 compares a body with the header Content-MD5 (RFC 1864), if there is one.

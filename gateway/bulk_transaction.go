@@ -34,9 +34,7 @@ func (l *bulkLine) parseTransaction(line bulkDocument) error {
 
 // transact decides a transaction. All lines before it have been decided, and none after it is taken meanwhile.
 func (s *bulkStream) transact(line *bulkLine) {
-	ctx, cancel := s.gateway.work(s.request)
-	defer cancel()
-	result, err := s.gateway.backend.Transact(ctx, line.transaction.transaction)
+	result, err := s.gateway.backend.Transact(s.gateway.work(s.request), line.transaction.transaction)
 	if err == nil {
 		var answer bytes.Buffer
 		encodeJSON(&answer, transactionAnswer(line.transaction.body, result))

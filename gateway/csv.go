@@ -46,11 +46,7 @@ var errCSVPage = invalid("CSV has all that match: leave out limit and cursor.")
 func (g *Gateway) answerCSV(
 	w *answerWriter, r *http.Request, name string, columns []string, next func(context.Context) ([][]string, error),
 ) error {
-	read := func() ([][]string, error) {
-		ctx, cancel := g.work(r)
-		defer cancel()
-		return next(ctx)
-	}
+	read := func() ([][]string, error) { return next(g.work(r)) }
 	rows, err := read()
 	if err != nil {
 		return err

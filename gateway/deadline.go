@@ -2,9 +2,15 @@ package gateway
 
 import (
 	"context"
+	"net/http"
 	"sync/atomic"
 	"time"
 )
+
+// work returns the context of the work on a request. It outlives the client's connection: work that has begun is
+// finished, and cutting off a statement would cost its connection to the database. It ends after the RequestTimeout (see
+// sharedDeadline), or when the server ends. It has the span of the request, and no other values.
+func (g *Gateway) work(r *http.Request) context.Context { return g.withSpan(g.deadline.context(), r) }
 
 // sharedDeadline makes contexts that end after a timeout. Requests that begin within a sixteenth of the timeout share
 // one, and have up to that much longer. A context for each request would cost as much as its answer.

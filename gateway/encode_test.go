@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"net/http/httptest"
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -20,6 +22,18 @@ func TestEncodings(t *testing.T) {
 		var result api.WriteResult
 		draw(t, reflect.ValueOf(&result).Elem())
 		sameDocument(t, appendWriteResult(nil, &result), result)
+
+		var lease api.Lease
+		draw(t, reflect.ValueOf(&lease).Elem())
+		var answered httptest.ResponseRecorder
+		answered.Body = &bytes.Buffer{}
+		if err := answerJSON(&answered, lease, nil); err != nil {
+			t.Fatal(err)
+		}
+		sameDocument(t, answered.Body.Bytes(), lease)
+		for _, released := range []api.Released{{}, {Released: true}} {
+			sameDocument(t, appendReleased(nil, released), released)
+		}
 
 		var problem api.Problem
 		draw(t, reflect.ValueOf(&problem).Elem())
@@ -57,15 +71,28 @@ func draw(t *rapid.T, fields reflect.Value) {
 			field.SetBool(rapid.Bool().Draw(t, name))
 		case reflect.Pointer:
 			field.Set(reflect.New(field.Type().Elem()))
-			if field.Elem().CanInt() {
-				field.Elem().SetInt(rapid.Int64().Draw(t, name))
+			switch field := field.Elem(); {
+			case field.CanInt():
+				field.SetInt(rapid.Int64().Draw(t, name))
+			case field.Type() == reflect.TypeFor[api.Time]():
+				field.Set(reflect.ValueOf(drawTime(t, name)))
 			}
 		case reflect.Slice:
 			field.Set(reflect.MakeSlice(field.Type(), 1, 1))
+			if field.Type() == reflect.TypeFor[json.RawMessage]() {
+				field.SetBytes([]byte(rapid.SampledFrom([]string{"{}", `{"a": [1]}`, "null"}).Draw(t, name)))
+			}
+		case reflect.Struct:
+			field.Set(reflect.ValueOf(drawTime(t, name)))
 		default:
 			t.Fatalf("field %s has a type that draw does not know", name)
 		}
 	}
+}
+
+func drawTime(t *rapid.T, name string) api.Time {
+	zone := time.FixedZone("", rapid.IntRange(-50_000, 50_000).Draw(t, "zone"))
+	return api.Time{Time: time.UnixMicro(rapid.Int64Range(0, 1<<52).Draw(t, name)).In(zone)}
 }
 
 // sameDocument compares a text with the document that encoding/json makes.

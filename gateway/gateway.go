@@ -163,7 +163,8 @@ type Config struct {
 	BodiesBytesMax int64
 	// BodyTimeout is how long the body of a request may take to arrive. Default 30 s; at least 100 ms.
 	BodyTimeout time.Duration
-	// RequestTimeout bounds the work on a request after its body has arrived. Default 15 s; at least 100 ms.
+	// RequestTimeout is how long the work on a request may take after its body has arrived. The gateway allows up to a
+	// sixteenth more. Default 15 s; at least 100 ms.
 	RequestTimeout time.Duration
 	// ShutdownTimeout is how long requests under way may take when the server shuts down, DrainDelay included. Default
 	// 20 s.
@@ -312,7 +313,7 @@ type Gateway struct {
 	bulkStreams   atomic.Int64  // open bulk streams
 	requests      atomic.Uint64 // answered, if some of them are logged
 	refusalDelays *refusalDelays
-	deadline      sharedDeadline // of the writes under way
+	deadline      sharedDeadline // of the work under way
 
 	started   time.Time
 	known     atomic.Pointer[knownOverview]
@@ -374,7 +375,7 @@ func New(config Config, backend Backend, recorder Recorder, counted *metrics.Met
 	})
 	counted.WatchDatabase(g.lastDatabase)
 	counted.WatchCertificate(config.Certificates.expiry)
-	g.handler = g.onlyAllowedHosts(g.writesFirst(g.routes()))
+	g.handler = g.onlyAllowedHosts(g.frequentFirst(g.routes()))
 	return g, nil
 }
 

@@ -101,9 +101,7 @@ func (g *Gateway) revokeKey(w *answerWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := g.work(r)
-	defer cancel()
-	key, err := g.backend.RevokeKey(g.asActor(ctx, w, r), id)
+	key, err := g.backend.RevokeKey(g.asActor(g.work(r), w, r), id)
 	if err == nil {
 		g.logKey(w, r, "revoked", key)
 	}

@@ -14,15 +14,25 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
+const lockRoute = "/v1/locks/{lock" + anyText
+
 func (g *Gateway) lockRoutes(router *mux.Router) {
-	const lock = "/v1/locks/{lock" + anyText
-	g.route(router, lock+"/acquire", methods{"POST": acting(g, lockName, g.acquire)})
-	g.route(router, lock+"/renew", methods{"POST": acting(g, lockName, g.renew)})
-	g.route(router, lock+"/release", methods{"POST": acting(g, lockName, g.release)})
-	g.route(router, lock+"/break", methods{"POST": acting(g, lockName, g.breakLease)})
-	g.route(router, lock+"/watch", methods{"GET": g.watchLock})
-	g.route(router, lock, methods{"GET": answeringNamed(g, lockName, g.getLock)})
+	for name, handle := range g.leaseOperations() {
+		g.route(router, lockRoute+"/"+name, methods{"POST": handle})
+	}
+	g.route(router, lockRoute+"/break", methods{"POST": acting(g, lockName, g.breakLease)})
+	g.route(router, lockRoute+"/watch", methods{"GET": g.watchLock})
+	g.route(router, lockRoute, methods{"GET": answeringNamed(g, lockName, g.getLock)})
 	g.route(router, "/v1/locks", methods{"GET": g.answering(g.listLocks)})
+}
+
+// leaseOperations are the handlers of what clients do with leases all the time, by the last segment of the path.
+func (g *Gateway) leaseOperations() map[string]handler {
+	return map[string]handler{
+		"acquire": acting(g, lockName, g.acquire),
+		"renew":   acting(g, lockName, g.renew),
+		"release": acting(g, lockName, g.release),
+	}
 }
 
 func (g *Gateway) acquire(ctx context.Context, a action[store.Name, api.AcquireRequest]) (any, error) {

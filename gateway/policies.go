@@ -66,9 +66,7 @@ func (g *Gateway) deletePolicy(w *answerWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := g.work(r)
-	defer cancel()
-	if err := g.backend.DeletePolicy(g.asActor(ctx, w, r), string(prefix)); err != nil {
+	if err := g.backend.DeletePolicy(g.asActor(g.work(r), w, r), string(prefix)); err != nil {
 		return err
 	}
 	g.metrics.AdminAction("policy_deleted")

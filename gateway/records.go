@@ -118,7 +118,7 @@ func readWriteToken(header http.Header, token *store.WriteToken) error {
 
 func (g *Gateway) write(w *answerWriter, r *http.Request, write store.Write) error {
 	begun := time.Now()
-	result, err := g.backend.Commit(g.withSpan(g.deadline.context(), r), write)
+	result, err := g.backend.Commit(g.work(r), write)
 	if err == nil {
 		err = result.Err
 	}
@@ -143,9 +143,7 @@ func (g *Gateway) getRecord(w *answerWriter, r *http.Request) error {
 	if parameters.err != nil {
 		return parameters.err
 	}
-	ctx, cancel := g.work(r)
-	defer cancel()
-	record, err := read(ctx, resource, key)
+	record, err := read(g.work(r), resource, key)
 	if err != nil {
 		return err
 	}

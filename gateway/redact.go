@@ -17,27 +17,23 @@ const hiddenTurn = time.Second
 // redacted removes from an error of the store what tells the principal of names that it may not see: a lease on a name
 // above or below that is in the way, owners who wait elsewhere in a cycle, and the resource of another row.
 func redacted(principal *access.Principal, err error) error {
-	var (
-		held     *store.HeldError
-		deadlock *store.DeadlockError
-		rejected *store.RejectedError
-	)
-	switch {
-	case errors.As(err, &held):
+	if held, ok := errors.AsType[*store.HeldError](err); ok {
 		if held.OwnerID != "" && held.By != "" && held.By != held.Lock && !mayLook(principal, held.By) {
 			return &store.HeldError{Lock: held.Lock, Hidden: true, Remaining: hiddenTurn, QueueLength: held.QueueLength}
 		}
-	case errors.As(err, &deadlock):
+		return err
+	}
+	if deadlock, ok := errors.AsType[*store.DeadlockError](err); ok {
 		return &store.DeadlockError{Cycle: convert(deadlock.Cycle, func(wait store.Wait) store.Wait {
 			if mayLook(principal, wait.Lock) {
 				return wait
 			}
 			return store.Wait{OwnerID: hiddenText, Lock: hiddenText}
 		})}
-	case errors.As(err, &rejected):
-		if rejected.Table != "" && !principal.May(access.Write, string(rejected.Resource)) {
-			return writeRule.forbidden()
-		}
+	}
+	rejected, ok := errors.AsType[*store.RejectedError](err)
+	if ok && rejected.Table != "" && !principal.May(access.Write, string(rejected.Resource)) {
+		return writeRule.forbidden()
 	}
 	return err
 }

@@ -21,9 +21,7 @@ func (g *Gateway) getRejection(w *answerWriter, r *http.Request) error {
 	if _, err := query(r); err != nil {
 		return err
 	}
-	ctx, cancel := g.work(r)
-	defer cancel()
-	detail, err := g.backend.RejectionDetail(ctx, id, w.principal.Within(access.Observe))
+	detail, err := g.backend.RejectionDetail(g.work(r), id, w.principal.Within(access.Observe))
 	return answerJSON(w, api.RejectionDetail{
 		Rejection: rejectionAnswer(detail.Rejection), Lease: optionalLease(detail.Lease),
 		Successor: optionalLease(detail.Successor),

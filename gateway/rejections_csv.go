@@ -21,9 +21,7 @@ func (g *Gateway) exportRejections(w *answerWriter, r *http.Request, page page, 
 	if page.Has("limit") || page.Has("cursor") {
 		return errCSVPage
 	}
-	ctx, cancel := g.work(r)
-	ids, err := g.backend.RejectionIDs(ctx, query.RejectionFilter, query.Order)
-	cancel()
+	ids, err := g.backend.RejectionIDs(g.work(r), query.RejectionFilter, query.Order)
 	if err != nil {
 		return err
 	}

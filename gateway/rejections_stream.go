@@ -30,8 +30,7 @@ func (g *Gateway) streamRejections(w *answerWriter, r *http.Request) error {
 func (g *Gateway) followRejections(
 	r *http.Request, filter store.RejectionFilter, after *int64,
 ) (*selectedRejections, error) {
-	ctx, cancel := g.work(r)
-	defer cancel()
+	ctx := g.work(r)
 	s := &selectedRejections{filter: filter, from: g.rejected.subscribe(), text: make([]byte, 0, streamWriteBytes)}
 	err := s.from.awaitBegin(ctx)
 	if err == nil && after != nil {

@@ -55,22 +55,31 @@ func (g *Gateway) routes() *mux.Router {
 	return router
 }
 
-// writesFirst passes a put or a delete of a record to its handler, and all else to the router. It avoids the regular
-// expressions of the record's path and of all paths before it, and the router's copies of the request: they cost more
-// than everything else that the gateway does for a write.
-func (g *Gateway) writesFirst(router http.Handler) http.Handler {
-	template := routeTemplate(recordRoute)
-	put := g.serving(template, ruleOf(http.MethodPut, template), g.putRecord)
-	remove := g.serving(template, ruleOf(http.MethodDelete, template), g.deleteRecord)
+// frequentFirst passes writes of records and operations on leases to their handlers, and all else to the router. It
+// avoids the regular expressions of these paths and of all paths before them, and the router's copies of the request:
+// for a write they cost more than everything else that the gateway does.
+func (g *Gateway) frequentFirst(router http.Handler) http.Handler {
+	frequent := func(method, path string, handle handler) http.Handler {
+		template := routeTemplate(path)
+		return g.serving(template, ruleOf(method, template), handle)
+	}
+	writes := map[string]http.Handler{
+		http.MethodPut:    frequent(http.MethodPut, recordRoute, g.putRecord),
+		http.MethodDelete: frequent(http.MethodDelete, recordRoute, g.deleteRecord),
+	}
+	operations := map[string]http.Handler{}
+	for name, handle := range g.leaseOperations() {
+		operations[name] = frequent(http.MethodPost, lockRoute+"/"+name, handle)
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		handler := router
+		var handler http.Handler
 		if _, _, isRecord := cutRecord(r.URL.Path); isRecord {
-			switch r.Method {
-			case http.MethodPut:
-				handler = put
-			case http.MethodDelete:
-				handler = remove
-			}
+			handler = writes[r.Method]
+		} else if _, operation := cutLeaseOperation(r.URL.Path); r.Method == http.MethodPost {
+			handler = operations[operation]
+		}
+		if handler == nil {
+			handler = router
 		}
 		handler.ServeHTTP(w, r)
 	})
@@ -87,17 +96,30 @@ func cutRecord(path string) (resource, key string, isRecord bool) {
 	return names[:at], names[at+len(between):], true
 }
 
+// cutLeaseOperation returns the lock and the last segment of a path below a lock; "" for other paths.
+func cutLeaseOperation(path string) (lock, operation string) {
+	rest, ok := strings.CutPrefix(path, "/v1/locks/")
+	at := strings.LastIndexByte(rest, '/')
+	if !ok || at < 0 {
+		return "", ""
+	}
+	return rest[:at], rest[at+1:]
+}
+
 // pathVariable returns a variable of the route of a request; "" if it has no such variable.
 func pathVariable(r *http.Request, name string) string {
 	if variables := mux.Vars(r); variables != nil {
 		return variables[name]
 	}
 	resource, key, _ := cutRecord(r.URL.Path) // the request did not pass the router
+	lock, _ := cutLeaseOperation(r.URL.Path)
 	switch name {
 	case "resource":
 		return resource
 	case "key":
 		return key
+	case "lock":
+		return lock
 	}
 	return ""
 }
@@ -134,9 +156,7 @@ func methodOf(r *http.Request) string {
 // principal.
 func (g *Gateway) answering(read func(context.Context, *http.Request) (any, error)) handler {
 	return func(w *answerWriter, r *http.Request) error {
-		ctx, cancel := g.work(r)
-		defer cancel()
-		answer, err := read(withPrincipal(ctx, w.principal), r)
+		answer, err := read(withPrincipal(g.work(r), w.principal), r)
 		return answerJSON(w, answer, err)
 	}
 }
@@ -179,9 +199,7 @@ func acting[Key, Body any](
 		if err := g.readJSON(w, r, &a.body); err != nil {
 			return err
 		}
-		ctx, cancel := g.work(r)
-		defer cancel()
-		answer, err := act(ctx, a)
+		answer, err := act(g.work(r), a)
 		return answerJSON(w, answer, err)
 	}
 }

@@ -3,6 +3,7 @@ package gateway
 import (
 	"net/http"
 	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/gorilla/mux"
@@ -41,6 +42,39 @@ func FuzzRecordRoute(f *testing.F) {
 		}
 		if matched && (pathVariable(request, "resource") != resource || pathVariable(request, "key") != key) {
 			t.Errorf("%q: pathVariable returned other names than cutRecord, %q and %q", path, resource, key)
+		}
+	})
+}
+
+// cutLeaseOperation finds the same names as the regular expressions of the paths of the operations.
+func FuzzLeaseOperationRoute(f *testing.F) {
+	for _, path := range []string{
+		"/v1/locks/a/acquire", "/v1/locks/a/b/renew", "/v1/locks/acquire", "/v1/locks//release", "/v1/locks/a/acquire/",
+		"/v1/locks/a/acquire/release", "/v1/locks/release/acquire", "/v1/locks/a\n/acquire", "/v1/locks/a/acquire\n",
+		"/v1/locks/\xff/renew", "/v1/locks/a/break", "/v1/locks/a", "/v1/locks/", "/v1/elections/a/acquire", "",
+		"/v1/resources/a/records/acquire", "v1/locks/a/acquire",
+	} {
+		f.Add(path)
+	}
+	g, err := New(Config{}, nil, nil, NewMetrics("test"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	operations, router := g.leaseOperations(), g.routes()
+	f.Fuzz(func(t *testing.T, path string) {
+		request := &http.Request{Method: http.MethodPost, URL: &url.URL{Path: path}}
+		lock, operation := cutLeaseOperation(path)
+		var want mux.RouteMatch
+		template := ""
+		if router.Match(request, &want); want.Route != nil {
+			template, _ = want.Route.GetPathTemplate()
+		}
+		wanted, below := strings.CutPrefix(template, lockRoute+"/")
+		switch _, is := operations[operation]; {
+		case is != (below && operations[wanted] != nil):
+			t.Errorf("%q: cutLeaseOperation found %q, want the route %q", path, operation, template)
+		case is && (operation != wanted || lock != want.Vars["lock"] || pathVariable(request, "lock") != lock):
+			t.Errorf("%q: cutLeaseOperation found %q of %q, want %q of %q", path, operation, lock, wanted, want.Vars["lock"])
 		}
 	})
 }

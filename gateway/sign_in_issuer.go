@@ -116,10 +116,8 @@ func (g *Gateway) exchange(
 		g.metrics.RateLimited(metrics.LimitFailures)
 		return api.SignInUnreachable
 	}
-	ctx, cancel := g.work(r)
-	defer cancel()
-	token, principal, err := g.config.SignIn.FinishSignIn(ctx, mux.Vars(r)["issuer"], begun.Secrets, given.Get("code"),
-		g.callback(r))
+	token, principal, err := g.config.SignIn.FinishSignIn(g.work(r), mux.Vars(r)["issuer"], begun.Secrets,
+		given.Get("code"), g.callback(r))
 	switch {
 	case err != nil:
 		return g.signInFailure(r, err)

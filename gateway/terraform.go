@@ -69,8 +69,7 @@ func (g *Gateway) lockState(w *answerWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := g.work(r)
-	defer cancel()
+	ctx := g.work(r)
 	lease, err := g.grant(ctx, w, r, request)
 	if held, ok := errors.AsType[*store.HeldError](err); ok {
 		return g.answerLocked(ctx, w, held)
@@ -113,8 +112,7 @@ func (g *Gateway) unlockState(w *answerWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := g.work(r)
-	defer cancel()
+	ctx := g.work(r)
 	if len(bytes.TrimSpace(body)) == 0 {
 		if rule := onName("", access.Admin); !w.principal.May(access.Admin, string(state)) {
 			return rule.forbidden()
@@ -155,8 +153,7 @@ func (g *Gateway) getState(w *answerWriter, r *http.Request) error {
 	if _, err := query(r); err != nil {
 		return err
 	}
-	ctx, cancel := g.work(r)
-	defer cancel()
+	ctx := g.work(r)
 	record, err := g.backend.DurableRecord(ctx, state, terraform.StateKey)
 	if err != nil {
 		return err
@@ -198,8 +195,7 @@ func (g *Gateway) writeState(
 		return parameters.err
 	}
 	writer := terraform.Writer{State: state, LockID: parameters.Get("ID"), Principal: recorded(w.principal)}
-	ctx, cancel := g.work(r)
-	defer cancel()
+	ctx := g.work(r)
 	begun := time.Now()
 	var written terraform.Written
 	if writer.LockID != "" {
@@ -274,8 +270,7 @@ func (g *Gateway) getStateVersion(w *answerWriter, r *http.Request) error {
 	if err != nil || version < 1 {
 		return invalid("The version %q is not one that the history has.", clip(pathVariable(r, "version")))
 	}
-	ctx, cancel := g.work(r)
-	defer cancel()
+	ctx := g.work(r)
 	record, err := g.states.Version(ctx, state, version)
 	if err != nil {
 		return err

@@ -60,10 +60,7 @@ func (g *Gateway) withSpan(ctx context.Context, r *http.Request) context.Context
 	if g.config.Tracing.Provider == nil {
 		return ctx
 	}
-	if span := trace.SpanFromContext(r.Context()); span.IsRecording() {
-		return trace.ContextWithSpan(ctx, span)
-	}
-	return ctx
+	return trace.ContextWithSpan(ctx, trace.SpanFromContext(r.Context())) // also one that is not sampled
 }
 
 // answer answers a request within a span, and returns the request with the span. The span also ends if the handler

@@ -63,24 +63,33 @@ func (g *Gateway) acquireWaiting(
 	w.share.free() // a wait must not keep a large body's share of the budget from others
 	g.metrics.Waiting.Inc()
 	defer g.metrics.Waiting.Dec()
-	bound := request.Wait + g.config.RequestTimeout
-	// Fails where the connection is gone, which ends the context, and in tests without a connection.
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(bound + g.answerTimeout))
-	ctx, cancel := g.attended(r)
-	defer cancel()
-	ctx, cancelBound := context.WithTimeout(ctx, bound)
-	defer cancelBound()
+	ctx := &lazyContext{before: r.Context(), begin: func() (context.Context, context.CancelFunc) {
+		return g.beginWaiting(w, r, request.Wait+g.config.RequestTimeout)
+	}}
+	defer ctx.end()
 	lease, err := g.backend.Acquire(ctx, request)
 	if err != nil {
 		return lease, leftQueue(ctx, err)
 	}
 	if err := g.stillAccepted(r); err != nil { // the credential has ended meanwhile
 		ref := store.LeaseRef{Lock: lease.Lock, OwnerID: lease.OwnerID, ID: lease.ID, Token: lease.Token}
-		work, cancel := g.work(r)
-		defer cancel()
-		return store.Lease{}, errors.Join(err, g.releaseLease(work, ref))
+		return store.Lease{}, errors.Join(err, g.releaseLease(g.work(r), ref))
 	}
 	return lease, nil
+}
+
+// beginWaiting returns the context of a request that waits for at most the bound, and gives its answer time until then.
+func (g *Gateway) beginWaiting(
+	w *answerWriter, r *http.Request, bound time.Duration,
+) (context.Context, context.CancelFunc) {
+	// Fails where the connection is gone, which ends the context, and in tests without a connection.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(bound + g.answerTimeout))
+	ctx, cancel := g.attended(r)
+	ctx, cancelBound := context.WithTimeout(ctx, bound)
+	return ctx, func() {
+		cancelBound()
+		cancel()
+	}
 }
 
 // leftQueue returns why an acquire left the queue, if it left because ctx ended. Nothing was granted then, or it was

@@ -24,9 +24,7 @@ func (g *Gateway) watchLock(w *answerWriter, r *http.Request) error {
 
 // watch begins to watch a lock, after an event if that is given.
 func (g *Gateway) watch(r *http.Request, lock store.Name, after *int64) (*lockEvents, error) {
-	ctx, cancel := g.work(r)
-	defer cancel()
-	watch, err := g.backend.Watch(ctx, lock, after)
+	watch, err := g.backend.Watch(g.work(r), lock, after)
 	return &lockEvents{watch: watch}, err
 }
 

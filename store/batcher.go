@@ -28,12 +28,18 @@ type batcher[Q, A any] struct {
 	lockOf  func(Q) Name
 	timeout time.Duration // of a batch
 	// exec decides calls in one statement, and notes the answers to those that it has decided. With an error, none is.
-	exec func(context.Context, []*batchedCall[Q, A]) error
+	exec func(context.Context, batch[Q, A]) error
 
 	mu            sync.Mutex
 	waiting       []*batchedCall[Q, A]
 	inFlight      int // batches
 	callsInFlight int
+}
+
+// batch is the calls of one statement, in the order of their arrival. There is one for each lock.
+type batch[Q, A any] struct {
+	calls  []*batchedCall[Q, A]
+	byLock map[Name]*batchedCall[Q, A]
 }
 
 // batchedCall is one call. batcher.mu guards sent; the rest belongs to the batch until done is closed.
@@ -55,10 +61,10 @@ func (b *batcher[Q, A]) do(ctx context.Context, request Q) (answer A, decided bo
 	call := &batchedCall[Q, A]{ctx: ctx, request: request, done: make(chan struct{})}
 	b.mu.Lock()
 	b.waiting = append(b.waiting, call)
-	batch := b.take()
+	taken := b.take()
 	b.mu.Unlock()
-	if batch != nil {
-		go b.run(batch)
+	if len(taken.calls) > 0 {
+		go b.run(taken)
 	}
 	select {
 	case <-call.done:
@@ -79,56 +85,56 @@ func (b *batcher[Q, A]) leave(call *batchedCall[Q, A]) error {
 	return NotApplied(context.Cause(call.ctx))
 }
 
-// take returns the calls of the next batch, or nil where none may be started. A second call for a lock is answered
+// take returns the next batch, or one without calls where none may be started. A second call for a lock is answered
 // undecided: it would have to wait for the first. The caller has locked mu.
-func (b *batcher[Q, A]) take() []*batchedCall[Q, A] {
+func (b *batcher[Q, A]) take() batch[Q, A] {
 	worthwhile := b.inFlight == 0 || b.inFlight == 1 && len(b.waiting) >= max(secondBatchCalls, b.callsInFlight/2)
 	if len(b.waiting) == 0 || !worthwhile {
-		return nil
+		return batch[Q, A]{}
 	}
-	batch := make([]*batchedCall[Q, A], 0, min(len(b.waiting), batchCallsMax))
-	locks := make(map[Name]struct{}, cap(batch))
+	room := min(len(b.waiting), batchCallsMax)
+	next := batch[Q, A]{make([]*batchedCall[Q, A], 0, room), make(map[Name]*batchedCall[Q, A], room)}
 	taken, slashes := 0, 0
 	for _, call := range b.waiting {
 		lock := b.lockOf(call.request)
 		slashes += strings.Count(string(lock), "/")
-		if len(batch) == batchCallsMax || slashes > batchSlashesMax {
+		if len(next.calls) == batchCallsMax || slashes > batchSlashesMax {
 			break
 		}
 		taken++
 		call.sent = true
-		if _, another := locks[lock]; another {
+		if _, another := next.byLock[lock]; another {
 			close(call.done)
 			continue
 		}
-		locks[lock] = struct{}{}
-		batch = append(batch, call)
+		next.byLock[lock] = call
+		next.calls = append(next.calls, call)
 	}
 	b.waiting = slices.Delete(b.waiting, 0, taken)
 	b.inFlight++
-	b.callsInFlight += len(batch)
-	return batch
+	b.callsInFlight += len(next.calls)
+	return next
 }
 
 // run decides a batch, and then those that came meanwhile, until there are none.
-func (b *batcher[Q, A]) run(batch []*batchedCall[Q, A]) {
-	for batch != nil {
-		b.decide(batch)
+func (b *batcher[Q, A]) run(taken batch[Q, A]) {
+	for len(taken.calls) > 0 {
+		b.decide(taken)
 		b.mu.Lock()
 		b.inFlight--
-		b.callsInFlight -= len(batch)
-		batch = b.take()
+		b.callsInFlight -= len(taken.calls)
+		taken = b.take()
 		b.mu.Unlock()
 	}
 }
 
 // decide executes a batch and answers its calls. If the database refused the statement, nothing was decided: each call
 // is sent alone, and the one at fault gets the error.
-func (b *batcher[Q, A]) decide(batch []*batchedCall[Q, A]) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(batch[0].ctx), b.timeout)
+func (b *batcher[Q, A]) decide(taken batch[Q, A]) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(taken.calls[0].ctx), b.timeout)
 	defer cancel()
-	err := b.exec(ctx, batch)
-	for _, call := range batch {
+	err := b.exec(ctx, taken)
+	for _, call := range taken.calls {
 		if err != nil { // what is in its rows was not committed
 			var none A
 			call.answer, call.decided = none, false

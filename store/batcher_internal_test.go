@@ -22,14 +22,14 @@ type heldBatches struct {
 func newHeldBatches() *heldBatches {
 	h := &heldBatches{sent: make(chan []Name, 100), answers: make(chan error)}
 	h.batcher = batcher[Name, Name]{lockOf: func(n Name) Name { return n }, timeout: await.Limit}
-	h.exec = func(_ context.Context, batch []*batchedCall[Name, Name]) error {
+	h.exec = func(_ context.Context, batch batch[Name, Name]) error {
 		var names []Name
-		for _, call := range batch {
+		for _, call := range batch.calls {
 			names = append(names, call.request)
 		}
 		h.sent <- names
 		err := <-h.answers
-		for _, call := range batch {
+		for _, call := range batch.calls {
 			call.decide(call.request)
 		}
 		return err

@@ -251,8 +251,7 @@ func NotApplied(err error) error { return &UnavailableError{OutcomeNotApplied, e
 
 // OutcomeOf returns the outcome of an UnavailableError; empty: err is none.
 func OutcomeOf(err error) Outcome {
-	var unavailable *UnavailableError
-	if errors.As(err, &unavailable) {
+	if unavailable, ok := errors.AsType[*UnavailableError](err); ok {
 		return unavailable.Outcome
 	}
 	return ""

@@ -47,48 +47,41 @@ func (r AcquireRequest) batched() bool {
 // leaseRefColumns are the arguments of statements about leases.
 type leaseRefColumns struct {
 	locks, owners []string
-	ids           []uuid.UUID
-	tokens        []int64
+	// ids is of a type that pgx encodes as it is. A uuid.UUID it would print and parse: it is a driver.Valuer.
+	ids    pgtype.FlatArray[pgtype.UUID]
+	tokens []int64
 }
 
 func (c *leaseRefColumns) add(ref LeaseRef) {
 	c.locks, c.owners = append(c.locks, string(ref.Lock)), append(c.owners, ref.OwnerID)
-	c.ids, c.tokens = append(c.ids, ref.ID), append(c.tokens, ref.Token)
+	c.ids = append(c.ids, pgtype.UUID{Bytes: ref.ID, Valid: true})
+	c.tokens = append(c.tokens, ref.Token)
 }
 
-// callsByLock are the calls of a batch, which has one for each lock.
-func callsByLock[Q, A any](batch []*batchedCall[Q, A], lockOf func(Q) Name) map[Name]*batchedCall[Q, A] {
-	calls := make(map[Name]*batchedCall[Q, A], len(batch))
-	for _, call := range batch {
-		calls[lockOf(call.request)] = call
-	}
-	return calls
-}
-
-func (s *Store) execAcquires(ctx context.Context, batch []*batchedCall[AcquireRequest, Lease]) error {
+func (s *Store) execAcquires(ctx context.Context, batch batch[AcquireRequest, Lease]) error {
 	const sql = "select " + sequenceSQL + ", " + leaseColumns + " from fence.acquire_leases($1, $2, $3, $4, $5, $6, $7) l"
 	var locks, owners, principals, modes []string
 	var ttls []int64
-	var requestIDs, metadata []*string
-	for _, call := range batch {
+	var requestIDs, metadata pgtype.FlatArray[*string]
+	for _, call := range batch.calls {
 		r := &call.request
 		locks, owners = append(locks, string(r.Lock)), append(owners, r.OwnerID)
 		principals, modes = append(principals, r.Principal), append(modes, string(r.Mode))
 		ttls = append(ttls, r.TTL.Milliseconds())
 		requestIDs, metadata = append(requestIDs, orNull(r.RequestID)), append(metadata, orNull(string(r.Metadata)))
 	}
-	calls := callsByLock(batch, s.leases.acquires.lockOf)
 	newestToken := s.lineage.newestToken.Load()
 	var sequence int64 // 0: nothing was granted
+	var row leaseRow
+	dest := append([]any{&sequence}, row.dest()...)
 	err := s.queryAs(ctx, job{use: useAcquires}, sql,
 		[]any{locks, owners, principals, modes, ttls, requestIDs, metadata},
 		func(rows pgx.Rows) error {
-			var row leaseRow
-			if err := rows.Scan(append([]any{&sequence}, row.dest()...)...); err != nil {
+			if err := rows.Scan(dest...); err != nil {
 				return err
 			}
 			lease := row.lease()
-			calls[lease.Lock].decide(lease)
+			batch.byLock[lease.Lock].decide(lease)
 			return nil
 		})
 	if err == nil && sequence > 0 {
@@ -97,49 +90,49 @@ func (s *Store) execAcquires(ctx context.Context, batch []*batchedCall[AcquireRe
 	return err
 }
 
-func (s *Store) execRenewals(ctx context.Context, batch []*batchedCall[renewal, Lease]) error {
+func (s *Store) execRenewals(ctx context.Context, batch batch[renewal, Lease]) error {
 	// The setting is an argument of the call, so that it is made whatever is renewed.
 	const sql = "select r.late_ms, " + leaseColumns + `
 		from set_config('synchronous_commit', 'off', true) s (synchronous_commit),
 			lateral fence.renew_leases($1, $2, $3, $4, case when s.synchronous_commit <> '' then $5::integer[] end) r,
 			lateral (select (r.lease).*) l`
 	var refs leaseRefColumns
-	var ttls []*int64
-	for _, call := range batch {
+	var ttls pgtype.FlatArray[*int64]
+	for _, call := range batch.calls {
 		refs.add(call.request.LeaseRef)
 		ttls = append(ttls, orNull(call.request.ttl.Milliseconds()))
 	}
-	calls := callsByLock(batch, s.leases.renewals.lockOf)
+	var lateMS pgtype.Int8
+	var row leaseRow
+	dest := append([]any{&lateMS}, row.dest()...)
 	return s.queryAs(ctx, job{use: useRenewals}, sql, []any{refs.locks, refs.owners, refs.ids, refs.tokens, ttls},
 		func(rows pgx.Rows) error {
-			var lateMS pgtype.Int8
-			var row leaseRow
-			if err := rows.Scan(append([]any{&lateMS}, row.dest()...)...); err != nil {
+			if err := rows.Scan(dest...); err != nil {
 				return err
 			}
 			lease := row.lease()
 			lease.Late = max(0, milliseconds(lateMS))
-			calls[lease.Lock].decide(lease)
+			batch.byLock[lease.Lock].decide(lease)
 			return nil
 		})
 }
 
-func (s *Store) execReleases(ctx context.Context, batch []*batchedCall[LeaseRef, Released]) error {
+func (s *Store) execReleases(ctx context.Context, batch batch[LeaseRef, Released]) error {
 	const sql = "select lock, 'released', mode, age_ms from fence.release_leases($1, $2, $3, $4)"
 	var refs leaseRefColumns
-	for _, call := range batch {
+	for _, call := range batch.calls {
 		refs.add(call.request)
 	}
-	calls := callsByLock(batch, s.leases.releases.lockOf)
+	var lock Name
+	var row releaseRow
+	dest := append([]any{&lock}, row.dest()...)
 	return s.queryAs(ctx, job{use: useReleases}, sql, []any{refs.locks, refs.owners, refs.ids, refs.tokens},
 		func(rows pgx.Rows) error {
-			var lock Name
-			var row releaseRow
-			if err := rows.Scan(append([]any{&lock}, row.dest()...)...); err != nil {
+			if err := rows.Scan(dest...); err != nil {
 				return err
 			}
 			released, err := row.released(lock)
-			calls[lock].decide(released)
+			batch.byLock[lock].decide(released)
 			return err
 		})
 }

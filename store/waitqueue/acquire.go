@@ -103,7 +103,7 @@ func (q *Queue) beginSending(w *waiter) (beside bool) {
 	lq := q.locks[w.request.Lock]
 	lq.setTicket(w, 0)
 	lq.sending++
-	return len(lq.waiters) > 1
+	return lq.waiters > 1
 }
 
 // endSending notes the ticket in the answer, 0 for none. It starts a grant if a notification came meanwhile.

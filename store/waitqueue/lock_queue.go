@@ -54,8 +54,8 @@ func (w *waiter) deliver(o outcome) {
 
 // lockQueue has the callers of this process that wait for one lock. Queue.mu guards it.
 type lockQueue struct {
-	waiters   map[*waiter]struct{}
-	byTicket  map[int64][]*waiter  // those with a ticket
+	waiters   int
+	byTicket  map[int64][]*waiter  // those with a ticket; nil before the first
 	byRequest map[string][]*waiter // all
 	tickets   ticketList           // those of byTicket, and some that are over
 	nodes     ticketList           // those of waiters that are not for a subtree
@@ -71,14 +71,10 @@ type lockQueue struct {
 	due      time.Time // of the timer
 }
 
-func newLockQueue() *lockQueue {
-	return &lockQueue{
-		waiters: map[*waiter]struct{}{}, byTicket: map[int64][]*waiter{}, byRequest: map[string][]*waiter{},
-	}
-}
+func newLockQueue() *lockQueue { return &lockQueue{byRequest: map[string][]*waiter{}} }
 
 func (lq *lockQueue) add(w *waiter) {
-	lq.waiters[w] = struct{}{}
+	lq.waiters++
 	lq.byRequest[w.request.RequestID] = append(lq.byRequest[w.request.RequestID], w)
 	if w.request.Scope == store.Subtree {
 		lq.subtrees++
@@ -87,7 +83,7 @@ func (lq *lockQueue) add(w *waiter) {
 
 func (lq *lockQueue) remove(w *waiter) {
 	lq.setTicket(w, 0)
-	delete(lq.waiters, w)
+	lq.waiters--
 	removeFrom(lq.byRequest, w.request.RequestID, w)
 	if w.request.Scope == store.Subtree {
 		lq.subtrees--
@@ -102,6 +98,9 @@ func (lq *lockQueue) setTicket(w *waiter, ticket int64) {
 	w.ticket = ticket
 	if ticket == 0 {
 		return
+	}
+	if lq.byTicket == nil {
+		lq.byTicket = map[int64][]*waiter{}
 	}
 	lq.byTicket[ticket] = append(lq.byTicket[ticket], w)
 	lq.tickets.add(ticket, lq.inUse, len(lq.byTicket))

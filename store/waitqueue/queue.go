@@ -68,7 +68,7 @@ func (q *Queue) Len() int {
 	defer q.mu.Unlock()
 	n := 0
 	for _, lq := range q.locks {
-		n += len(lq.waiters)
+		n += lq.waiters
 	}
 	return n
 }
@@ -126,7 +126,7 @@ func (q *Queue) quit(w *waiter, lease store.Lease) {
 
 // dropIfEmpty forgets a lock for which no caller waits. The caller has locked the Queue.
 func (q *Queue) dropIfEmpty(lock store.Name, lq *lockQueue) {
-	if len(lq.waiters) > 0 || lq.granting {
+	if lq.waiters > 0 || lq.granting {
 		return
 	}
 	if lq.timer != nil {
