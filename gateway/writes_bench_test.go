@@ -77,15 +77,22 @@ func (*rewound) Close() error { return nil }
 // benchPut returns a function that sends one put to a handler, without a connection.
 func benchPut(t testing.TB, handler http.Handler) func() {
 	t.Helper()
-	value, body, writer := bytes.Repeat([]byte{'v'}, 256), &rewound{}, discarded{http.Header{}}
-	request, err := http.NewRequestWithContext(context.Background(), http.MethodPut, "http://gateway"+benchPath, body)
+	return benchRequest(t, handler, http.MethodPut, benchPath, bytes.Repeat([]byte{'v'}, 256),
+		"Content-Type: application/octet-stream", "Fencing-Token: 34.2")
+}
+
+// benchRequest returns a function that sends a request to a handler, without a connection.
+func benchRequest(t testing.TB, handler http.Handler, method, path string, content []byte, headers ...string) func() {
+	t.Helper()
+	body, writer := &rewound{}, discarded{http.Header{}}
+	request, err := http.NewRequestWithContext(context.Background(), method, "http://gateway"+path, body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	request.ContentLength, request.RemoteAddr = int64(len(value)), "192.0.2.1:4711"
-	addHeaders(request.Header, "Content-Type: application/octet-stream", "Fencing-Token: 34.2")
+	request.ContentLength, request.RemoteAddr = int64(len(content)), "192.0.2.1:4711"
+	addHeaders(request.Header, headers...)
 	return func() {
-		body.Reset(value)
+		body.Reset(content)
 		clear(writer.header)
 		handler.ServeHTTP(writer, request)
 	}
