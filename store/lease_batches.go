@@ -66,7 +66,11 @@ func callsByLock[Q, A any](batch []*batchedCall[Q, A], lockOf func(Q) Name) map[
 }
 
 func (s *Store) execAcquires(ctx context.Context, batch []*batchedCall[AcquireRequest, Lease]) error {
-	const sql = "select " + sequenceSQL + ", " + leaseColumns + " from fence.acquire_leases($1, $2, $3, $4, $5, $6, $7) l"
+	const (
+		columns = "select " + sequenceSQL + ", " + leaseColumns
+		sql     = columns + " from fence.acquire_leases($1, $2, $3, $4, $5, $6, $7) l"
+		sqlOne  = columns + " from fence.acquire_one($1, $2, $3, $4, $5, $6, $7) l"
+	)
 	var locks, owners, principals, modes []string
 	var ttls []int64
 	var requestIDs, metadata []*string
@@ -77,20 +81,23 @@ func (s *Store) execAcquires(ctx context.Context, batch []*batchedCall[AcquireRe
 		ttls = append(ttls, r.TTL.Milliseconds())
 		requestIDs, metadata = append(requestIDs, orNull(r.RequestID)), append(metadata, orNull(string(r.Metadata)))
 	}
+	statement, args := sql, []any{locks, owners, principals, modes, ttls, requestIDs, metadata}
+	if len(batch) == 1 {
+		statement = sqlOne
+		args = []any{locks[0], owners[0], principals[0], modes[0], ttls[0], requestIDs[0], metadata[0]}
+	}
 	calls := callsByLock(batch, s.leases.acquires.lockOf)
 	newestToken := s.lineage.newestToken.Load()
 	var sequence int64 // 0: nothing was granted
-	err := s.queryAs(ctx, job{use: useAcquires}, sql,
-		[]any{locks, owners, principals, modes, ttls, requestIDs, metadata},
-		func(rows pgx.Rows) error {
-			var row leaseRow
-			if err := rows.Scan(append([]any{&sequence}, row.dest()...)...); err != nil {
-				return err
-			}
-			lease := row.lease()
-			calls[lease.Lock].decide(lease)
-			return nil
-		})
+	err := s.queryAs(ctx, job{use: useAcquires}, statement, args, func(rows pgx.Rows) error {
+		var row leaseRow
+		if err := rows.Scan(append([]any{&sequence}, row.dest()...)...); err != nil {
+			return err
+		}
+		lease := row.lease()
+		calls[lease.Lock].decide(lease)
+		return nil
+	})
 	if err == nil && sequence > 0 {
 		err = s.minted(ctx, sequence, newestToken)
 	}
@@ -125,21 +132,27 @@ func (s *Store) execRenewals(ctx context.Context, batch []*batchedCall[renewal, 
 }
 
 func (s *Store) execReleases(ctx context.Context, batch []*batchedCall[LeaseRef, Released]) error {
-	const sql = "select lock, 'released', mode, age_ms from fence.release_leases($1, $2, $3, $4)"
+	const (
+		sql    = "select lock, 'released', mode, age_ms from fence.release_leases($1, $2, $3, $4)"
+		sqlOne = "select lock, 'released', mode, age_ms from fence.release_one($1, $2, $3, $4)"
+	)
 	var refs leaseRefColumns
 	for _, call := range batch {
 		refs.add(call.request)
 	}
+	statement, args := sql, []any{refs.locks, refs.owners, refs.ids, refs.tokens}
+	if len(batch) == 1 {
+		statement, args = sqlOne, batch[0].request.args()
+	}
 	calls := callsByLock(batch, s.leases.releases.lockOf)
-	return s.queryAs(ctx, job{use: useReleases}, sql, []any{refs.locks, refs.owners, refs.ids, refs.tokens},
-		func(rows pgx.Rows) error {
-			var lock Name
-			var row releaseRow
-			if err := rows.Scan(append([]any{&lock}, row.dest()...)...); err != nil {
-				return err
-			}
-			released, err := row.released(lock)
-			calls[lock].decide(released)
+	return s.queryAs(ctx, job{use: useReleases}, statement, args, func(rows pgx.Rows) error {
+		var lock Name
+		var row releaseRow
+		if err := rows.Scan(append([]any{&lock}, row.dest()...)...); err != nil {
 			return err
-		})
+		}
+		released, err := row.released(lock)
+		calls[lock].decide(released)
+		return err
+	})
 }
