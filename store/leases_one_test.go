@@ -50,7 +50,7 @@ var oneMutations = []mutation{
 		[]string{"one, together: a release of a reader after which another came"}},
 	{"one: a release comes late", "release_one", removing(" and l.expires_at > clock_timestamp()"),
 		[]string{"one, alone: a release of what has expired"}},
-	{"one: a release is repeated", "release_one", removing("l.ended_at is null and "),
+	{"one: a release is repeated", "release_one", removing("l.end_reason is null and "),
 		[]string{"one, alone: a release of what was released"}},
 	{"one: the owner of a release proves nothing", "release_one",
 		replacing("(l.lease_id, l.owner_id) = (p_lease_id, p_owner_id)", "l.lease_id = p_lease_id"),

@@ -1,5 +1,8 @@
 -- fence.release_one(lock, owner_id, lease_id, fencing_token) is fence.release_leases for one lease, at two thirds of its
 -- cost: each statement reads or changes one row by its key. Where there are subtrees, it leaves the release to that.
+--
+-- end_reason says that the lease runs, instead of ended_at: the indexes of running leases, which would read all readers
+-- of the lock, can't serve then.
 create or replace function fence.release_one(
     p_lock text, p_owner_id text, p_lease_id uuid, p_fencing_token bigint)
 returns table (lock text, mode text, age_ms double precision)
@@ -12,7 +15,7 @@ begin
     perform from fence.fences f join fence.leases l on l.lock = f.resource
     where f.resource = p_lock and fence.try_gate(p_lock) and l.fencing_token = p_fencing_token
         and (l.lease_id, l.owner_id) = (p_lease_id, p_owner_id)
-        and l.ended_at is null and l.session_id is null and l.expires_at > clock_timestamp()
+        and l.end_reason is null and l.session_id is null and l.expires_at > clock_timestamp()
     for update skip locked; -- a row that was changed before it was locked is judged again
     if found and exists (select from fence.subtrees) then
         return query select * from fence.release_leases(
