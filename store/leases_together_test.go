@@ -79,6 +79,8 @@ func acquiresAndReleases(prefix string, by decidedBy) []storeCase {
 				"on f.resource = l.lock where l.lock = $1 and l.ended_at is null and l.hold_until is null and not f.limited"))},
 		{"together: tokens jump first", all(acquire, release, whileTokensJump(together(by.acquire),
 			counted(1, "select count(*) from fence.database_identity where timeline > 0 and $1::text <> ''")))},
+		{"together: a release beside a subtree of another name", all(acquire, onBelow("/x",
+			execute("insert into fence.subtrees (name) values ($1)")), together(by.release))},
 		{"alone: a release that is watched", all(acquire, watched, leftAlone(by.release))},
 		{"alone: a release below a subtree", all(onBelow("/x", acquire),
 			execute("insert into fence.subtrees (name) values ($1)"), onBelow("/x", leftAlone(by.release)))},
@@ -86,7 +88,8 @@ func acquiresAndReleases(prefix string, by decidedBy) []storeCase {
 			whileRequestingSubtree(onBelow("/x", leftAlone(by.release))))},
 	}
 	for i := range cases {
-		cases[i].name = prefix + cases[i].name
+		// A policy or subtree of another case would send all to the functions for many.
+		cases[i].name, cases[i].run = prefix+cases[i].name, all(alone, cases[i].run)
 	}
 	return cases
 }

@@ -17,12 +17,8 @@ begin
         and (l.lease_id, l.owner_id) = (p_lease_id, p_owner_id)
         and l.end_reason is null and l.session_id is null and l.expires_at > clock_timestamp()
     for update skip locked; -- a row that was changed before it was locked is judged again
-    if found and exists (select from fence.subtrees) then
-        return query select * from fence.release_leases(
-            array[p_lock], array[p_owner_id], array[p_lease_id], array[p_fencing_token]);
-        return;
-    end if;
     if found
+        and not exists (select from fence.subtrees)
         and not exists (select from fence.waiters w where w.lock = p_lock)
         and not exists (select from fence.watched w where w.lock = p_lock and w.until > clock_timestamp())
     then
@@ -32,6 +28,10 @@ begin
         update fence.fences f set open = false
         where f.resource = p_lock and f.granted_token = p_fencing_token and f.open;
         return next;
+        return;
+    elsif found and exists (select from fence.subtrees) then
+        return query select * from fence.release_leases(
+            array[p_lock], array[p_owner_id], array[p_lease_id], array[p_fencing_token]);
         return;
     end if;
     perform set_config('synchronous_commit', 'off', true);
