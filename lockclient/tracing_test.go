@@ -57,7 +57,7 @@ func TestOneTrace(t *testing.T) {
 	trip("a read", func(ctx context.Context) { check(t, second(admin.New(client).Fence(ctx, "job"))) },
 		"GET /v1/resources/{resource}/fence")
 	trip("a release", func(ctx context.Context) { check(t, lease.Release(ctx)) },
-		"POST /v1/locks/{lock}/release", "query fence.release_leases")
+		"POST /v1/locks/{lock}/release", "query fence.release_one")
 
 	for _, span := range received.Spans() {
 		if span.Name == "sweep" || span.ParentID == "" && span.Server {

@@ -50,9 +50,9 @@ var gatewayFunctions = []string{
 	// client
 	"escape_segment", "is_name", "segment",
 	// lease
-	"acquire_lease", "acquire_leases", "break", "conflicting_leases", "expiry_reason", "give_back", "grant_provided",
-	"lease_provider", "lease_request", "lease_until", "live_leases", "provided_due", "provided_status",
-	"release_lease", "release_leases", "renew_lease", "renew_leases", "runs_until", "settle_provided",
+	"acquire_lease", "acquire_leases", "acquire_one", "break", "conflicting_leases", "expiry_reason", "give_back",
+	"grant_provided", "lease_provider", "lease_request", "lease_until", "live_leases", "provided_due", "provided_status",
+	"release_lease", "release_leases", "release_one", "renew_lease", "renew_leases", "runs_until", "settle_provided",
 	// observe
 	"begin_watch", "forget_gateway", "keep_sample", "postpone_recount", "probe", "record_rejections", "recount",
 	"rejected_by_sql", "sweep", "watch_state",

@@ -59,7 +59,11 @@ func (c *leaseRefColumns) add(ref LeaseRef) {
 }
 
 func (s *Store) execAcquires(ctx context.Context, batch batch[AcquireRequest, Lease]) error {
-	const sql = "select " + sequenceSQL + ", " + leaseColumns + " from fence.acquire_leases($1, $2, $3, $4, $5, $6, $7) l"
+	const (
+		columns = "select " + sequenceSQL + ", " + leaseColumns
+		sql     = columns + " from fence.acquire_leases($1, $2, $3, $4, $5, $6, $7) l"
+		sqlOne  = columns + " from fence.acquire_one($1, $2, $3, $4, $5, $6, $7) l"
+	)
 	var locks, owners, principals, modes []string
 	var ttls []int64
 	var requestIDs, metadata pgtype.FlatArray[*string]
@@ -70,20 +74,23 @@ func (s *Store) execAcquires(ctx context.Context, batch batch[AcquireRequest, Le
 		ttls = append(ttls, r.TTL.Milliseconds())
 		requestIDs, metadata = append(requestIDs, orNull(r.RequestID)), append(metadata, orNull(string(r.Metadata)))
 	}
+	statement, args := sql, []any{locks, owners, principals, modes, ttls, requestIDs, metadata}
+	if len(batch.calls) == 1 {
+		statement = sqlOne
+		args = []any{locks[0], owners[0], principals[0], modes[0], ttls[0], requestIDs[0], metadata[0]}
+	}
 	newestToken := s.lineage.newestToken.Load()
 	var sequence int64 // 0: nothing was granted
 	var row leaseRow
 	dest := append([]any{&sequence}, row.dest()...)
-	err := s.queryAs(ctx, job{use: useAcquires}, sql,
-		[]any{locks, owners, principals, modes, ttls, requestIDs, metadata},
-		func(rows pgx.Rows) error {
-			if err := rows.Scan(dest...); err != nil {
-				return err
-			}
-			lease := row.lease()
-			batch.byLock[lease.Lock].decide(lease)
-			return nil
-		})
+	err := s.queryAs(ctx, job{use: useAcquires}, statement, args, func(rows pgx.Rows) error {
+		if err := rows.Scan(dest...); err != nil {
+			return err
+		}
+		lease := row.lease()
+		batch.byLock[lease.Lock].decide(lease)
+		return nil
+	})
 	if err == nil && sequence > 0 {
 		err = s.minted(ctx, sequence, newestToken)
 	}
@@ -118,21 +125,27 @@ func (s *Store) execRenewals(ctx context.Context, batch batch[renewal, Lease]) e
 }
 
 func (s *Store) execReleases(ctx context.Context, batch batch[LeaseRef, Released]) error {
-	const sql = "select lock, 'released', mode, age_ms from fence.release_leases($1, $2, $3, $4)"
+	const (
+		sql    = "select lock, 'released', mode, age_ms from fence.release_leases($1, $2, $3, $4)"
+		sqlOne = "select lock, 'released', mode, age_ms from fence.release_one($1, $2, $3, $4)"
+	)
 	var refs leaseRefColumns
 	for _, call := range batch.calls {
 		refs.add(call.request)
 	}
+	statement, args := sql, []any{refs.locks, refs.owners, refs.ids, refs.tokens}
+	if len(batch.calls) == 1 {
+		statement, args = sqlOne, batch.calls[0].request.args()
+	}
 	var lock Name
 	var row releaseRow
 	dest := append([]any{&lock}, row.dest()...)
-	return s.queryAs(ctx, job{use: useReleases}, sql, []any{refs.locks, refs.owners, refs.ids, refs.tokens},
-		func(rows pgx.Rows) error {
-			if err := rows.Scan(dest...); err != nil {
-				return err
-			}
-			released, err := row.released(lock)
-			batch.byLock[lock].decide(released)
+	return s.queryAs(ctx, job{use: useReleases}, statement, args, func(rows pgx.Rows) error {
+		if err := rows.Scan(dest...); err != nil {
 			return err
-		})
+		}
+		released, err := row.released(lock)
+		batch.byLock[lock].decide(released)
+		return err
+	})
 }

@@ -13,6 +13,9 @@ const acquireEight = "select count(*) from fence.acquire_leases(array(select 'lo
 	"array_fill(3600000, array[8]), array(select gen_random_uuid()::text from generate_series(1, 8)), " +
 	"array_fill(null::text, array[8]))"
 
+// acquireOne acquires one of them.
+const acquireOne = "select fence.acquire_one('lock/1', 'o', '', 'exclusive', 60000, gen_random_uuid()::text, null)"
+
 // TestLeasesAreReadByKey checks that the functions that decide about leases read as many rows beside thousands of running
 // leases, waiters and watched locks as beside none, though the statistics know of none of these: they may be a minute
 // late.
@@ -29,6 +32,8 @@ func TestLeasesAreReadByKey(t *testing.T) {
 			"gen_random_uuid()::text, null), 0, null)"
 		refs = "select format('%L::text[], %L::text[], %L::uuid[], %L::bigint[]', array_agg(lock), array_agg(owner_id), " +
 			"array_agg(lease_id), array_agg(fencing_token)) from fence.leases where lock like 'lock/%' and ended_at is null"
+		release = "select format('select fence.%s(%%L, %%L, %%L, %%L)', lock, owner_id, lease_id, fencing_token) " +
+			"from fence.leases where lock = 'lock/1'"
 	)
 	measure := func() map[string]int64 {
 		read := map[string]int64{"acquire": rowsRead(t, b, acquireEight)}
@@ -44,8 +49,13 @@ func TestLeasesAreReadByKey(t *testing.T) {
 
 		read["acquire alone"] = rowsRead(t, b, acquireAlone)
 		read["held"] = rowsRead(t, b, acquireAlone)
-		read["release alone"] = rowsRead(t, b, valueOf[string](t, b, "select format('select fence.release_lease(%L, %L, %L, %L)', "+
-			"lock, owner_id, lease_id, fencing_token) from fence.leases where lock = 'lock/1'"))
+		read["release alone"] = rowsRead(t, b, valueOf[string](t, b, fmt.Sprintf(release, "release_lease")))
+		b.Exec(t, "delete from fence.leases where lock like 'lock/%'")
+		b.Exec(t, "update fence.fences set granted_token = 0, open = false")
+
+		read["acquire one"] = rowsRead(t, b, acquireOne)
+		read["release one"] = rowsRead(t, b, valueOf[string](t, b, fmt.Sprintf(release, "release_one")))
+		expectSQL(t, b, 1, "select count(*) from fence.leases where lock = 'lock/1' and end_reason = 'released'")
 		b.Exec(t, "delete from fence.leases where lock like 'lock/%'")
 		b.Exec(t, "update fence.fences set granted_token = 0, open = false")
 		return read
@@ -67,7 +77,7 @@ func TestLeasesAreReadByKey(t *testing.T) {
 }
 
 // TestHistoryOfALockIsNotRead checks that an acquire reads as many rows beside a hundred ended leases of its lock as
-// beside one, and as many beside a hundred waiters. The plans are made when there is one: then any index on locks seems
+// beside one, and as many beside a hundred waiters; and a reader's release beside a hundred other readers. The plans are made when there is one: then any index on locks seems
 // to lead to one row, and that on locks and requests is the largest.
 func TestHistoryOfALockIsNotRead(t *testing.T) {
 	t.Parallel()
@@ -80,18 +90,25 @@ func TestHistoryOfALockIsNotRead(t *testing.T) {
 		waiters = "insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, queued_at, deadline_at, " +
 			"request_id) select 'busy/' || n, gateway_id, 'w', 'exclusive', 'node', 1000, now(), now() + interval '1 hour', " +
 			"gen_random_uuid()::text from fence.gateways, " + locks
+		readers = "insert into fence.leases (lock, fencing_token, lease_id, owner_id, mode, ttl_ms, granted_at, expires_at) " +
+			"select 'read/' || n, n + 1000 * i, gen_random_uuid(), 'o', 'shared', 3600000, now(), " +
+			"now() + interval '1 hour' from " + locks
 		request = "fence.lease_request('%s/1', 'o', 'exclusive', 'node', 60000, null, gen_random_uuid()::text, null)"
 	)
 	b.Exec(t, "insert into fence.fences (resource, granted_token) select l || n, n + 1000 from generate_series(1, 200) n, "+
-		"(values ('lock/'), ('busy/')) l (l)")
+		"(values ('lock/'), ('busy/'), ('read/')) l (l)")
 	for _, table := range []string{"leases", "waiters"} {
 		b.Exec(t, "alter table fence."+table+" set (autovacuum_enabled = off)")
 	}
 	b.Exec(t, "insert into fence.gateways (gateway_id, alive_until) values (gen_random_uuid(), now() + interval '1 hour')")
 	b.Exec(t, leases, 1)
 	b.Exec(t, waiters, 1)
+	b.Exec(t, readers, 1)
 	statements := map[string]string{
-		"a batch":  acquireEight,
+		"a batch": acquireEight,
+		"one":     acquireOne,
+		"a release": "select fence.release_one(lock, owner_id, lease_id, fencing_token) from fence.leases " +
+			"where lock = 'read/1' and fencing_token = 1001",
 		"alone":    fmt.Sprintf("select fence.acquire_lease("+request+", 0, null)", "lock"),
 		"in Redis": fmt.Sprintf("select fence.grant_provided("+request+", gen_random_uuid(), 0)", "lock"),
 		"waits": fmt.Sprintf("select fence.acquire_lease("+request+", 1000, (select gateway_id from fence.gateways limit 1))",
@@ -107,7 +124,8 @@ func TestHistoryOfALockIsNotRead(t *testing.T) {
 	one := measure()
 	b.Exec(t, strings.Replace(leases, "1000 * i", "1000 * (i + 1)", 1), 100)
 	b.Exec(t, waiters, 100)
+	b.Exec(t, strings.Replace(readers, "1000 * i", "1000 * (i + 1)", 1), 100)
 	if hundred := measure(); !maps.Equal(one, hundred) {
-		t.Errorf("the rows read beside a hundred leases and waiters of each lock are %v, beside one %v", hundred, one)
+		t.Errorf("the rows read beside a hundred leases, waiters and readers of each lock are %v, beside one %v", hundred, one)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -11,60 +12,90 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// togetherCases are about the functions that decide many leases in one statement. Each is about one lease, which they
-// decide (together), or leave to the function for a single one (leftAlone).
-var togetherCases = []storeCase{
-	{"together: a lock whose lease has ended", all(acquire, release, together(toAcquire), grantedTogether,
-		expectOpen(true), wrote(with(newest, sequence(1))))},
-	{"together: the token is greater than what was written elsewhere", all(acquire, release,
-		execute("update fence.fences set last_token = $2 + 1000000 where resource = $1"), together(toAcquire),
-		grantedTogether, wrote(with(newest)))},
-	{"together: a reader after a reader", all(acquire, release, share, together(toShare), grantedTogether,
-		expectOpen(false))},
-	{"together: a hold that a policy limits", all(acquire, release, under(store.Policy{MaxHold: time.Minute}),
-		together(toAcquire), counted(1, "select count(*) from fence.leases l join fence.fences f on f.resource = l.lock "+
-			"where l.lock = $1 and l.hold_until <= l.granted_at + interval '1 minute' and l.expires_at = l.hold_until "+
-			"and f.limited"))},
+// togetherCases are about the functions that decide many leases in one statement, and those that do the same for one
+// (one). Each is about one lease, which they decide (together), or leave to the function that decides everything
+// (leftAlone).
+var togetherCases = slices.Concat(
+	acquiresAndReleases("", decidedBy{toAcquire, toShare, toRelease, toReleaseFirst}),
+	acquiresAndReleases("one, ", decidedBy{toAcquireOne, toShareOne, toReleaseOne, toReleaseFirstOne}),
+	renewals)
 
-	{"alone: a lock that is held", all(acquire, release, acquire, leftAlone(toAcquire))},
-	{"alone: a lease that has expired", all(acquire, release, acquire, expire, leftAlone(toAcquire))},
-	{"alone: a writer after a reader", all(acquire, release, share, leftAlone(toAcquire))},
-	{"alone: a lease that is not there", all(acquire, release, execute("delete from fence.leases where lock = $1"),
-		leftAlone(toAcquire))},
-	{"alone: a name that was never used", leftAlone(toAcquire)},
-	{"alone: a lease that the sweep keeps", all(acquire, release,
-		execute("update fence.leases set kept = true where lock = $1"), leftAlone(toAcquire))},
-	{"alone: a request_id that was used", all(acquire, release,
-		execute("update fence.leases set request_id = 'together' where lock = $1"), leftAlone(toAcquire))},
-	{"alone: another authority", all(acquire, release, external, leftAlone(toAcquire))},
-	{"alone: an owner that the policy refuses", all(acquire, release,
-		under(store.Policy{RequirePrincipalOwner: true}), leftAlone(toAcquire))},
-	{"alone: a lock with a waiter", all(acquire, release, waiter("", "shared", "node", time.Minute),
-		leftAlone(toAcquire))},
-	{"alone: a lock that is watched", all(acquire, release, watched, leftAlone(toAcquire))},
-	{"alone: a subtree above", all(onBelow("/x", acquire, release), acquireSubtree, release,
-		onBelow("/x", leftAlone(toAcquire)))},
-	{"alone: a locked fence", all(acquire, release,
-		leftAloneWhile(lockFenceSQL, toAcquire))},
-	{"alone: a subtree above that is being requested", all(onBelow("/x", acquire, release),
-		func(ctx context.Context, s *fixture) error {
-			return s.whileHolding(ctx, "select fence.lock_gates(array[$1], array['subtree'])", s.lock, func() error {
-				return s.do(ctx, onBelow("/x", leftAlone(toAcquire)))
-			})
-		})},
+// decidedBy are the calls by which a case sends its request.
+type decidedBy struct{ acquire, share, release, releaseFirst togetherCall }
 
-	{"together: a release", all(acquire, together(toRelease), expectOpen(false), rejected(with(newest), "token_stale released"))},
-	{"together: a release of a reader after which another came", all(share, acquireBesideItself, together(toReleaseFirst),
-		expectOpen(true))},
-	{"alone: a release of what has expired", all(acquire, expire, leftAlone(toRelease))},
-	{"alone: a release of what was released", all(acquire, release, leftAlone(toRelease))},
-	{"alone: a release by another owner", all(acquire, leftAlone(toRelease.as("other")))},
-	{"alone: a release with another lease_id", all(acquire, leftAlone(toRelease.with("gen_random_uuid()")))},
-	{"alone: a release in a session", all(openSession, inSession(acquire), leftAlone(toRelease))},
-	{"alone: a release with a waiter", all(acquire, waiter("", "exclusive", "node", time.Minute), leftAlone(toRelease))},
-	{"alone: a release of a locked lease", all(acquire, leftAloneWhile(lockLeaseSQL, toRelease))},
-	{"alone: a release under a locked fence", all(acquire, leftAloneWhile(lockFenceSQL, toRelease))},
+// acquiresAndReleases are the cases about both, with a prefix to their names.
+func acquiresAndReleases(prefix string, by decidedBy) []storeCase {
+	cases := []storeCase{
+		{"together: a lock whose lease has ended", all(acquire, release, together(by.acquire), grantedTogether,
+			expectOpen(true), wrote(with(newest, sequence(1))))},
+		{"together: the token is greater than what was written elsewhere", all(acquire, release,
+			execute("update fence.fences set last_token = $2 + 1000000 where resource = $1"), together(by.acquire),
+			grantedTogether, wrote(with(newest)))},
+		{"together: a reader after a reader", all(acquire, release, share, together(by.share), grantedTogether,
+			expectOpen(false))},
+		{"together: a hold that a policy limits", all(acquire, release, under(store.Policy{MaxHold: time.Minute}),
+			together(by.acquire), counted(1, "select count(*) from fence.leases l join fence.fences f on f.resource = l.lock "+
+				"where l.lock = $1 and l.hold_until <= l.granted_at + interval '1 minute' and l.expires_at = l.hold_until "+
+				"and f.limited"))},
 
+		{"alone: a lock that is held", all(acquire, release, acquire, leftAlone(by.acquire))},
+		{"alone: a lease that has expired", all(acquire, release, acquire, expire, leftAlone(by.acquire))},
+		{"alone: a writer after a reader", all(acquire, release, share, leftAlone(by.acquire))},
+		{"alone: a lease that is not there", all(acquire, release, execute("delete from fence.leases where lock = $1"),
+			leftAlone(by.acquire))},
+		{"alone: a name that was never used", leftAlone(by.acquire)},
+		{"alone: a lease that the sweep keeps", all(acquire, release,
+			execute("update fence.leases set kept = true where lock = $1"), leftAlone(by.acquire))},
+		{"alone: a request_id that was used", all(acquire, release,
+			execute("update fence.leases set request_id = 'together' where lock = $1"), leftAlone(by.acquire))},
+		{"alone: another authority", all(acquire, release, external, leftAlone(by.acquire))},
+		{"alone: an owner that the policy refuses", all(acquire, release,
+			under(store.Policy{RequirePrincipalOwner: true}), leftAlone(by.acquire))},
+		{"alone: a lock with a waiter", all(acquire, release, waiter("", "shared", "node", time.Minute),
+			leftAlone(by.acquire))},
+		{"alone: a lock that is watched", all(acquire, release, watched, leftAlone(by.acquire))},
+		{"alone: a subtree above", all(onBelow("/x", acquire, release), acquireSubtree, release,
+			onBelow("/x", leftAlone(by.acquire)))},
+		{"alone: a locked fence", all(acquire, release,
+			leftAloneWhile(lockFenceSQL, by.acquire))},
+		{"alone: a deep name below a subtree that is being requested", all(onBelow("/x/y", acquire, release),
+			whileRequestingSubtree(onBelow("/x/y", leftAlone(by.acquire))))},
+		{"alone: a subtree above that is being requested", all(onBelow("/x", acquire, release),
+			whileRequestingSubtree(onBelow("/x", leftAlone(by.acquire))))},
+
+		{"together: a release", all(acquire, together(by.release), expectOpen(false), rejected(with(newest), "token_stale released"))},
+		{"together: a release of a reader after which another came", all(share, acquireBesideItself, together(by.releaseFirst),
+			expectOpen(true))},
+		{"alone: a release of what has expired", all(acquire, expire, leftAlone(by.release))},
+		{"alone: a release of what was released", all(acquire, release, leftAlone(by.release))},
+		{"alone: a release by another owner", all(acquire, leftAlone(by.release.as("other")))},
+		{"alone: a release with another lease_id", all(acquire, leftAlone(by.release.with("gen_random_uuid()")))},
+		{"alone: a release in a session", all(openSession, inSession(acquire), leftAlone(by.release))},
+		{"alone: a release with a waiter", all(acquire, waiter("", "exclusive", "node", time.Minute), leftAlone(by.release))},
+		{"alone: a release of a locked lease", all(acquire, leftAloneWhile(lockLeaseSQL, by.release))},
+		{"alone: a release under a locked fence", all(acquire, leftAloneWhile(lockFenceSQL, by.release))},
+		{"together: a hold that no policy limits any more", all(under(store.Policy{MaxHold: time.Minute}), acquire, release,
+			dropPolicy, together(by.acquire), counted(1, "select count(*) from fence.leases l join fence.fences f "+
+				"on f.resource = l.lock where l.lock = $1 and l.ended_at is null and l.hold_until is null and not f.limited"))},
+		{"together: tokens jump first", all(acquire, release, whileTokensJump(together(by.acquire),
+			counted(1, "select count(*) from fence.database_identity where timeline > 0 and $1::text <> ''")))},
+		{"together: a release beside a subtree of another name", all(acquire, onBelow("/x",
+			execute("insert into fence.subtrees (name) values ($1)")), together(by.release))},
+		{"alone: a release that is watched", all(acquire, watched, leftAlone(by.release))},
+		{"alone: a release below a subtree", all(onBelow("/x", acquire),
+			execute("insert into fence.subtrees (name) values ($1)"), onBelow("/x", leftAlone(by.release)))},
+		{"alone: a release below a subtree that is being requested", all(onBelow("/x", acquire),
+			whileRequestingSubtree(onBelow("/x", leftAlone(by.release))))},
+	}
+	for i := range cases {
+		// A policy or subtree of another case would send all to the functions for many.
+		cases[i].name, cases[i].run = prefix+cases[i].name, all(alone, cases[i].run)
+	}
+	return cases
+}
+
+// renewals are the cases about renewals, and one about fence.hand_over.
+var renewals = []storeCase{
 	{"together: a renewal", all(acquire, together(toRenew), counted(1,
 		"select count(*) from fence.leases where lock = $1 and expires_at > clock_timestamp() + interval '90 minutes'"))},
 	{"alone: a renewal that shortens", all(acquire, leftAlone(toShorten))},
@@ -119,16 +150,22 @@ var togetherMutations = []mutation{
 		replacing("greatest(f.granted_token, f.last_token)", "f.granted_token"),
 		[]string{"together: the token is greater than what was written elsewhere"}},
 	{"many: acquires wait for fences", "acquire_leases", removing(" skip locked"), []string{"alone: a locked fence"}},
-	{"many: gates are not waited for, nor heeded", "try_gates",
+	{"many: gates are overlooked", "try_gates", replacing("fence.try_gate(l)", "true"), []string{
+		"alone: a subtree above that is being requested", "alone: a release below a subtree that is being requested"}},
+	{"many: the gate of a name with one slash is overlooked", "try_gate",
+		replacing("pg_try_advisory_xact_lock_shared(1718511205, hashtext(split_part(p_lock, '/', 1)))", "true"),
+		[]string{"alone: a subtree above that is being requested", "one, alone: a subtree above that is being requested"}},
+	{"many: gates of names with more slashes are overlooked", "try_gate",
 		replacing("where not pg_try_advisory_xact_lock_shared(1718511205, hashtext(a))", "where false"),
-		[]string{"alone: a subtree above that is being requested"}},
+		[]string{"alone: a deep name below a subtree that is being requested"}},
 	{"many: waiters are overlooked", "plain_locks",
 		replacing("not exists (select from fence.waiters w where w.lock = l offset 0)", "true"),
 		[]string{"alone: a lock with a waiter", "alone: a release with a waiter"}},
 	{"many: watchers are overlooked", "plain_locks", replacing("select from fence.watched w where w.lock = l and",
-		"select from fence.watched w where false and"), []string{"alone: a lock that is watched"}},
+		"select from fence.watched w where false and"),
+		[]string{"alone: a lock that is watched", "alone: a release that is watched"}},
 	{"many: subtrees are overlooked", "plain_locks", replacing("v_subtrees and exists", "false and exists"),
-		[]string{"alone: a subtree above"}},
+		[]string{"alone: a subtree above", "alone: a release below a subtree"}},
 
 	{"many: a release leaves the fence open", "release_leases", replacing("set open = false", "set open = true"),
 		[]string{"together: a release"}},
@@ -181,6 +218,33 @@ var togetherMutations = []mutation{
 		[]string{"hand over: durable, also if nobody is granted the lock"}},
 }
 
+// whileRequestingSubtree takes steps while another session requests the subtree of the lock.
+func whileRequestingSubtree(steps ...step) step {
+	return func(ctx context.Context, s *fixture) error {
+		return s.whileHolding(ctx, "select fence.lock_gates(array[$1], array['subtree'])", s.lock, func() error {
+			return s.do(ctx, steps...)
+		})
+	}
+}
+
+// whileTokensJump takes steps in a database that looks like another one than that which issued the last token, and sets
+// its sequence back for the cases after it.
+func whileTokensJump(steps ...step) step {
+	return func(ctx context.Context, s *fixture) error {
+		var timeline int
+		var token int64
+		err := s.SQL.QueryRow(ctx, "select i.timeline, t.last_value from fence.database_identity i, fence.tokens t").Scan(
+			&timeline, &token)
+		if err != nil {
+			return err
+		}
+		err = s.do(ctx, append([]step{execute("update fence.database_identity set timeline = 0")}, steps...)...)
+		_, restored := s.SQL.Exec(ctx, fmt.Sprintf(
+			"update fence.database_identity set timeline = %d; select setval('fence.tokens', %d)", timeline, token))
+		return errors.Join(err, restored)
+	}
+}
+
 const lockLeaseSQL = "select from fence.leases where lock = $1 for update"
 
 // togetherCall is a call of one of the functions, about one lease.
@@ -202,17 +266,28 @@ func acquiring(mode store.Mode) togetherCall {
 		"array['principal'], array['%s'], array[3600000], array['together'], array[null::text])", mode)}
 }
 
+// acquiringOne is acquiring by the function for one lock.
+func acquiringOne(mode store.Mode) togetherCall {
+	return togetherCall{of: newestOrNone, function: fmt.Sprintf(
+		"fence.acquire_one($1, 'together', 'principal', '%s', 3600000, 'together', null)", mode)}
+}
+
 func onLease(function string) togetherCall {
 	return togetherCall{of: (*fixture).newest, owner: "$3", id: "$4", function: function}
 }
 
 var (
-	toAcquire      = acquiring(store.Exclusive)
-	toShare        = acquiring(store.Shared)
-	toRelease      = onLease("fence.release_leases(array[$1], array[%s], array[%s::uuid], array[$2::bigint])")
-	toReleaseFirst = togetherCall{toRelease.function, (*fixture).first, "$3", "$4"}
-	toRenew        = onLease("fence.renew_leases(array[$1], array[%s], array[%s::uuid], array[$2::bigint], array[7200000])")
-	toShorten      = onLease("fence.renew_leases(array[$1], array[%s], array[%s::uuid], array[$2::bigint], array[1000])")
+	toAcquire         = acquiring(store.Exclusive)
+	toShare           = acquiring(store.Shared)
+	toRelease         = onLease("fence.release_leases(array[$1], array[%s], array[%s::uuid], array[$2::bigint])")
+	toReleaseFirst    = togetherCall{toRelease.function, (*fixture).first, "$3", "$4"}
+	toAcquireOne      = acquiringOne(store.Exclusive)
+	toShareOne        = acquiringOne(store.Shared)
+	toReleaseOne      = onLease("fence.release_one($1, %s, %s::uuid, $2)")
+	toReleaseFirstOne = togetherCall{toReleaseOne.function, (*fixture).first, "$3", "$4"}
+
+	toRenew   = onLease("fence.renew_leases(array[$1], array[%s], array[%s::uuid], array[$2::bigint], array[7200000])")
+	toShorten = onLease("fence.renew_leases(array[$1], array[%s], array[%s::uuid], array[$2::bigint], array[1000])")
 )
 
 func (c togetherCall) as(owner string) togetherCall {

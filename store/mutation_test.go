@@ -39,7 +39,7 @@ func TestEveryStepIsTested(t *testing.T) {
 		beds <- newTestbed(t)
 	}
 	for _, m := range slices.Concat(stepMutations, ruleMutations, fastPathMutations, chainMutations, changeMutations,
-		leaseMutations, scopeMutations, sessionMutations, holdMutations, togetherMutations, passMutations) {
+		leaseMutations, scopeMutations, sessionMutations, holdMutations, togetherMutations, oneMutations, passMutations) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -98,7 +98,7 @@ func (m mutation) apply(t *testing.T, b *testbed) {
 	if slices.Contains([]string{"admit", "lock_write_tokens", "apply_operations", "write_ruled"}, m.function) {
 		b.Exec(t, theLongWay(t))
 	}
-	if slices.Contains(append([]string{"try_gates", "plain_locks"}, batchedFunctions...), m.function) {
+	if slices.Contains(append([]string{"try_gate", "try_gates", "plain_locks"}, batchedFunctions...), m.function) {
 		return
 	}
 	for _, batched := range batchedFunctions {
@@ -106,8 +106,8 @@ func (m mutation) apply(t *testing.T, b *testbed) {
 	}
 }
 
-// batchedFunctions decide about many leases. What they do not decide, the others do, one by one.
-var batchedFunctions = []string{"acquire_leases", "release_leases", "renew_leases"}
+// batchedFunctions decide about leases that concern nobody else. What they do not decide, the others do, one by one.
+var batchedFunctions = []string{"acquire_leases", "acquire_one", "release_leases", "release_one", "renew_leases"}
 
 // decidingNothing is one of batchedFunctions that leaves all to the others.
 func decidingNothing(t *testing.T, batched string) string {

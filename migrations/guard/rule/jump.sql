@@ -22,12 +22,7 @@ declare
     v_lineage record;
     v_now     timestamptz;
 begin
-    -- The system identifier is in a file, which costs more to read than the rest of a grant. It cannot have changed
-    -- where the postmaster is the same.
-    perform from fence.database_identity i
-    where (i.timeline, i.tokens_oid, i.started_at)
-            = (fence.running_timeline(), to_regclass('fence.tokens')::oid, pg_postmaster_start_time())
-        and (i.superseded_system, i.superseded_timeline) is distinct from (i.system_identifier, i.timeline);
+    perform from fence.minted_here();
     if found then
         return;
     end if;
