@@ -3,8 +3,14 @@ package gateway
 import (
 	"context"
 	"errors"
+	"net/http"
 	"testing"
 	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/fencegate/fencegate/internal/otlptest"
+	"github.com/fencegate/fencegate/store"
 )
 
 // Contexts of a shared deadline leave at least the time requested, and at most a sixteenth more. They end with their
@@ -39,5 +45,34 @@ func TestSharedDeadline(t *testing.T) {
 	end()
 	if <-last.Done(); !errors.Is(last.Err(), context.Canceled) {
 		t.Errorf("the context ended with %v after its parent, want Canceled", last.Err())
+	}
+}
+
+// The work on a request has the RequestTimeout, or a sixteenth more, and the span of the request, also one that is not
+// sampled. It goes on when the client has left, and ends with the server.
+func TestWork(t *testing.T) {
+	t.Parallel()
+	for name, ratio := range map[string]float64{"sampled": 1, "not sampled": 0} {
+		_, provider := otlptest.Start(t, ratio)
+		g, err := New(Config{RequestTimeout: time.Hour, Tracing: store.Tracing{Provider: provider}}, nil, nil, NewMetrics("test"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, span := provider.Tracer("test").Start(t.Context(), "request")
+		ctx, leave := context.WithCancel(ctx)
+		leave()
+		work := g.work((&http.Request{}).WithContext(ctx))
+		deadline, _ := work.Deadline()
+		if left := time.Until(deadline); work.Err() != nil || left < 59*time.Minute || left > time.Hour+time.Hour/16 {
+			t.Errorf("%s: the work has %s and the error %v, want an hour or a little more, and none", name, left, work.Err())
+		}
+		if got := trace.SpanContextFromContext(work); !got.IsValid() || !got.Equal(span.SpanContext()) {
+			t.Errorf("%s: the work has the span %v, want that of the request", name, got)
+		}
+		g.cutOff()
+		if !errors.Is(work.Err(), context.Canceled) {
+			t.Errorf("%s: the work has the error %v after the end of the server, want canceled", name, work.Err())
+		}
+		span.End()
 	}
 }

@@ -70,7 +70,6 @@ var constantFamilies = map[string]string{
 // Each family counts something that is really done.
 func TestEveryMetricMoves(t *testing.T) {
 	o := &onlooker{newCramped(t, 2), map[string]float64{}, map[string]bool{}}
-	o.gateway.config.RequestTimeout = time.Minute
 	o.gateway.refusalDelays = newRefusalDelays(o.gateway.draining, time.Minute, &o.gateway.metrics.RefusalDelays)
 	sweeper, err := store.NewSweeper(o.store.Store, store.SweeperConfig{})
 	if err != nil {
