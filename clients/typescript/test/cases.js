@@ -42,6 +42,7 @@ class CaseRun {
           throw new Fault('it did not end');
         })]);
       } catch (error) {
+        this.over = true; // so that no step waits on, and the process ends
         throw error instanceof Work ? error : new Fault(`step ${i + 1} (${step.do}): ${error.message}`);
       }
     }
@@ -56,7 +57,7 @@ class CaseRun {
       this.tasks[step.background] = task;
       return;
     }
-    for (;;) {
+    while (!this.over) {
       try {
         return await this.judge(step);
       } catch (error) {
