@@ -60,6 +60,7 @@ func TestOverviewStreamIsShared(t *testing.T) {
 func TestOverviewStreamHasTheLastPoint(t *testing.T) {
 	h := newHarness(t, Config{Name: "left"})
 	other := h.another(t, Config{Name: "right"})
+	h.awaitReady(t)
 	s := h.open(t, overviewStream, "Last-Event-ID: 1")
 	lease := h.acquire(t, "job", "w")
 	accepted := 0.0

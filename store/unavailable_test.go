@@ -71,12 +71,15 @@ func TestOutcomeOfAWaitingWrite(t *testing.T) {
 			s := newFixture(t, acquire)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
+			returned := make(chan struct{})
 			err := s.whileFenceIsLocked(t.Context(), s.lock, func() error {
 				_, err := bySet(ctx, s.Store, with(newest)(s))
+				close(returned)
 				return expectUnavailable(err, c.outcome)
 			}, func() error {
 				if c.end == "" {
 					cancel()
+					<-returned // before the fence is free
 					return nil
 				}
 				_, err := s.SQL.Exec(t.Context(), "select "+c.end+`(pid) from pg_stat_activity
