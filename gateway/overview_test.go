@@ -57,6 +57,7 @@ const day = "?range_ms=86400000"
 func TestOverview(t *testing.T) {
 	h := newHarness(t, Config{Name: "left"})
 	lease := h.acquire(t, "job", "w")
+	h.awaitReady(t)
 	h.sample(t)
 	overview := h.overview(t, "?range_ms=60000")
 	if overview.StepMS != 2000 || overview.RangeMS != 60_000 || len(overview.Points) != 30 {

@@ -58,11 +58,11 @@ func TestOverviewWhileTheDatabaseIsDown(t *testing.T) {
 		sum := sumOf(h.overview(t, day))
 		return sum.accepted == 2 && sum.failed >= 3
 	})
+	h.awaitMetric(t, 1, "fencegate_database_up")
 	overview = h.overview(t, "")
 	if overview.Database.State != api.DatabaseOK || overview.Database.Detail != "" {
 		t.Errorf("the database is %+v, want it ok without a detail", overview.Database)
 	}
-	h.awaitMetric(t, 1, "fencegate_database_up")
 	if gap := gaps(overview); gap != len(overview.Points)-2 {
 		t.Errorf("%d of %d points have no rates, want all but 2", gap, len(overview.Points))
 	}
