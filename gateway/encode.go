@@ -49,8 +49,7 @@ func encodeJSON(w io.Writer, document any) {
 }
 
 // Answers to writes and operations on leases are encoded by hand: encoding/json takes as long for one as the gateway
-// does for everything else.
-// TestEncodings compares the two.
+// does for everything else. TestEncodings compares the two.
 
 // The content types are shared by all answers: nothing changes the values of a header in place.
 var (

@@ -77,8 +77,8 @@ func TestLeasesAreReadByKey(t *testing.T) {
 }
 
 // TestHistoryOfALockIsNotRead checks that an acquire reads as many rows beside a hundred ended leases of its lock as
-// beside one, and as many beside a hundred waiters; and a reader's release beside a hundred other readers. The plans are made when there is one: then any index on locks seems
-// to lead to one row, and that on locks and requests is the largest.
+// beside one, and as many beside a hundred waiters; and a reader's release beside a hundred other readers. The plans are
+// made when there is one: then any index on locks seems to lead to one row, and that on locks and requests is the largest.
 func TestHistoryOfALockIsNotRead(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)

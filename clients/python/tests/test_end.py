@@ -18,6 +18,10 @@ class Held:
         self._validity = validity
 
     @property
+    def valid(self) -> bool:
+        return self.error is None
+
+    @property
     def error(self) -> Optional[FencegateError]:
         return self._validity.check()
 

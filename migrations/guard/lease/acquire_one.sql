@@ -1,5 +1,5 @@
 -- fence.acquire_one(lock, owner_id, principal, mode, ttl_ms, request_id, metadata) is fence.acquire_leases for one lock,
--- at two thirds of its cost: each statement reads or changes one row by its key. → the lease, or no row where the request
+-- at four fifths of its cost: each statement reads or changes one row by its key. → the lease, or no row where the request
 -- was not decided.
 --
 -- Where there are policies or subtrees, or where tokens have to jump (fence.jump), it leaves the request to

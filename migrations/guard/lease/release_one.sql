@@ -1,4 +1,4 @@
--- fence.release_one(lock, owner_id, lease_id, fencing_token) is fence.release_leases for one lease, at two thirds of its
+-- fence.release_one(lock, owner_id, lease_id, fencing_token) is fence.release_leases for one lease, at four fifths of its
 -- cost: each statement reads or changes one row by its key. Where there are subtrees, it leaves the release to that.
 --
 -- end_reason says that the lease runs, instead of ended_at: the indexes of running leases, which would read all readers
