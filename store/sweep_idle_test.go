@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"os"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -28,7 +25,7 @@ var idleStatements = []string{
 
 // seedIdle makes locks that were used two hours ago and released, the sessions of as many holders, settled five minutes
 // ago, and as many rejections and events of today.
-func seedIdle(t testing.TB, b *testbed, from, to int) {
+func seedIdle(t *testing.T, b *testbed, from, to int) {
 	for _, sql := range []string{
 		"insert into fence.fences (resource, granted_token) select 'idle/' || n, n from generate_series($1::integer, " +
 			"$2::integer) n",
@@ -172,50 +169,4 @@ func TestSweepFollowsRenewals(t *testing.T) {
 		"100ms'")
 	expectSwept(t, sweeper, store.Swept{Expired: 1})
 	expectSQL(t, b, true, "select check_at = expires_at from fence.leases where ended_at is null")
-}
-
-// BenchmarkIdleSweep measures a sweep and a count beside idle locks: FENCEGATE_IDLE_LOCKS=1000,1000000,10000000 go test
-// ./store -run '^$' -bench IdleSweep -benchtime 20x.
-func BenchmarkIdleSweep(b *testing.B) {
-	for _, size := range strings.Split(os.Getenv("FENCEGATE_IDLE_LOCKS"), ",") {
-		locks, err := strconv.Atoi(size)
-		if err != nil {
-			b.Skip("FENCEGATE_IDLE_LOCKS is not set")
-		}
-		bed := newTestbed(b)
-		for from := 1; from <= locks; from += 500_000 {
-			seedIdle(b, bed, from, min(from+499_999, locks))
-		}
-		for _, table := range []string{"fences", "leases", "sessions"} {
-			if _, err := bed.SQL.Exec(b.Context(), "vacuum analyze fence."+table); err != nil {
-				b.Fatal(err)
-			}
-		}
-		sweeper, err := store.NewSweeper(bed.Store, store.SweeperConfig{})
-		if err != nil {
-			b.Fatal(err)
-		}
-		if _, err := sweeper.Sweep(b.Context()); err != nil {
-			b.Fatal(err)
-		}
-		b.Run("sweep/"+size, func(b *testing.B) {
-			for b.Loop() {
-				if _, err := sweeper.Sweep(b.Context()); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-		b.Run("count/"+size, func(b *testing.B) {
-			for b.Loop() {
-				b.StopTimer()
-				if _, err := bed.SQL.Exec(b.Context(), makeDue); err != nil {
-					b.Fatal(err)
-				}
-				b.StartTimer()
-				if counted, err := bed.Recount(b.Context()); err != nil || !counted {
-					b.Fatal(counted, err)
-				}
-			}
-		})
-	}
 }

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -49,6 +50,18 @@ func ReadEnvironment(ctx context.Context, db interface {
 		environment.PostgreSQL[setting] = value
 	}
 	return environment, nil
+}
+
+// EnvironmentOf reads the settings of the database over a connection of its own, and measures a flush.
+func EnvironmentOf(ctx context.Context, databaseURL string) (Environment, error) {
+	db, err := pgx.Connect(ctx, databaseURL)
+	if err != nil {
+		return Environment{}, err
+	}
+	read, err := ReadEnvironment(ctx, db)
+	flush, flushErr := FlushTime("")
+	read.FlushMicroseconds = float64(flush.Nanoseconds()) / 1000
+	return read, errors.Join(err, flushErr, db.Close(context.WithoutCancel(ctx)))
 }
 
 func (e Environment) String() string {

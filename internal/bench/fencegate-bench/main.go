@@ -26,6 +26,7 @@ type commands struct {
 	Writes writesCmd `cmd:"" default:"withargs" help:"Measure fenced writes beside unfenced ones (the default)."`
 	Locks  locksCmd  `cmd:"" help:"Measure locks beside etcd's and Redis's."`
 	Tables tablesCmd `cmd:"" help:"Measure fenced writes to tables of a user's own beside unfenced ones."`
+	Names  namesCmd  `cmd:"" help:"Measure a database of many names beside one of few."`
 	Soak   soakCmd   `cmd:"" help:"Load two gateways for long, and find what grows."`
 	Floor  floorCmd  `cmd:"" hidden:"" help:"Serve an empty handler."`
 }

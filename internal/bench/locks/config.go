@@ -2,6 +2,7 @@ package locks
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/fencegate/fencegate/internal/bench"
@@ -21,6 +22,7 @@ type Config struct {
 	Measure     []string      `help:"What to measure: wake-up, cycles, leases, crowd." enum:"wake-up,cycles,leases,crowd" default:"wake-up,cycles,leases,crowd"`
 	Rounds      int           `help:"How often everything is measured." default:"3"`
 	HandOffs    int           `help:"Wake-up: how many hand-offs of a lock are measured in a round." default:"500"`
+	Gateways    []int         `help:"Wake-up, cycles: numbers of gateways to measure with." default:"1,2"`
 	Clients     []int         `help:"Cycles, leases: numbers of clients to measure with." default:"1,8,64"`
 	Duration    time.Duration `help:"Cycles, leases: how long one service is measured in a round." default:"2s"`
 	WarmUp      time.Duration `help:"Cycles, leases: how long each is run before the first round." default:"500ms"`
@@ -66,6 +68,8 @@ func (c Config) check() error {
 		return bench.Invalid("--crowd-protocol must be %s or %s", HTTP1, HTTP2)
 	case c.Connections < 2:
 		return bench.Invalid("--connections must be at least 2")
+	case len(c.Gateways) == 0 || slices.Min(c.Gateways) < 1:
+		return bench.Invalid("--gateways must be positive")
 	}
 	for _, clients := range c.Clients {
 		if clients < 1 {

@@ -48,6 +48,8 @@ const (
 
 	drainProgressInterval = time.Second
 	pollInterval          = 20 * time.Millisecond
+
+	crowdGateways = 2
 )
 
 // crowds measures a crowd in each round, with gateways that did nothing before.
@@ -73,7 +75,7 @@ func (c Config) crowd(ctx context.Context, lock string, round int) (sample Crowd
 		return sample, bench.Invalid("--crowd-protocol %s with %d --waiters needs %d open files, and %d are allowed here",
 			HTTP1, c.Waiters, needed, sample.OpenFilesMax)
 	}
-	running, err := c.startGateways(ctx)
+	running, err := c.startGateways(ctx, crowdGateways)
 	if err != nil {
 		return sample, err
 	}

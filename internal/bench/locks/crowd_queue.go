@@ -91,7 +91,7 @@ func (l *crowdQueue) join(ctx context.Context, g group) {
 
 // perGateway is how many waiters each gateway has.
 func (l *crowdQueue) perGateway() []int {
-	waiters := make([]int, len(gateways{}))
+	waiters := make([]int, crowdGateways)
 	for _, g := range l.groups {
 		waiters[g.gateway] += g.waiters
 	}

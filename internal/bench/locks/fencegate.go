@@ -15,35 +15,28 @@ import (
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-// fencegate as it is named in reports, with one gateway and with two.
-const (
-	nameFencegate    = "fencegate"
-	nameFencegateTwo = "fencegate x2"
-)
+// nameFencegate is fencegate in reports, followed by the number of gateways if it is not 1: "fencegate x2".
+const nameFencegate = "fencegate"
 
-// gateways are two processes before one database.
-type gateways [2]*gatewayprocess.Process
+// gateways are processes before one database.
+type gateways []*gatewayprocess.Process
 
-func (c Config) startGateways(ctx context.Context) (gateways, error) {
-	var started gateways
-	for i := range started {
+func (c Config) startGateways(ctx context.Context, count int) (started gateways, err error) {
+	for range count {
 		process, err := gatewayprocess.Start(ctx, c.Program,
 			"--database-url", c.DatabaseURL, "--database-connections-max", strconv.Itoa(c.Connections))
 		if err != nil {
-			return gateways{}, errors.Join(err, started.stop())
+			return nil, errors.Join(err, started.stop())
 		}
-		started[i] = process
+		started = append(started, process)
 	}
 	return started, nil
 }
 
-// stop ends those that run.
 func (g gateways) stop() error {
 	var errs []error
 	for _, process := range g {
-		if process != nil {
-			errs = append(errs, process.Stop())
-		}
+		errs = append(errs, process.Stop())
 	}
 	return errors.Join(errs...)
 }
@@ -56,11 +49,11 @@ func (g gateways) pids() []int {
 	return pids
 }
 
-// service is the first of the gateways, or both.
+// service is so many of the gateways.
 func (g gateways) service(count int) service {
 	name := nameFencegate
-	if count == len(g) {
-		name = nameFencegateTwo
+	if count > 1 {
+		name = fmt.Sprintf("%s x%d", nameFencegate, count)
 	}
 	return service{name: name, gateways: count, queues: true,
 		connect: func(_ context.Context, client int) (locker, error) {

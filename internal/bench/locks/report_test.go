@@ -175,8 +175,8 @@ func TestFiguresThatNoRoundHasAreLeftOut(t *testing.T) {
 func TestConfigIsChecked(t *testing.T) {
 	good := Config{
 		Measure: []string{Crowd}, Rounds: 1, HandOffs: 1, Clients: []int{1}, Duration: time.Second, Waiters: 2,
-		Protocol: HTTP1,
-		Idle:     time.Second, Connections: 2,
+		Protocol: HTTP1, Gateways: []int{1},
+		Idle: time.Second, Connections: 2,
 	}
 	if err := good.check(); err != nil {
 		t.Error(err)
@@ -191,6 +191,7 @@ func TestConfigIsChecked(t *testing.T) {
 		"--idle":           func(c *Config) { c.Idle = 0 },
 		"--crowd-protocol": func(c *Config) { c.Protocol = "h3" },
 		"--connections":    func(c *Config) { c.Connections = 1 },
+		"--gateways":       func(c *Config) { c.Gateways = nil },
 	} {
 		config := good
 		spoil(&config)

@@ -10,8 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/fencegate/fencegate/internal/bench"
 )
 
@@ -24,7 +22,7 @@ func Run(ctx context.Context, config Config) (report Report, err error) {
 	report = Report{Participants: bench.NewParticipants(), WakeUps: []WakeUpSample{},
 		Cycles: []CycleSample{}, Leases: []CycleSample{}, RedisFsync: config.RedisFsync,
 		Transactions: []TransactionSample{}, Crowds: []CrowdSample{}}
-	if report.Environment, err = environment(ctx, config.DatabaseURL); err != nil {
+	if report.Environment, err = bench.EnvironmentOf(ctx, config.DatabaseURL); err != nil {
 		return report, err
 	}
 	run := fmt.Sprintf("bench/%d", time.Now().UnixNano())
@@ -49,21 +47,10 @@ func Run(ctx context.Context, config Config) (report Report, err error) {
 	return report, err
 }
 
-func environment(ctx context.Context, databaseURL string) (bench.Environment, error) {
-	db, err := pgx.Connect(ctx, databaseURL)
-	if err != nil {
-		return bench.Environment{}, err
-	}
-	read, err := bench.ReadEnvironment(ctx, db)
-	flush, flushErr := bench.FlushTime("")
-	read.FlushMicroseconds = float64(flush.Nanoseconds()) / 1000
-	return read, errors.Join(err, flushErr, db.Close(context.WithoutCancel(ctx)))
-}
-
 // besidePeers makes the measurements that others take part in. All services run all the time, and only one of them is
 // busy.
 func (c Config) besidePeers(ctx context.Context, run string, report *Report) (err error) {
-	running, err := c.startGateways(ctx)
+	running, err := c.startGateways(ctx, slices.Max(c.Gateways))
 	if err != nil {
 		return err
 	}
@@ -73,7 +60,11 @@ func (c Config) besidePeers(ctx context.Context, run string, report *Report) (er
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	services := append([]service{running.service(1), running.service(2)}, others...)
+	var services []service
+	for _, count := range c.Gateways {
+		services = append(services, running.service(count))
+	}
+	services = append(services, others...)
 
 	if slices.Contains(c.Measure, WakeUp) {
 		if err := c.wakeUps(ctx, services, run, report); err != nil {

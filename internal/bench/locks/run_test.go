@@ -24,7 +24,7 @@ func config(t *testing.T) Config {
 	t.Helper()
 	return Config{
 		Program: program.Path(t), DatabaseURL: pgtest.Empty(t), Connections: 4, Measure: []string{WakeUp, Cycles, Leases, Crowd},
-		Rounds:   2,
+		Rounds: 2, Gateways: []int{1, 2},
 		HandOffs: 3, Clients: []int{1, 4}, Duration: 50 * time.Millisecond, WarmUp: 10 * time.Millisecond,
 		Waiters: 60, Protocol: HTTP2, Idle: 100 * time.Millisecond,
 		Progress: func(line string) { t.Log(line) },
@@ -37,7 +37,7 @@ func TestEverythingIsMeasured(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	services := []string{nameFencegate, nameFencegateTwo, nameEtcd, nameRedis, nameRedisFsync}
+	services := []string{nameFencegate, "fencegate x2", nameEtcd, nameRedis, nameRedisFsync}
 	for what, why := range report.Skipped {
 		if os.Getenv("CI") == "true" {
 			t.Errorf("skipped: %s: %s", what, why)
@@ -70,7 +70,7 @@ func TestEverythingIsMeasured(t *testing.T) {
 		if service != nameRedis && service != nameRedisFsync {
 			want["wake-up, "+service] = 2
 		}
-		if service != nameFencegateTwo {
+		if service != "fencegate x2" {
 			want[fmt.Sprintf("cycle, %s, own, 1", service)] = 2
 		}
 		want[fmt.Sprintf("cycle, %s, own, 4", service)] = 2

@@ -37,7 +37,7 @@ func start(t *testing.T, peer func(context.Context, string) (service, error), na
 // startFencegate runs two gateways.
 func startFencegate(t *testing.T) service {
 	t.Helper()
-	running, err := config(t).startGateways(t.Context())
+	running, err := config(t).startGateways(t.Context(), 2)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func connect(t *testing.T, s service, count int) []locker {
 }
 
 func eachService(t *testing.T, test func(*testing.T, service)) {
-	t.Run(nameFencegateTwo, func(t *testing.T) { test(t, startFencegate(t)) })
+	t.Run("fencegate x2", func(t *testing.T) { test(t, startFencegate(t)) })
 	t.Run(nameEtcd, func(t *testing.T) { test(t, start(t, startEtcd, nameEtcd)) })
 	t.Run(nameRedis, func(t *testing.T) { test(t, start(t, startRedis, nameRedis)) })
 }

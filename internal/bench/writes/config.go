@@ -20,6 +20,7 @@ type Config struct {
 	Measure     []string      `help:"What to measure: throughput, latency, sizes, fences, refusals, dashboards, flush." enum:"throughput,latency,sizes,fences,refusals,dashboards,flush" default:"throughput,refusals,flush"`
 	Targets     []string      `help:"What takes part: direct, handmade, store, store-unfenced, http, http-pooled, http-key, http-tls, ndjson, ndjson-stream, floor, etcd, zookeeper, redis, redis-everysec. Default: all." placeholder:"TARGET,…"`
 	GatewayURL  string        `name:"url" help:"A gateway that runs already, before the database of --database-url. Without one, a gateway is run." placeholder:"URL"`
+	Gateways    []int         `help:"Throughput: numbers of gateways to measure http with, too, which its clients take turns between." placeholder:"2,4"`
 	Clients     []int         `help:"Numbers of clients to measure with." default:"1,8,64,256"`
 	Rounds      int           `help:"How often everything is measured." default:"3"`
 	Duration    time.Duration `help:"How long one target is measured in a round." default:"2s"`
@@ -53,6 +54,7 @@ const (
 	resourcesMax  = 10_000_000
 	valueBytesMax = 1 << 20
 	dashboardsMax = 1000
+	gatewaysMax   = 16
 )
 
 // check returns bench.ErrInvalid for what makes no sense.
@@ -68,6 +70,14 @@ func (c Config) check() error {
 		return bench.Invalid("--connections must be at least 2")
 	case c.Resources < 0 || c.Resources > resourcesMax || c.Hot < 0 || c.Hot > resourcesMax || c.Resources+c.Hot == 0:
 		return bench.Invalid("--resources and --hot must be 0 to %d, and one of them positive", resourcesMax)
+	}
+	for _, gateways := range c.Gateways {
+		if gateways < 2 || gateways > gatewaysMax {
+			return bench.Invalid("--gateways must be 2 to %d, not %d", gatewaysMax, gateways)
+		}
+	}
+	if len(c.Gateways) > 0 && c.GatewayURL != "" {
+		return bench.Invalid("--gateways are run by this program: leave --url out")
 	}
 	for _, clients := range c.Clients {
 		if clients < 1 || clients > clientsMax {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 
+	"github.com/fencegate/fencegate/internal/bench"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -35,18 +36,16 @@ func (r *rig) fill(ctx context.Context, count int) (layout, error) {
 	}
 	value := make([]byte, r.config.ValueBytes)
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(value)
-	for _, sql := range []string{
-		`insert into fence.fences (resource, granted_token, open)
-			select $1 || '/' || i, $3::bigint, true from generate_series(0, $2::integer - 1) i where $4::bytea is not null`,
-		`insert into fence.records (resource, key, version, fencing_token, sequence, updated_at, content_type, value)
-			select $1 || '/' || i, '` + benchKey + `', 1, $3::bigint, 0, now(), '` + contentType + `', $4::bytea
-			from generate_series(0, $2::integer - 1) i`,
-		`insert into fencegate_bench.direct (resource, key, value)
-			select $1 || '/' || i, '` + benchKey + `', $4::bytea from generate_series(0, $2::integer - 1) i where $3::bigint > 0`,
-	} {
-		if _, err := r.control.Exec(ctx, sql, prefix, count, token, value); err != nil {
-			return layout{}, fmt.Errorf("make fences: %w", err)
-		}
+	err = bench.MakeFences(ctx, r.control, prefix+"/", 0, count-1,
+		bench.Fence{Token: token, Key: benchKey, Value: value, ContentType: contentType})
+	if err != nil {
+		return layout{}, err
+	}
+	_, err = r.control.Exec(ctx, `
+		insert into fencegate_bench.direct (resource, key, value)
+		select $1 || '/' || i, $2, $3::bytea from generate_series(0, $4::integer - 1) i`, prefix, benchKey, value, count)
+	if err != nil {
+		return layout{}, fmt.Errorf("make the rows of direct: %w", err)
 	}
 	for _, sql := range []string{"vacuum (analyze) fence.fences, fence.records, fencegate_bench.direct", "checkpoint"} {
 		if _, err := r.control.Exec(ctx, sql); err != nil {

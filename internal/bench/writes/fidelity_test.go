@@ -101,7 +101,7 @@ func (r *rig) reader(target target) func(ctx context.Context, of *resource) ([]b
 		return fromTable("fencegate_bench.direct")
 	case nameHandmade:
 		return fromTable("fencegate_bench.records")
-	case nameStore, nameHTTP, nameNDJSON, nameNDJSONStream:
+	case nameStore, nameHTTP, fleetName(2), nameNDJSON, nameNDJSONStream:
 		return func(ctx context.Context, of *resource) ([]byte, error) {
 			record, err := r.st.Record(ctx, of.name, benchKey)
 			return record.Value, err
@@ -113,7 +113,7 @@ func (r *rig) reader(target target) func(ctx context.Context, of *resource) ([]b
 }
 
 func (r *rig) readUnfenced(ctx context.Context, of *resource) (value []byte, err error) {
-	url, err := withDatabase(r.config.DatabaseURL, unfencedDatabase)
+	url, err := bench.OtherDatabase(r.config.DatabaseURL, unfencedDatabase)
 	if err != nil {
 		return nil, err
 	}

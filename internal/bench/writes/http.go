@@ -17,19 +17,23 @@ type policies interface {
 	DeletePolicy(ctx context.Context, prefix string) error
 }
 
-// overWires is the target whose clients write to the server at baseURL, each over a wire of its own. Where they share
-// resources, st lets them write without numbers; nil: the server looks at no number.
+// overWires is the target whose clients write to the server at baseURL, or in turn to it and those of t.beside, each over
+// a wire of its own. Where they share resources, st lets them write without numbers; nil: the server looks at no number.
 func (t target) overWires(baseURL string, st policies, write func(*wires, setting) writeFunc) target {
 	t.open = func(ctx context.Context, s setting) (session, error) {
-		base, err := url.Parse(baseURL)
-		if err != nil {
-			return session{}, fmt.Errorf("the gateway's URL: %w", err)
+		var addresses []string
+		for _, server := range append([]string{baseURL}, t.beside...) {
+			base, err := url.Parse(server)
+			if err != nil {
+				return session{}, fmt.Errorf("the gateway's URL: %w", err)
+			}
+			addresses = append(addresses, base.Host)
 		}
 		restore, err := allowUnnumbered(ctx, st, s)
 		if err != nil {
 			return session{}, err
 		}
-		wires, err := dialWires(ctx, base.Host, s.clients, t.access)
+		wires, err := dialWires(ctx, addresses, s.clients, t.access)
 		if err != nil {
 			return session{}, errors.Join(err, restore())
 		}

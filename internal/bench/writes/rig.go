@@ -157,6 +157,30 @@ func (r *rig) openTargets(ctx context.Context) error {
 		}
 		r.targets = append(r.targets, t)
 	}
+	if !r.config.wants(nameHTTP) {
+		return nil
+	}
+	for _, count := range r.config.Gateways {
+		if err := r.addFleet(ctx, count); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func fleetName(gateways int) string { return fmt.Sprintf("%s x%d", nameHTTP, gateways) }
+
+// addFleet adds the target of single writes through so many gateways, of which one runs already.
+func (r *rig) addFleet(ctx context.Context, count int) error {
+	t := target{name: fleetName(count), role: roleGateway, pids: slices.Clone(r.gatewayPIDs)}
+	for range count - 1 {
+		gateway, err := r.start(ctx)
+		if err != nil {
+			return err
+		}
+		t.beside, t.pids = append(t.beside, gateway.URL), append(t.pids, gateway.PID())
+	}
+	r.targets = append(r.targets, t.overWires(r.gatewayURL, r.st, putting))
 	return nil
 }
 

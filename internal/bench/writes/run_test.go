@@ -39,7 +39,7 @@ func config(t *testing.T) Config {
 		Measure: []string{Throughput, Latency, Sizes, Fences, Refusals, Dashboards},
 		Clients: []int{1, 6}, Rounds: 1, Duration: 40 * time.Millisecond, WarmUp: 5 * time.Millisecond,
 		Resources: 20, Hot: 3, ValueBytes: 100, Connections: 4,
-		Sizes: []int{8, 70_000}, Fences: []int{50}, ZombieRates: []float64{500, 0}, Dashboards: 4,
+		Sizes: []int{8, 70_000}, Fences: []int{50}, Gateways: []int{2}, ZombieRates: []float64{500, 0}, Dashboards: 4,
 		Progress: func(line string) { t.Log(line) },
 	}
 }
@@ -87,7 +87,7 @@ func TestEverythingIsMeasured(t *testing.T) {
 
 // expected names all samples that the configuration is for.
 func expected(config Config, report Report) (want []string) {
-	for _, target := range TargetNames() {
+	for _, target := range append(TargetNames(), fleetName(2)) {
 		if _, skipped := report.Skipped[target]; skipped {
 			continue
 		}
@@ -145,6 +145,8 @@ func TestInvalidConfigs(t *testing.T) {
 		"--resources":    func(c *Config) { c.Resources, c.Hot = 0, 0 },
 		"--sizes":        func(c *Config) { c.Sizes = []int{valueBytesMax + 1} },
 		"--fences":       func(c *Config) { c.Fences = []int{0} },
+		"--gateways":     func(c *Config) { c.Gateways = []int{1} },
+		"leave --url":    func(c *Config) { c.Gateways, c.GatewayURL = []int{2}, "http://127.0.0.1:1" },
 		"--dashboards":   func(c *Config) { c.Dashboards = 1001 },
 		"--zombie-rates": func(c *Config) { c.ZombieRates = []float64{-1} },
 		"--targets":      func(c *Config) { c.Targets = []string{"mysql"} },

@@ -14,6 +14,7 @@ type target struct {
 	// none here.
 	role   string
 	pids   []int
+	beside []string     // base URLs of further servers, which clients take turns between
 	access clientAccess // what the clients need
 	// open makes ready for so many clients.
 	open func(ctx context.Context, s setting) (session, error)

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/fencegate/fencegate/internal/bench"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -26,17 +26,17 @@ func openUnfenced(ctx context.Context, config store.Config) (target, error) {
 	config.DatabaseURL = unfenced
 	t := storeTarget(config)
 	t.name = nameStoreUnfenced
-	t.stop = func() error { return execute(context.WithoutCancel(ctx), databaseURL, dropUnfenced) }
+	t.stop = func() error { return bench.Execute(context.WithoutCancel(ctx), databaseURL, dropUnfenced) }
 	return t, nil
 }
 
 // makeUnfenced makes that database and returns its URL.
 func makeUnfenced(ctx context.Context, databaseURL string) (string, error) {
-	unfenced, err := withDatabase(databaseURL, unfencedDatabase)
+	unfenced, err := bench.OtherDatabase(databaseURL, unfencedDatabase)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("the target %s: %w", nameStoreUnfenced, err)
 	}
-	if err := execute(ctx, databaseURL, dropUnfenced, "create database "+unfencedDatabase); err != nil {
+	if err := bench.Execute(ctx, databaseURL, dropUnfenced, "create database "+unfencedDatabase); err != nil {
 		return "", fmt.Errorf("make the database without fences: %w", err)
 	}
 	st, err := store.Open(ctx, store.Config{DatabaseURL: unfenced})
@@ -52,21 +52,6 @@ func makeUnfenced(ctx context.Context, databaseURL string) (string, error) {
 }
 
 const dropUnfenced = "drop database if exists " + unfencedDatabase + " with (force)"
-
-// execute executes statements over a connection of its own.
-func execute(ctx context.Context, databaseURL string, statements ...string) (err error) {
-	db, err := pgx.Connect(ctx, databaseURL)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, db.Close(ctx)) }()
-	for _, sql := range statements {
-		if _, err := db.Exec(ctx, sql); err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 // unfence replaces the function. It keeps whatever arguments and result the function has.
 func unfence(ctx context.Context, databaseURL string) (err error) {
@@ -134,13 +119,3 @@ begin
     end loop;
 end
 $$`
-
-// withDatabase is the URL of another database of the same server.
-func withDatabase(databaseURL, name string) (string, error) {
-	parsed, err := url.Parse(databaseURL)
-	if err != nil || parsed.Scheme == "" {
-		return "", fmt.Errorf("the target %s needs a database URL that begins with postgres://", nameStoreUnfenced)
-	}
-	parsed.Path = "/" + name
-	return parsed.String(), nil
-}

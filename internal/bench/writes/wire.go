@@ -43,11 +43,11 @@ func (a clientAccess) dial(ctx context.Context, address string) (net.Conn, error
 	return new(net.Dialer).DialContext(ctx, "tcp", address)
 }
 
-// dialWires connects. When ctx ends the connections are closed, and what waits for an answer fails.
-func dialWires(ctx context.Context, address string, count int, a clientAccess) (*wires, error) {
+// dialWires connects to the addresses in turn. When ctx ends the connections are closed, and what waits for an answer fails.
+func dialWires(ctx context.Context, addresses []string, count int, a clientAccess) (*wires, error) {
 	w := &wires{}
-	for range count {
-		conn, err := a.dial(ctx, address)
+	for client := range count {
+		conn, err := a.dial(ctx, addresses[client%len(addresses)])
 		if err != nil {
 			w.close()
 			return nil, err

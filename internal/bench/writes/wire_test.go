@@ -34,7 +34,7 @@ func TestWireReadsAnswersOfNetHTTP(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	wires, err := dialWires(t.Context(), server.Listener.Addr().String(), 1, clientAccess{})
+	wires, err := dialWires(t.Context(), []string{server.Listener.Addr().String()}, 1, clientAccess{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestWireFailsWhenTheContextEnds(t *testing.T) {
 	defer server.Close()
 	defer close(silent)
 	ctx, cancel := context.WithCancel(t.Context())
-	wires, err := dialWires(ctx, server.Listener.Addr().String(), 1, clientAccess{})
+	wires, err := dialWires(ctx, []string{server.Listener.Addr().String()}, 1, clientAccess{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func TestWireErrors(t *testing.T) {
 		_, _ = io.WriteString(conn, "SSH-2.0-OpenSSH_9.2p1\r\n")
 	}))
 	defer server.Close()
-	wires, err := dialWires(t.Context(), server.Listener.Addr().String(), 1, clientAccess{})
+	wires, err := dialWires(t.Context(), []string{server.Listener.Addr().String()}, 1, clientAccess{})
 	if err != nil {
 		t.Fatal(err)
 	}
