@@ -129,12 +129,34 @@ func (q LockQuery) direction() (word, beyond string) {
 	return "asc", ">"
 }
 
-// fromSQL are the fences that are selected. The bounds are ranges on the key, in byte order: no name with the prefix is
-// greater than the prefix followed by 128 times the greatest character.
+// rangeSQL are bounds on a name, in byte order: no name with the prefix is greater than the prefix followed by 128 times
+// the greatest character.
+func rangeSQL(name string) string {
+	return fmt.Sprintf("%[1]s >= @prefix and %[1]s <= @prefix || repeat(chr(1114111), 128)", name)
+}
+
+// afterSQL is whether a name is on a later page by name.
+func (q LockQuery) afterSQL(name string) string {
+	_, beyond := q.direction()
+	return fmt.Sprintf("(@after = '' or %s %s @after)", name, beyond)
+}
+
+// fromHeldSQL are the fences of a page of held locks, by name. It reads as many leases, by their index.
+func (q LockQuery) fromHeldSQL() string {
+	word, _ := q.direction()
+	return "from (select distinct l.lock from " + runningSQL + " and " + rangeSQL("l.lock") + " and " +
+		withinSQL("l.lock", "@within") + " and " + q.afterSQL("l.lock") + " order by l.lock " + word + ` limit @limit) r
+		join fence.fences f on f.resource = r.lock`
+}
+
+// fromSQL are the fences that are selected.
 func (q LockQuery) fromSQL(sorted bool) string {
 	byHolder := q.OwnerID != "" || q.Contains != "" || sorted && lockOrders[q.Sort].time
-	text := "from fence.fences f"
-	if byHolder || q.State != "" {
+	text, state := "from fence.fences f", stateSQL[q.State]
+	switch {
+	case q.State == LockHeld && !byHolder && sorted && q.Sort == LocksByName:
+		text, state = q.fromHeldSQL(), ""
+	case byHolder || q.State != "":
 		text += joinRunningSQL
 	}
 	if byHolder {
@@ -143,8 +165,7 @@ func (q LockQuery) fromSQL(sorted bool) string {
 	if sorted && q.Sort == LocksByWaiters {
 		text += joinQueueSQL
 	}
-	text += " where " + isLockSQL + " and f.resource >= @prefix and f.resource <= @prefix || repeat(chr(1114111), 128)" +
-		" and " + withinSQL("f.resource", "@within") + stateSQL[q.State]
+	text += " where " + isLockSQL + " and " + rangeSQL("f.resource") + " and " + withinSQL("f.resource", "@within") + state
 	if q.OwnerID != "" {
 		text += " and (r.owned or late.owner_id = @owner)"
 	}
@@ -161,7 +182,7 @@ func (q LockQuery) listSQL() string {
 	switch {
 	case q.Sort == LocksByName:
 		names = word
-		text += " and (@after = '' or f.resource " + beyond + " @after)"
+		text += " and " + q.afterSQL("f.resource")
 	case q.After != "":
 		text += fmt.Sprintf(" and (%[1]s %[2]s @value or %[1]s = @value and f.resource > @after)", value, beyond)
 	}

@@ -176,3 +176,31 @@ func (s *lockSetup) churn(ctx context.Context, t *testing.T, client int) {
 		t.Errorf("only %d locks changed", changed)
 	}
 }
+
+// TestPageOfHeldLocksReadsAPage checks that a page of held locks does not read all leases that run.
+func TestPageOfHeldLocksReadsAPage(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	b.Exec(t, `insert into fence.fences (resource, granted_token, open) select 'held/' || n, n, true
+		from generate_series(1, 3000) n`)
+	b.Exec(t, `insert into fence.leases (lock, fencing_token, lease_id, owner_id, ttl_ms, granted_at, expires_at)
+		select 'held/' || n, n, gen_random_uuid(), 'w', 86400000, now(), now() + interval '1 day'
+		from generate_series(1, 3000) n`)
+	b.Exec(t, "vacuum analyze fence.fences, fence.leases")
+	for _, query := range []store.LockQuery{{}, {After: "held/2"}, {Descending: true}, {Prefix: "held/2"}} {
+		query.State, query.Limit = store.LockHeld, 50
+		sql, args, err := store.ListSQL(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tx := b.begin(t)
+		read, err := rowsReadIn(t.Context(), tx, sql, args)
+		if err := errors.Join(err, tx.Rollback(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		// Each lock needs its fence, and its lease twice.
+		if read > 3*50+50 {
+			t.Errorf("%+v read %d rows", query, read)
+		}
+	}
+}

@@ -74,7 +74,7 @@ func rowsReadUndone(t *testing.T, b *testbed, sql string) int64 {
 	return rows
 }
 
-func rowsReadIn(ctx context.Context, tx pgx.Tx, sql string) (int64, error) {
+func rowsReadIn(ctx context.Context, tx pgx.Tx, sql string, args ...any) (int64, error) {
 	if _, err := tx.Exec(ctx, makeDue); err != nil {
 		return 0, err
 	}
@@ -84,7 +84,7 @@ func rowsReadIn(ctx context.Context, tx pgx.Tx, sql string) (int64, error) {
 	if err := tx.QueryRow(ctx, read).Scan(&before); err != nil {
 		return 0, err
 	}
-	if _, err := tx.Exec(ctx, sql); err != nil {
+	if _, err := tx.Exec(ctx, sql, args...); err != nil {
 		return 0, err
 	}
 	err := tx.QueryRow(ctx, read).Scan(&after)
