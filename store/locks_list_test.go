@@ -177,30 +177,61 @@ func (s *lockSetup) churn(ctx context.Context, t *testing.T, client int) {
 	}
 }
 
-// TestPageOfHeldLocksReadsAPage checks that a page of held locks does not read all leases that run.
-func TestPageOfHeldLocksReadsAPage(t *testing.T) {
+// TestPageOfHeldLocks checks that a page of held locks has those that it should, and does not read all leases that run.
+func TestPageOfHeldLocks(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	b.Exec(t, `insert into fence.fences (resource, granted_token, open) select 'held/' || n, n, true
-		from generate_series(1, 3000) n`)
+	const names = "(select format('%s/%s', n % 30, n) as name, n from generate_series(1, 3000) n)"
+	b.Exec(t, "insert into fence.fences (resource, granted_token, open) select name, n, true from "+names+" t")
 	b.Exec(t, `insert into fence.leases (lock, fencing_token, lease_id, owner_id, ttl_ms, granted_at, expires_at)
-		select 'held/' || n, n, gen_random_uuid(), 'w', 86400000, now(), now() + interval '1 day'
-		from generate_series(1, 3000) n`)
+		select name, n, gen_random_uuid(), 'w', 86400000, now(), now() + interval '1 day' from `+names+" t")
 	b.Exec(t, "vacuum analyze fence.fences, fence.leases")
-	for _, query := range []store.LockQuery{{}, {After: "held/2"}, {Descending: true}, {Prefix: "held/2"}} {
+	var all []string
+	for n := 1; n <= 3000; n++ {
+		all = append(all, fmt.Sprintf("%d/%d", n%30, n))
+	}
+	slices.Sort(all)
+	for _, query := range []store.LockQuery{
+		{}, {Prefix: "2"}, {After: "2/1502"}, {Within: []string{"15", "4"}}, {Within: []string{"3"}, After: "3/1503"},
+		{Descending: true}, {Descending: true, Prefix: "3/"}, {Descending: true, After: "2/1502", Within: []string{"1"}},
+	} {
 		query.State, query.Limit = store.LockHeld, 50
-		sql, args, err := store.ListSQL(query)
+		want := slices.DeleteFunc(slices.Clone(all), func(name string) bool {
+			first, _, _ := strings.Cut(name, "/")
+			return !strings.HasPrefix(name, query.Prefix) || query.Within != nil && !slices.Contains(query.Within, first) ||
+				query.After != "" && (name == query.After || (name < query.After) != query.Descending)
+		})
+		if query.Descending {
+			slices.Reverse(want)
+		}
+		listed, err := b.Locks(t.Context(), query)
 		if err != nil {
 			t.Fatal(err)
 		}
-		tx := b.begin(t)
-		read, err := rowsReadIn(t.Context(), tx, sql, args)
-		if err := errors.Join(err, tx.Rollback(t.Context())); err != nil {
-			t.Fatal(err)
+		var got []string
+		for _, lock := range listed {
+			got = append(got, string(lock.Lock))
 		}
-		// Each lock needs its fence, and its lease twice.
-		if read > 3*50+50 {
+		if want = want[:50]; !slices.Equal(got, want) {
+			t.Errorf("%+v: got %v, want %v", query, got, want)
+		}
+		// A lock needs its fence, and its lease twice. The leases outside of Within are passed over.
+		if read := rowsOfPage(t, b, query); query.Within == nil && read > 3*50+50 {
 			t.Errorf("%+v read %d rows", query, read)
 		}
 	}
+}
+
+func rowsOfPage(t *testing.T, b *testbed, query store.LockQuery) int64 {
+	t.Helper()
+	sql, args, err := store.ListSQL(query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx := b.begin(t)
+	read, err := rowsReadIn(t.Context(), tx, sql, args)
+	if err := errors.Join(err, tx.Rollback(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	return read
 }
