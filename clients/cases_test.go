@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/gatewayprocess"
 	"github.com/fencegate/fencegate/internal/netfault"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/internal/program"
@@ -104,9 +103,7 @@ func TestCases(t *testing.T) { //nolint:paralleltest // see above
 	decoder.DisallowUnknownFields() // a misspelt step must not pass
 	check(t, decoder.Decode(&file))
 
-	gateway, err := gatewayprocess.Start(await.Context(t), program.Path(t), "--database-url", pgtest.Migrated(t))
-	check(t, err)
-	t.Cleanup(gateway.Kill)
+	gateway := program.Serve(t, pgtest.Migrated(t))
 	at := place{gateway.URL, startProxy(t, gateway.URL)}
 
 	seen := table{cells: map[string]map[string]string{}}

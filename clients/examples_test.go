@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/gatewayprocess"
 	"github.com/fencegate/fencegate/internal/lockedbuffer"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/internal/program"
@@ -28,9 +27,7 @@ func examples(t *testing.T, module string) func(args ...string) *exec.Cmd {
 	if err := exec.CommandContext(await.Context(t), systemPython, "-c", "import "+module).Run(); err != nil {
 		pgtest.Missing(t, fmt.Sprintf("%s is not installed for %s: %v", module, systemPython, err))
 	}
-	gateway, err := gatewayprocess.Start(await.Context(t), program.Path(t), "--database-url", pgtest.Migrated(t))
-	check(t, err)
-	t.Cleanup(gateway.Kill)
+	gateway := program.Serve(t, pgtest.Migrated(t))
 	source, err := filepath.Abs("python")
 	check(t, err)
 	folder := t.TempDir()

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,35 +15,18 @@ import (
 // apiKey is the credential that each client must send. The proxy takes it away, since the gateway asks for none.
 const apiKey = "cases"
 
-// proxy stands before the gateway, and harms the calls of clients as their cases say. Each case has a path of its
-// own, /{case}, below which the gateway's paths are. The runner says at /{case}/-/… what to do.
+// proxy is in front of the gateway, and harms the calls of clients as their cases say. Each case has a network of its
+// own, at /{case}, below which the gateway's paths are. The runner says at /{case}/-/… what to do.
 type proxy struct {
 	gatewayURL string
 
-	mu    sync.Mutex
-	lines map[string]*line
-}
-
-// line is the way of one case's calls to the gateway.
-type line struct {
-	mu     sync.Mutex
-	paths  []string // of the calls
-	harms  map[string]harm
-	let    chan struct{} // lets one held call continue
-	closed chan struct{}
-}
-
-// harm is what happens to the next calls of a path, one fault each.
-type harm struct {
-	Path   string           `json:"path"`
-	Faults []netfault.Fault `json:"faults"`
-	// Always repeats the faults.
-	Always bool `json:"always"`
+	mu       sync.Mutex
+	networks map[string]*netfault.Network
 }
 
 func startProxy(t *testing.T, gatewayURL string) string {
 	t.Helper()
-	p := &proxy{gatewayURL: gatewayURL, lines: map[string]*line{}}
+	p := &proxy{gatewayURL: gatewayURL, networks: map[string]*netfault.Network{}}
 	server := httptest.NewServer(p)
 	t.Cleanup(func() {
 		p.end()
@@ -55,9 +37,9 @@ func startProxy(t *testing.T, gatewayURL string) string {
 
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	run, path, _ := strings.Cut(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/")
-	l := p.line(run)
+	network := p.network(run)
 	if command, ok := strings.CutPrefix(path, "-/"); ok {
-		l.obey(w, r, command)
+		obey(w, r, network, command)
 		return
 	}
 	if r.Header.Get("Authorization") != "Bearer "+apiKey {
@@ -71,90 +53,46 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	target.RawQuery = r.URL.RawQuery
 	r.URL = target
-	netfault.Pass(w, r, p.gatewayURL, l.next(path), l.hold)
+	network.ServeHTTP(w, r)
 }
 
-func (p *proxy) line(run string) *line {
+func (p *proxy) network(run string) *netfault.Network {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.lines[run] == nil {
-		p.lines[run] = &line{harms: map[string]harm{}, let: make(chan struct{}), closed: make(chan struct{})}
+	if p.networks[run] == nil {
+		p.networks[run] = netfault.New(p.gatewayURL)
 	}
-	return p.lines[run]
+	return p.networks[run]
 }
 
 // end ends all held calls.
 func (p *proxy) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, l := range p.lines {
-		close(l.closed)
+	for _, network := range p.networks {
+		network.Close()
 	}
 }
 
 // obey does what the runner asks for: harm, let_go, or calls?path=, the number of calls to paths that end so, since the
 // last harm to it.
-func (l *line) obey(w http.ResponseWriter, r *http.Request, command string) {
+func obey(w http.ResponseWriter, r *http.Request, network *netfault.Network, command string) {
 	count := 0
 	switch command {
 	case "harm":
-		var what harm
+		var what netfault.Harm
 		if err := json.NewDecoder(r.Body).Decode(&what); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		l.mu.Lock()
-		l.harms[what.Path] = what
-		l.paths = slices.DeleteFunc(l.paths, func(path string) bool { return strings.HasSuffix(path, what.Path) })
-		l.mu.Unlock()
+		network.Harm(what)
 	case "let_go":
-		select {
-		case l.let <- struct{}{}:
-		case <-r.Context().Done():
-		}
+		network.Release(r.Context())
 	case "calls":
-		l.mu.Lock()
-		for _, path := range l.paths {
-			if strings.HasSuffix(path, r.URL.Query().Get("path")) {
-				count++
-			}
-		}
-		l.mu.Unlock()
+		count = network.Calls(r.URL.Query().Get("path"))
 	default:
 		http.NotFound(w, r)
 		return
 	}
 	_ = json.NewEncoder(w).Encode(map[string]int{"count": count})
-}
-
-// next notes a call, and returns its fault.
-func (l *line) next(path string) netfault.Fault {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	path = "/" + path
-	l.paths = append(l.paths, path)
-	for suffix, what := range l.harms {
-		if !strings.HasSuffix(path, suffix) || len(what.Faults) == 0 {
-			continue
-		}
-		fault := what.Faults[0]
-		what.Faults = slices.Clone(what.Faults[1:])
-		if what.Always {
-			what.Faults = append(what.Faults, fault)
-		}
-		l.harms[suffix] = what
-		return fault
-	}
-	return netfault.None
-}
-
-// hold returns when the runner lets the call go.
-func (l *line) hold(r *http.Request) {
-	select {
-	case <-l.let:
-	case <-r.Context().Done():
-		panic(http.ErrAbortHandler)
-	case <-l.closed:
-		panic(http.ErrAbortHandler)
-	}
 }

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/gatewayprocess"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/internal/program"
 )
@@ -27,9 +26,7 @@ var (
 // installed.
 func TestQuickStarts(t *testing.T) {
 	t.Parallel()
-	gateway, err := gatewayprocess.Start(await.Context(t), program.Path(t), "--database-url", pgtest.Migrated(t))
-	check(t, err)
-	t.Cleanup(gateway.Kill)
+	gateway := program.Serve(t, pgtest.Migrated(t))
 	for _, each := range []struct {
 		folder, file, program string
 		count                 int

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/netfault"
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/admin"
 )
@@ -298,7 +299,7 @@ func (t *caseRun) control(ctx context.Context, s step) (result, error) {
 		time.Sleep(time.Duration(s.MS) * time.Millisecond)
 		return nil, nil
 	case "harm":
-		return t.askProxy(ctx, "harm", harm{s.Path, s.Faults, s.Always})
+		return t.askProxy(ctx, "harm", netfault.Harm{Path: s.Path, Faults: s.Faults, Always: s.Always})
 	case "let_go":
 		return t.askProxy(ctx, "let_go", nil)
 	case "calls":

@@ -10,7 +10,6 @@ import (
 	"github.com/fencegate/fencegate/demo"
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/gatewayprocess"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/internal/program"
 	"github.com/fencegate/fencegate/lockclient"
@@ -20,9 +19,9 @@ import (
 // TestLoop runs rounds on two gateways. Each round leaves a rejection that both gateways show.
 func TestLoop(t *testing.T) {
 	t.Parallel()
-	url, program := pgtest.Migrated(t), program.Path(t)
-	urls := []string{serve(t, program, url).URL, serve(t, program, url).URL}
-	events, err := runLoop(t, program, urls, 2)
+	url := pgtest.Migrated(t)
+	urls := []string{program.Serve(t, url).URL, program.Serve(t, url).URL}
+	events, err := runLoop(t, urls, 2)
 	check(t, err)
 	var got []string
 	for _, event := range events {
@@ -59,14 +58,14 @@ func TestLoop(t *testing.T) {
 // Loop reports a broken fence at once, and does not confuse it with an unreachable gateway.
 func TestLoopReportsABrokenFence(t *testing.T) {
 	t.Parallel()
-	url, program := pgtest.Migrated(t), program.Path(t)
-	gateway := serve(t, program, url)
+	url := pgtest.Migrated(t)
+	gateway := program.Serve(t, url)
 	pgtest.BreakRule(t, url)
-	if _, err := runLoop(t, program, []string{gateway.URL}, 0); !errors.Is(err, demo.ErrUnexpected) {
+	if _, err := runLoop(t, []string{gateway.URL}, 0); !errors.Is(err, demo.ErrUnexpected) {
 		t.Errorf("with a fence that admits every token: %v, want ErrUnexpected", err)
 	}
 	check(t, gateway.Stop())
-	events, err := runLoop(t, program, []string{gateway.URL}, 2)
+	events, err := runLoop(t, []string{gateway.URL}, 2)
 	if err == nil || errors.Is(err, demo.ErrUnexpected) {
 		t.Errorf("without a gateway: %v", err)
 	}
@@ -75,20 +74,12 @@ func TestLoopReportsABrokenFence(t *testing.T) {
 	}
 }
 
-func serve(t *testing.T, program, databaseURL string) *gatewayprocess.Process {
-	t.Helper()
-	gateway, err := gatewayprocess.Start(t.Context(), program, "--database-url", databaseURL)
-	check(t, err)
-	t.Cleanup(gateway.Kill)
-	return gateway
-}
-
-func runLoop(t *testing.T, program string, urls []string, rounds int) ([]demo.Event, error) {
+func runLoop(t *testing.T, urls []string, rounds int) ([]demo.Event, error) {
 	t.Helper()
 	ctx := await.Context(t)
 	var out bytes.Buffer
 	err := demo.Zombie{Config: demo.Config{
-		Program: program, Gateways: urls, Every: time.Second, Rounds: rounds, JSON: true, Out: &out,
+		Program: program.Path(t), Gateways: urls, Every: time.Second, Rounds: rounds, JSON: true, Out: &out,
 	}}.Run(ctx)
 	if ctx.Err() != nil {
 		t.Fatal("the rounds took too long")

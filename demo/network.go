@@ -8,13 +8,15 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/fencegate/fencegate/internal/relay"
 )
 
 // network is a failure of the network of A: A reaches the gateway, and its database, by relays.
 type network struct {
 	noFailure
 
-	relays []*relay
+	relays []*relay.Relay
 }
 
 // prepare puts relays before what A speaks to. A writes when it is told.
@@ -41,32 +43,32 @@ func (n *network) prepare(ctx context.Context, r *round) error {
 
 // relay makes a relay, and returns its address.
 func (n *network) relay(ctx context.Context, network, target string) (string, error) {
-	made, err := newRelay(ctx, network, target)
+	made, err := relay.New(ctx, network, target)
 	if err != nil {
 		return "", err
 	}
 	n.relays = append(n.relays, made)
-	return made.address(), nil
+	return made.Address(), nil
 }
 
 // hold keeps all that A sends. The channel is closed when something has arrived where A writes.
 func (n *network) hold() (arrived <-chan struct{}) {
-	for _, relay := range n.relays {
-		arrived = relay.hold()
+	for _, r := range n.relays {
+		arrived = r.Hold()
 	}
 	return arrived
 }
 
 // pass passes on what was held.
 func (n *network) pass() {
-	for _, relay := range n.relays {
-		relay.pass()
+	for _, r := range n.relays {
+		r.Pass()
 	}
 }
 
 func (n *network) stop() {
-	for _, relay := range n.relays {
-		relay.close()
+	for _, r := range n.relays {
+		r.Close()
 	}
 	n.relays = nil
 }

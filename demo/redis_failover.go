@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/fencegate/fencegate/internal/redisprocess"
+	"github.com/fencegate/fencegate/internal/relay"
 )
 
 // RedisFailover shows a lock in Redis that is granted twice. The master dies before it has replicated the lease of A; its
@@ -21,8 +22,8 @@ const sentinelName = "demo"
 // failover has servers of their own for each round.
 type failover struct {
 	master, replica, sentinel *redisprocess.Process
-	replication               *relay // from the replica to the master
-	discovery                 *relay // from the gateway to the Sentinel of the round
+	replication               *relay.Relay // from the replica to the master
+	discovery                 *relay.Relay // from the gateway to the Sentinel of the round
 
 	leaseA *redisLease
 }
@@ -33,22 +34,22 @@ func (f *failover) serve(ctx context.Context, setup *setup) (flags []string, err
 	if err := f.startServers(ctx); err != nil {
 		return nil, err
 	}
-	if f.discovery, err = newRelay(ctx, "tcp", f.sentinel.Address()); err != nil {
+	if f.discovery, err = relay.New(ctx, "tcp", f.sentinel.Address()); err != nil {
 		return nil, err
 	}
-	url := fmt.Sprintf("redis://%s?master_name=%s", f.discovery.address(), sentinelName)
+	url := fmt.Sprintf("redis://%s?master_name=%s", f.discovery.Address(), sentinelName)
 	return []string{"--leases", "redis", "--redis-url", url}, nil
 }
 
 func (f *failover) startServers(ctx context.Context) (err error) {
-	f.master, err = redisprocess.Start(ctx, redisprocess.Config{Settings: []string{"repl-diskless-sync-delay 0"}})
+	f.master, err = redisprocess.Start(ctx, redisprocess.Config{})
 	if err != nil {
 		return err
 	}
-	if f.replication, err = newRelay(ctx, "tcp", f.master.Address()); err != nil {
+	if f.replication, err = relay.New(ctx, "tcp", f.master.Address()); err != nil {
 		return err
 	}
-	replicaOf := "replicaof " + strings.ReplaceAll(f.replication.address(), ":", " ")
+	replicaOf := "replicaof " + strings.ReplaceAll(f.replication.Address(), ":", " ")
 	f.replica, err = redisprocess.Start(ctx, redisprocess.Config{Settings: []string{replicaOf}})
 	if err != nil {
 		return err
@@ -79,9 +80,9 @@ func (f *failover) prepare(ctx context.Context, r *round) error {
 		if err := f.startServers(ctx); err != nil {
 			return err
 		}
-		f.discovery.pointAt(f.sentinel.Address())
+		f.discovery.PointAt(f.sentinel.Address())
 	}
-	f.replication.hold()
+	f.replication.Hold()
 	r.tell("", Event{Event: "cut", Text: "the network between the Redis master and its replica stalls"})
 	return nil
 }
@@ -91,7 +92,7 @@ func (f *failover) strike(ctx context.Context, r *round) (err error) {
 	if f.leaseA, err = r.lookAt(ctx, "the master", f.master); err != nil {
 		return err
 	}
-	f.replication.cut()
+	f.replication.Cut()
 	f.master.Kill()
 	r.tell("", Event{Event: "killed", Text: "the master is killed (SIGKILL) before it has replicated that"})
 	if err := untilInfo(ctx, f.sentinel, "sentinel", "status=ok,address="+f.replica.Address()); err != nil {
@@ -118,12 +119,12 @@ func (f *failover) heal(_ context.Context, r *round) error {
 func (f *failover) stopServers() {
 	for _, server := range []**redisprocess.Process{&f.sentinel, &f.replica, &f.master} {
 		if *server != nil {
-			(*server).Kill()
+			(*server).Close()
 			*server = nil
 		}
 	}
 	if f.replication != nil {
-		f.replication.close()
+		f.replication.Close()
 		f.replication = nil
 	}
 }
@@ -131,6 +132,6 @@ func (f *failover) stopServers() {
 func (f *failover) stop() {
 	f.stopServers()
 	if f.discovery != nil {
-		f.discovery.close()
+		f.discovery.Close()
 	}
 }

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/fencegate/fencegate/internal/redisprocess"
+	"github.com/fencegate/fencegate/internal/relay"
 )
 
 // RedlockClock shows a lock of Redlock that is granted twice, as in Kleppmann's analysis of it. Servers 1, 2 and 3 grant
@@ -55,7 +55,6 @@ func (d RedlockClock) library() (string, error) {
 
 type clockJump struct {
 	library string
-	dir     string // of the files that shift the clocks
 	servers [5]clockServer
 	begun   bool
 }
@@ -64,23 +63,19 @@ type clockJump struct {
 type clockServer struct {
 	*redisprocess.Process
 
-	relay *relay
+	relay *relay.Relay
 	name  string
-	clock string // a file with the shift
-	shift time.Duration
+	shift time.Duration // of its clock
 }
 
 func (c *clockJump) serve(ctx context.Context, setup *setup) (flags []string, err error) {
 	setup.print(Event{Event: "servers", Text: "the leases are kept in a majority of five Redis servers (Redlock)"})
-	if c.dir, err = os.MkdirTemp("", "fencegate-demo-"); err != nil {
-		return nil, err
-	}
 	var urls []string
 	for i := range c.servers {
 		if err := c.startServer(ctx, i); err != nil {
 			return nil, err
 		}
-		urls = append(urls, "redis://"+c.servers[i].relay.address())
+		urls = append(urls, "redis://"+c.servers[i].relay.Address())
 	}
 	return []string{"--leases", "redlock", "--redlock-urls", strings.Join(urls, ","), "--redlock-ttl-max",
 		redlockTTL.String(), "--redis-timeout", "500ms"}, nil
@@ -89,28 +84,9 @@ func (c *clockJump) serve(ctx context.Context, setup *setup) (flags []string, er
 func (c *clockJump) startServer(ctx context.Context, i int) (err error) {
 	s := &c.servers[i]
 	s.name = fmt.Sprintf("server %d", i+1)
-	s.clock = filepath.Join(c.dir, strconv.Itoa(i))
-	if err := s.setClock(0); err != nil {
-		return err
-	}
-	// With the C library's malloc: that of Redis reads the clock before libfaketime is ready.
-	s.Process, err = redisprocess.Start(ctx, redisprocess.Config{Environment: []string{
-		"LD_PRELOAD=" + c.library + ":libc.so.6", "FAKETIME_TIMESTAMP_FILE=" + s.clock, "FAKETIME_NO_CACHE=1",
-		"FAKETIME_DONT_FAKE_MONOTONIC=1",
-	}})
+	s.Process, err = redisprocess.Start(ctx, redisprocess.Config{Libfaketime: c.library})
 	if err == nil {
-		s.relay, err = newRelay(ctx, "tcp", s.Address())
-	}
-	return err
-}
-
-// setClock shifts the clock of the server.
-func (s *clockServer) setClock(shift time.Duration) error {
-	s.shift = shift
-	// The server reads either the old file or the new one.
-	err := os.WriteFile(s.clock+".new", fmt.Appendf(nil, "%+.3f\n", shift.Seconds()), 0o600)
-	if err == nil {
-		err = os.Rename(s.clock+".new", s.clock)
+		s.relay, err = relay.New(ctx, "tcp", s.Address())
 	}
 	return err
 }
@@ -133,9 +109,9 @@ func (c *clockJump) prepare(ctx context.Context, r *round) error {
 func (c *clockJump) reach(from, to int) {
 	for i := range c.servers {
 		if from <= i && i < to {
-			c.servers[i].relay.pass()
+			c.servers[i].relay.Pass()
 		} else {
-			c.servers[i].relay.cut()
+			c.servers[i].relay.Cut()
 		}
 	}
 }
@@ -168,7 +144,8 @@ func (c *clockJump) strike(ctx context.Context, r *round) error {
 		}
 	}
 	third := &c.servers[2]
-	if err := third.setClock(third.shift + redlockTTL); err != nil {
+	third.shift += redlockTTL
+	if err := third.ShiftClock(third.shift); err != nil {
 		return err
 	}
 	r.tell("", Event{Event: "jumped", Text: fmt.Sprintf("the clock of server 3 jumps forward by %s", redlockTTL)})
@@ -200,13 +177,10 @@ func (c *clockJump) heal(_ context.Context, r *round) error { return r.processA.
 func (c *clockJump) stop() {
 	for _, server := range c.servers {
 		if server.relay != nil {
-			server.relay.close()
+			server.relay.Close()
 		}
 		if server.Process != nil {
-			server.Kill()
+			server.Close()
 		}
-	}
-	if c.dir != "" {
-		_ = os.RemoveAll(c.dir)
 	}
 }

@@ -38,7 +38,7 @@ func (f *fleet) serve(t *testing.T, names string) {
 			check(t, f.gateways[i].Stop())
 			listen = strings.TrimPrefix(f.gateways[i].URL, "http://")
 		}
-		again = append(again, startGateway(t, "--database-url", f.database, "--names", names, "--listen", listen))
+		again = append(again, program.Serve(t, f.database, "--names", names, "--listen", listen))
 	}
 	f.gateways = again
 }
@@ -201,7 +201,7 @@ func (f *fleets) bothAreRefused(t *testing.T, west, east api.Lease) {
 		}
 	}
 	subtree := api.AcquireRequest{OwnerID: "o", Scope: "subtree"}
-	above := startGateway(t, "--database-url", f.west.database, "--names", "eu/berlin")
+	above := program.Serve(t, f.west.database, "--names", "eu/berlin")
 	if _, err := clientOf(t, above.URL).API().Acquire(t.Context(), "eu", subtree); !errors.Is(err, lockclient.ErrWrongFleet) {
 		t.Errorf("a subtree above the split was answered %v, expected ErrWrongFleet", err)
 	}

@@ -17,23 +17,9 @@ func gateways(t *testing.T, n int, args ...string) []*gatewayprocess.Process {
 	url := pgtest.Migrated(t)
 	var all []*gatewayprocess.Process
 	for range n {
-		all = append(all, startGateway(t, append([]string{"--database-url", url}, args...)...))
+		all = append(all, program.Serve(t, url, args...))
 	}
 	return all
-}
-
-// startGateway starts one that ends with the test.
-func startGateway(t *testing.T, args ...string) *gatewayprocess.Process {
-	t.Helper()
-	gateway, err := gatewayprocess.Start(t.Context(), program.Path(t), args...)
-	check(t, err)
-	t.Cleanup(func() {
-		gateway.Kill()
-		if t.Failed() {
-			t.Logf("%s logged:\n%s", gateway.URL, gateway.Log())
-		}
-	})
-	return gateway
 }
 
 func check(t *testing.T, err error) {

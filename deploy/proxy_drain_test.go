@@ -17,6 +17,7 @@ import (
 	"github.com/fencegate/fencegate/internal/freeport"
 	"github.com/fencegate/fencegate/internal/gatewayprocess"
 	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/program"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
@@ -26,7 +27,7 @@ func TestGatewayRestartsBehindProxy(t *testing.T) {
 	t.Parallel()
 	database := pgtest.Migrated(t)
 	startAt := func(address string) *gatewayprocess.Process {
-		return startGateway(t, "--database-url", database, "--drain-delay", "1s", "--listen", address)
+		return program.Serve(t, database, "--drain-delay", "1s", "--listen", address)
 	}
 	addresses := []string{freeport.Address(t), freeport.Address(t)}
 	all := []*gatewayprocess.Process{startAt(addresses[0]), startAt(addresses[1])}

@@ -187,7 +187,7 @@ func demoRuns(t *testing.T, client *lockclient.Client, url string) {
 // removes what the client has written.
 func TestProxyReplacesForwardedFor(t *testing.T) {
 	t.Parallel()
-	gateway := startGateway(t, "--database-url", pgtest.Migrated(t), "--trusted-proxies", "127.0.0.1")
+	gateway := program.Serve(t, pgtest.Migrated(t), "--trusted-proxies", "127.0.0.1")
 	url := proxied(t, []*gatewayprocess.Process{gateway, gateway})
 	forging, err := lockclient.New(url, lockclient.WithHeaders(func(_ context.Context, header http.Header) {
 		header.Add("X-Forwarded-For", "203.0.113.9")

@@ -18,7 +18,6 @@ import (
 
 	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/freeport"
-	"github.com/fencegate/fencegate/internal/gatewayprocess"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/internal/program"
 	"github.com/fencegate/fencegate/internal/redistest"
@@ -106,10 +105,7 @@ func session(t *testing.T, document string, steps []step) {
 func environment(t *testing.T, folder string, steps []step) (env []string, gatewayURL string) {
 	t.Helper()
 	databaseURL := pgtest.Migrated(t)
-	fencegate := program.Path(t)
-	gateway, err := gatewayprocess.Start(await.Context(t), fencegate, "--database-url", databaseURL)
-	check(t, err)
-	t.Cleanup(gateway.Kill)
+	gateway := program.Serve(t, databaseURL)
 	config, err := pgconn.ParseConfig(databaseURL)
 	check(t, err)
 	clone, err := filepath.Abs(root)
@@ -126,7 +122,7 @@ func environment(t *testing.T, folder string, steps []step) (env []string, gatew
 		}
 	}
 	link := filepath.Join(t.TempDir(), "fencegate")
-	check(t, os.Symlink(fencegate, link))
+	check(t, os.Symlink(program.Path(t), link))
 	return append(os.Environ(),
 		"PATH="+filepath.Dir(link)+":"+path+":"+os.Getenv("PATH"), "CLONE="+clone,
 		"FENCEGATE_URL="+gateway.URL, "URL="+gateway.URL, "OPEN_URL="+gateway.URL, "REDIS_URL="+redis,

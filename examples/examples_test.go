@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/gatewayprocess"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/internal/program"
 )
@@ -107,9 +106,7 @@ func command(t *testing.T, env []string, name string, args ...string) *exec.Cmd 
 // environment starts a gateway, and returns the variables by which the examples connect.
 func environment(t *testing.T, databaseURL string) []string {
 	t.Helper()
-	gateway, err := gatewayprocess.Start(await.Context(t), program.Path(t), "--database-url", databaseURL)
-	check(t, err)
-	t.Cleanup(gateway.Kill)
+	gateway := program.Serve(t, databaseURL)
 	config, err := pgconn.ParseConfig(databaseURL)
 	check(t, err)
 	return []string{

@@ -13,7 +13,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/gatewayprocess"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/internal/program"
 )
@@ -26,9 +25,7 @@ type machine struct {
 
 func newMachine(t *testing.T) machine {
 	t.Helper()
-	gateway, err := gatewayprocess.Start(await.Context(t), program.Path(t), "--database-url", pgtest.Migrated(t))
-	check(t, err)
-	t.Cleanup(gateway.Kill)
+	gateway := program.Serve(t, pgtest.Migrated(t))
 	m := machine{dir: t.TempDir(), url: gateway.URL}
 	check(t, os.Symlink(program.Path(t), filepath.Join(m.dir, "fencegate")))
 	job, err := filepath.Abs("scheduled/nightly.sh")

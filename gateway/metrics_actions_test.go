@@ -91,7 +91,7 @@ func TestEveryMetricMoves(t *testing.T) {
 	o.queueMoves(t)
 	o.sweepsMove(t, sweeper)
 	o.tablesMove(t)
-	redis.Stop()
+	redis.Kill()
 	o.awaitMetric(t, 0, "fencegate_redis_up")
 	o.endSessions(t)
 	o.awaitMetric(t, 1, "fencegate_listener_reconnects_total")

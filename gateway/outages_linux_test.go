@@ -180,12 +180,12 @@ func (o *outages) packetsSwallowed(t *testing.T, network *pgtest.Network) {
 		begin: func(t *testing.T) {
 			underWay = inBackground(put)
 			o.awaitWaiting(t, 1)
-			network.Swallow()
+			network.Hold()
 		},
 		meanwhile: func(t *testing.T) { expectUnavailable(t, <-underWay, api.OutcomeUnknown) },
 		end: func(*testing.T) {
 			unlock()
-			network.Heal()
+			network.Pass()
 		},
 	})
 	if got := insist(t, put); got.status != http.StatusCreated && got.status != http.StatusOK {

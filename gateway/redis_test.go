@@ -125,7 +125,7 @@ func TestLeaseInRedisIsRefused(t *testing.T) {
 		expectProblem(t, h.send(t, http.MethodPut, "/v1/policies/bad", policy), api.CodeInvalidRequest)
 	}
 
-	server.Stop()
+	server.Kill()
 	refused := expectProblem(t, h.post(t, lockPath("jobs/2", "/acquire"), `{"owner_id":"a"}`), api.CodeUnavailable)
 	if refused.Title != store.ErrProviderUnavailable.Error() {
 		t.Errorf("an acquire without Redis: %+v", refused)

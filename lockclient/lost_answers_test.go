@@ -87,7 +87,7 @@ func TestLateGrant(t *testing.T) {
 		return err == nil && state.State == "expired"
 	})
 	newer := mustAcquire(t, direct, lock)
-	network.release()
+	network.Release(t.Context())
 	acquiring.Wait()
 	check(t, newer.Release(ctx))
 
@@ -103,7 +103,7 @@ func TestLateGrant(t *testing.T) {
 	})
 	network.await(1, "the acquire")
 	time.Sleep(4 * time.Second) // more than the tenth of the TTL after which it is renewed
-	network.release()
+	network.Release(t.Context())
 	acquiring.Wait()
 }
 
@@ -164,7 +164,7 @@ func TestUnknownOutcome(t *testing.T) {
 		if test.written {
 			check(t, second(newer.Put(ctx, "k", []byte("new"))))
 		}
-		network.release()
+		network.Release(t.Context())
 		writing.Wait()
 		wantErr(t, what, first, lockclient.ErrTokenStale)
 		if errors.Is(first, lockclient.ErrOutcomeUnknown) != test.unknown {

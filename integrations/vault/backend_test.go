@@ -18,7 +18,6 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/gatewayprocess"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/internal/program"
 	"github.com/fencegate/fencegate/lockclient"
@@ -77,9 +76,7 @@ func (n nodes) endOfWrite(t *testing.T) string {
 
 // TestBackend runs Vault's own exercises, and fencegate's, against one gateway.
 func TestBackend(t *testing.T) {
-	process, err := gatewayprocess.Start(await.Context(t), program.Path(t), "--database-url", pgtest.Migrated(t))
-	check(t, err)
-	t.Cleanup(process.Kill)
+	process := program.Serve(t, pgtest.Migrated(t))
 	node := nodes{process.URL}
 	for name, test := range map[string]func(*testing.T, nodes){
 		"ExerciseBackend":            func(t *testing.T, node nodes) { physical.ExerciseBackend(t, node.start(t)) },

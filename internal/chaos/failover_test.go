@@ -73,7 +73,7 @@ func frozenPrimaryReplaced(w *world, s step) func() {
 	thaw()
 	hold(s)
 	old.Discard()
-	w.hosts[1].run(third)
+	w.hosts[1].PointAt(third.Socket())
 	return nil
 }
 
@@ -124,11 +124,11 @@ func backupRestored(w *world, s step) func() {
 	w.primary.Discard()
 	backup.Restart()
 	w.primary = backup
-	w.hosts[0].run(backup)
+	w.hosts[0].PointAt(backup.Socket())
 	w.awaitServed()
 	w.journal.Lost(from, w.journal.Now())
 	w.standby = w.primary.Standby(settings()...)
-	w.hosts[1].run(w.standby)
+	w.hosts[1].PointAt(w.standby.Socket())
 	return nil
 }
 
@@ -191,5 +191,5 @@ func (w *world) renew() {
 	w.t.Helper()
 	w.standby.Discard()
 	w.standby = w.primary.Standby(settings()...)
-	w.hosts[1].run(w.standby)
+	w.hosts[1].PointAt(w.standby.Socket())
 }

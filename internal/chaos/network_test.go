@@ -4,10 +4,7 @@ package chaos
 
 import (
 	"fmt"
-	"io"
-	"net"
 	"strings"
-	"sync"
 	"testing"
 
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
@@ -16,65 +13,16 @@ import (
 
 	"github.com/fencegate/fencegate/internal/freeport"
 	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/relay"
 )
 
-// host is a machine for a database, with an address that stays the same whatever cluster runs there. Nobody else
-// forwards TCP to a cluster's socket.
-type host struct {
-	listener net.Listener
-
-	mu     sync.Mutex
-	socket string
-}
-
-func newHost(t testing.TB) *host {
+// newHost returns a machine for a database, with an address that stays the same whatever cluster runs there.
+func newHost(t testing.TB, c *pgtest.Cluster) *relay.Relay {
 	t.Helper()
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", freeport.Address(t))
+	host, err := relay.New(t.Context(), "unix", c.Socket())
 	check(t, err)
-	t.Cleanup(func() { _ = listener.Close() })
-	h := &host{listener: listener}
-	go h.serve()
-	return h
-}
-
-func (h *host) address() string { return h.listener.Addr().String() }
-
-// run has the host run a cluster.
-func (h *host) run(c *pgtest.Cluster) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.socket = c.Socket()
-}
-
-func (h *host) serve() {
-	for {
-		client, err := h.listener.Accept()
-		if err != nil {
-			return // closed
-		}
-		go h.forward(client.(*net.TCPConn)) //nolint:forcetypeassert // it is a TCP listener
-	}
-}
-
-// forward connects a client to the cluster until one of the two ends. Without a cluster the connection is reset.
-func (h *host) forward(client *net.TCPConn) {
-	h.mu.Lock()
-	socket := h.socket
-	h.mu.Unlock()
-	server, err := net.Dial("unix", socket)
-	if err != nil {
-		_ = client.SetLinger(0)
-		_ = client.Close()
-		return
-	}
-	var once sync.Once
-	end := func() { once.Do(func() { _, _ = client.Close(), server.Close() }) }
-	go func() {
-		defer end()
-		_, _ = io.Copy(server, client)
-	}()
-	defer end()
-	_, _ = io.Copy(client, server)
+	t.Cleanup(host.Close)
+	return host
 }
 
 func newProxy(t testing.TB, name, upstream string) *toxiproxy.Proxy {

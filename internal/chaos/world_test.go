@@ -20,13 +20,12 @@ import (
 	"github.com/fencegate/fencegate/internal/gatewaytest"
 	"github.com/fencegate/fencegate/internal/journal"
 	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/relay"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-const (
-	databaseHosts  = 2
-	connectionsMax = 60 // of a database; a gateway takes up to ten
-)
+// connectionsMax is that of a database. A gateway takes up to ten.
+const connectionsMax = 60
 
 type startGateway func(t testing.TB, program string, args ...string) *gatewaytest.Gateway
 
@@ -39,7 +38,7 @@ type world struct {
 	withMovingClock string
 
 	// hosts[0] runs the primary, and hosts[1] the standby, until they change places.
-	hosts            []*host
+	hosts            []*relay.Relay
 	primary, standby *pgtest.Cluster
 	members          []*member
 	// journal is that of the load.
@@ -60,11 +59,7 @@ func newWorld(t *testing.T, program string, start startGateway, gateways int) *w
 	w := &world{t: t, program: program, startGateway: start, primary: pgtest.NewCluster(t, settings()...)}
 	w.waitForStandbys(w.primary, "*")
 	w.standby = w.primary.Standby(settings()...)
-	for range databaseHosts {
-		w.hosts = append(w.hosts, newHost(t))
-	}
-	w.hosts[0].run(w.primary)
-	w.hosts[1].run(w.standby)
+	w.hosts = []*relay.Relay{newHost(t, w.primary), newHost(t, w.standby)}
 	for i := range gateways {
 		w.members = append(w.members, w.newMember(i))
 	}
@@ -83,7 +78,7 @@ func (w *world) newMember(index int) *member {
 	m := &member{}
 	var addresses []string
 	for i, host := range w.hosts {
-		m.databases = append(m.databases, newProxy(w.t, fmt.Sprintf("gateway %d to database %d", index, i), host.address()))
+		m.databases = append(m.databases, newProxy(w.t, fmt.Sprintf("gateway %d to database %d", index, i), host.Address()))
 		addresses = append(addresses, m.databases[i].Listen)
 	}
 	url := "postgres://fencegate@" + strings.Join(addresses, ",") +

@@ -20,7 +20,7 @@ func TestFailoverToNextHost(t *testing.T) {
 	for name, lose := range map[string]func(*pgtest.Cluster, *pgtest.Network){
 		"frozen":      func(primary *pgtest.Cluster, _ *pgtest.Network) { primary.Freeze() },
 		"dead":        func(primary *pgtest.Cluster, _ *pgtest.Network) { primary.Kill() },
-		"unreachable": func(_ *pgtest.Cluster, network *pgtest.Network) { network.Swallow() },
+		"unreachable": func(_ *pgtest.Cluster, network *pgtest.Network) { network.Hold() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

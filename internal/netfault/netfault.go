@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// Fault is what happens to a call on its way.
+// Fault is what happens to one call.
 type Fault string
 
 // The faults.
@@ -26,9 +26,8 @@ const (
 	RateLimited Fault = "rate_limited" // the gateway refuses it for now, since the caller sends too much
 )
 
-// Pass passes one call on to the gateway, with a fault. It calls hold where the fault holds the call: hold returns when
-// the call shall continue, and panics with http.ErrAbortHandler if it never shall.
-func Pass(w http.ResponseWriter, r *http.Request, gatewayURL string, fault Fault, hold func(*http.Request)) {
+// pass passes one call on to the gateway, with a fault. hold returns when a held call shall continue.
+func pass(w http.ResponseWriter, r *http.Request, gatewayURL string, fault Fault, hold func(*http.Request)) {
 	body, err := io.ReadAll(r.Body)
 	abortOn(err)
 	switch fault {

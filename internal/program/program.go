@@ -1,4 +1,4 @@
-// Package program builds fencegate for tests that run it as a process of its own.
+// Package program builds fencegate for tests that run it as a process of its own, and runs gateways for them.
 //
 // The programs are kept in bin/test of the clone. All packages share them, so a run of all tests links each once. A
 // later run links again only if the source has changed.
@@ -18,6 +18,7 @@ import (
 
 	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/embeddedpg/flock"
+	"github.com/fencegate/fencegate/internal/gatewayprocess"
 )
 
 // module is fencegate's own, wherever the test is.
@@ -51,6 +52,24 @@ func PathChecked(t testing.TB) string {
 		return must(t, plain)
 	}
 	return must(t, checked)
+}
+
+// Serve runs fencegate, built from this tree without the race detector, as "serve" with args on a database, until the
+// test ends. If the test fails, it shows the gateway's log.
+func Serve(t testing.TB, databaseURL string, args ...string) *gatewayprocess.Process {
+	t.Helper()
+	args = append([]string{"--database-url", databaseURL}, args...)
+	gateway, err := gatewayprocess.Start(await.Context(t), Path(t), args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		gateway.Kill()
+		if t.Failed() {
+			t.Logf("%s logged:\n%s", gateway.URL, gateway.Log())
+		}
+	})
+	return gateway
 }
 
 // Changed builds fencegate, without the race detector, from this tree but for one file, a path in the module: each text

@@ -1,20 +1,19 @@
-// Package redisprocess runs Redis servers and Sentinels as operating-system processes of their own, for the demo, which
-// kills them and shifts their clocks.
+// Package redisprocess runs Redis servers and Sentinels as operating-system processes of their own, for the demo and for
+// tests, which kill them and shift their clocks.
 package redisprocess
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/fencegate/fencegate/internal/lockedbuffer"
 )
@@ -23,7 +22,8 @@ import (
 var ErrNoProgram = errors.New("redis-server was not found (Debian: redis-server; macOS: redis)")
 
 const (
-	startTimeout = 30 * time.Second
+	// startTimeout is long enough for a machine that is busy. A server that fails ends before.
+	startTimeout = 2 * time.Minute
 	// commandTimeout bounds one command.
 	commandTimeout = 5 * time.Second
 	// startsMax is how often a start is tried: another program may take the port that was found free.
@@ -32,21 +32,25 @@ const (
 
 // Config says how a server is run.
 type Config struct {
-	// Settings are lines of its redis.conf. The address, and that nothing is written to disk, are set anyway.
+	// Address is where it listens. Default: a free port of the loopback interface.
+	Address string
+	// Settings are lines of its redis.conf, such as "maxmemory 1mb". That nothing is written to disk is set anyway.
 	Settings []string
 	// Sentinel runs a Sentinel instead.
 	Sentinel bool
-	// Environment is added to that of this process.
-	Environment []string
+	// Libfaketime is the library that ShiftClock needs.
+	Libfaketime string
 }
 
-// Process is a server that runs on a free port of the loopback interface.
+// Process is a server. It keeps its address when it is started again.
 type Process struct {
 	Host, Port string
 
-	cmd    *exec.Cmd
+	config Config
+	args   []string
 	dir    string
 	output lockedbuffer.Buffer
+	cmd    *exec.Cmd
 	ended  chan struct{}
 }
 
@@ -56,62 +60,68 @@ func Start(ctx context.Context, config Config) (*Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoProgram, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
 	for try := 1; ; try++ {
-		p, err := startOnce(ctx, program, config)
-		if err == nil || try == startsMax || ctx.Err() != nil {
-			return p, err
+		p, err := prepare(ctx, program, config)
+		if err == nil {
+			err = p.start(ctx)
+		}
+		if err == nil {
+			return p, nil
+		}
+		if p != nil {
+			p.Close()
+		}
+		if try == startsMax || ctx.Err() != nil {
+			return nil, err
 		}
 	}
 }
 
-func startOnce(ctx context.Context, program string, config Config) (*Process, error) {
+// prepare makes the directory of a server and its configuration.
+func prepare(ctx context.Context, program string, config Config) (*Process, error) {
 	dir, err := os.MkdirTemp("", "fencegate-redis-")
 	if err != nil {
 		return nil, err
 	}
-	p := &Process{Host: "127.0.0.1", dir: dir, ended: make(chan struct{})}
-	if p.Port, err = freePort(ctx, p.Host); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
+	p := &Process{config: config, dir: dir}
+	if p.Host, p.Port, err = hostPort(ctx, config.Address); err != nil {
+		return p, err
 	}
-	settings := []string{"bind " + p.Host, "port " + p.Port, `dir "` + dir + `"`}
-	args := []string{filepath.Join(dir, "redis.conf")}
+	file := filepath.Join(dir, "redis.conf")
+	p.args = []string{program, file}
+	settings := []string{"bind " + p.Host, "port " + p.Port, `dir "` + dir + `"`, "loglevel warning"}
 	if config.Sentinel {
-		args = append(args, "--sentinel")
+		p.args = append(p.args, "--sentinel")
 	} else {
-		settings = append(settings, `save ""`, "appendonly no")
+		settings = append(settings, `save ""`, "appendonly no", "repl-diskless-sync-delay 0")
 	}
 	text := strings.Join(append(settings, config.Settings...), "\n") + "\n"
-	if err := os.WriteFile(args[0], []byte(text), 0o600); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
-	}
-	p.cmd = exec.Command(program, args...)
-	p.cmd.Dir, p.cmd.Env = dir, append(os.Environ(), config.Environment...)
-	p.cmd.Stdout, p.cmd.Stderr = &p.output, &p.output
-	if err := p.cmd.Start(); err != nil {
-		return nil, errors.Join(fmt.Errorf("start redis-server: %w", err), os.RemoveAll(dir))
-	}
-	go func() {
-		_ = p.cmd.Wait()
-		close(p.ended)
-	}()
-	if err := p.awaitAnswer(ctx); err != nil {
-		p.Kill()
-		return nil, err
-	}
-	return p, nil
+	return p, errors.Join(os.WriteFile(file, []byte(text), 0o600), p.ShiftClock(0))
 }
 
-func (p *Process) awaitAnswer(ctx context.Context) error {
+// start returns when the server answers.
+func (p *Process) start(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	cmd, ended := exec.Command(p.args[0], p.args[1:]...), make(chan struct{})
+	cmd.Dir, cmd.Env = p.dir, p.environment()
+	cmd.Stdout, cmd.Stderr = &p.output, &p.output
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start redis-server: %w", err)
+	}
+	go func() {
+		_ = cmd.Wait()
+		close(ended)
+	}()
+	p.cmd, p.ended = cmd, ended
 	for {
 		_, err := p.Do(ctx, "PING")
-		if err == nil {
+		if err == nil || strings.HasPrefix(err.Error(), "NOAUTH") {
 			return nil
 		}
 		select {
-		case <-p.ended:
-			return fmt.Errorf("redis-server ended: %s\n%s", p.cmd.ProcessState, &p.output)
+		case <-ended:
+			return fmt.Errorf("redis-server ended: %s\n%s", cmd.ProcessState, &p.output)
 		case <-ctx.Done():
 			return fmt.Errorf("redis-server does not answer: %w\n%s", err, &p.output)
 		case <-time.After(5 * time.Millisecond):
@@ -119,15 +129,58 @@ func (p *Process) awaitAnswer(ctx context.Context) error {
 	}
 }
 
+// environment is that of the process.
+func (p *Process) environment() []string {
+	if p.config.Libfaketime == "" {
+		return nil // this process's
+	}
+	// With the C library's malloc: that of Redis reads the clock before libfaketime is ready.
+	return append(os.Environ(), "LD_PRELOAD="+p.config.Libfaketime+":libc.so.6", "FAKETIME_TIMESTAMP_FILE="+p.clock(),
+		"FAKETIME_NO_CACHE=1", "FAKETIME_DONT_FAKE_MONOTONIC=1")
+}
+
+// clock is the file with the shift of the server's clock.
+func (p *Process) clock() string { return filepath.Join(p.dir, "clock") }
+
+// ShiftClock lets the clock of the server differ by shift from the system's. It has no effect without Libfaketime.
+func (p *Process) ShiftClock(shift time.Duration) error {
+	// The server reads either the old file or the new one.
+	err := os.WriteFile(p.clock()+".new", fmt.Appendf(nil, "%+.3f\n", shift.Seconds()), 0o600)
+	if err == nil {
+		err = os.Rename(p.clock()+".new", p.clock())
+	}
+	return err
+}
+
 // Address returns the host and the port.
 func (p *Process) Address() string { return net.JoinHostPort(p.Host, p.Port) }
 
-// Kill ends the server as a crash does (SIGKILL), waits for its end, and removes its directory.
+// Signal sends a signal.
+func (p *Process) Signal(signal os.Signal) error { return p.cmd.Process.Signal(signal) }
+
+// Kill ends the server as a crash does (SIGKILL), and waits for its end.
 func (p *Process) Kill() {
-	_ = p.cmd.Process.Kill()
-	<-p.ended
+	if p.cmd != nil {
+		_ = p.cmd.Process.Kill()
+		<-p.ended
+	}
+}
+
+// RestartEmpty kills the server, starts it again without its data, and waits until it answers.
+func (p *Process) RestartEmpty(ctx context.Context) error {
+	p.Kill()
+	_ = os.Remove(filepath.Join(p.dir, "dump.rdb")) // what a replica got of its master
+	return p.start(ctx)
+}
+
+// Close kills the server and removes its directory.
+func (p *Process) Close() {
+	p.Kill()
 	_ = os.RemoveAll(p.dir)
 }
+
+// Output is what the server has written.
+func (p *Process) Output() string { return p.output.String() }
 
 // Do is Call of this server, which may take 5 s.
 func (p *Process) Do(ctx context.Context, args ...string) (string, error) {
@@ -139,50 +192,32 @@ func (p *Process) Do(ctx context.Context, args ...string) (string, error) {
 // Call sends a command to the server at an address, on a connection of its own, and returns the answer, which must not be
 // an array; "" is also nothing.
 func Call(ctx context.Context, address string, args ...string) (string, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
-	if err != nil {
-		return "", err
+	client := redis.NewClient(&redis.Options{
+		Addr: address, Protocol: 2, DisableIdentity: true, MaxRetries: -1, ReadTimeout: -1, ContextTimeoutEnabled: true,
+	})
+	defer func() { _ = client.Close() }()
+	command := make([]any, len(args))
+	for i, arg := range args {
+		command[i] = arg
 	}
-	defer conn.Close()
-	if deadline, ok := ctx.Deadline(); ok {
-		_ = conn.SetDeadline(deadline)
+	answer, err := client.Do(ctx, command...).Result()
+	if errors.Is(err, redis.Nil) {
+		return "", nil
 	}
-	command := fmt.Sprintf("*%d\r\n", len(args))
-	for _, arg := range args {
-		command += fmt.Sprintf("$%d\r\n%s\r\n", len(arg), arg)
-	}
-	if _, err := io.WriteString(conn, command); err != nil {
-		return "", err
-	}
-	return readAnswer(bufio.NewReader(conn))
+	return fmt.Sprint(answer), err
 }
 
-func readAnswer(from *bufio.Reader) (string, error) {
-	line, err := from.ReadString('\n')
-	if err != nil {
-		return "", err
-	}
-	kind, text := line[0], strings.TrimSpace(line[1:])
-	switch kind {
-	case '-':
-		return "", errors.New(text)
-	case '$':
-		length, err := strconv.Atoi(text)
-		if err != nil || length < 0 {
-			return "", err
+// hostPort splits an address. Without one, it finds a free port.
+func hostPort(ctx context.Context, address string) (host, port string, err error) {
+	if address == "" {
+		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+		if err != nil {
+			return "", "", err
 		}
-		value := make([]byte, length)
-		_, err = io.ReadFull(from, value)
-		return string(value), err
+		address = listener.Addr().String()
+		if err := listener.Close(); err != nil {
+			return "", "", err
+		}
 	}
-	return text, nil
-}
-
-func freePort(ctx context.Context, host string) (string, error) {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
-	if err != nil {
-		return "", err
-	}
-	_, port, err := net.SplitHostPort(listener.Addr().String())
-	return port, errors.Join(err, listener.Close())
+	return net.SplitHostPort(address)
 }

@@ -19,10 +19,10 @@ func StartCluster(t testing.TB, masters int) []*Server {
 	nodes := make([]*Server, masters)
 	for i := range nodes {
 		_, bus, _ := net.SplitHostPort(freeport.Address(t))
-		nodes[i] = Start(t, "--cluster-enabled", "yes", "--cluster-port", bus)
+		nodes[i] = Start(t, "cluster-enabled yes", "cluster-port "+bus)
 		nodes[i].Do("CLUSTER", "SET-CONFIG-EPOCH", fmt.Sprint(i+1))
 		nodes[i].Do("CLUSTER", "ADDSLOTSRANGE", fmt.Sprint(i*slots/masters), fmt.Sprint((i+1)*slots/masters-1))
-		nodes[0].Do("CLUSTER", "MEET", nodes[i].host, nodes[i].port, bus)
+		nodes[0].Do("CLUSTER", "MEET", nodes[i].Host, nodes[i].Port, bus)
 	}
 	for _, node := range nodes {
 		await.True(t, "the node knows the cluster", func() bool {

@@ -1,18 +1,13 @@
 package redistest
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
-	"encoding/pem"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
+	"github.com/fencegate/fencegate/internal/devcert"
 	"github.com/fencegate/fencegate/internal/freeport"
 )
 
@@ -23,30 +18,13 @@ func StartTLS(t testing.TB) (url string, roots *x509.CertPool) {
 	certFile, keyFile := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	host, port, err := net.SplitHostPort(address)
 	check(t, err)
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	authority, err := devcert.NewAuthority("test")
 	check(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), IPAddresses: []net.IP{net.ParseIP(host)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-	}
-	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	pair, err := authority.Issue(devcert.Request{Name: "redis", Hosts: []string{host}})
 	check(t, err)
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	check(t, err)
-	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert})
-	check(t, os.WriteFile(certFile, certPEM, 0o600))
-	check(t, os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600))
-
-	Start(t, "--tls-port", port, "--tls-cert-file", certFile, "--tls-key-file", keyFile, "--tls-ca-cert-file", certFile,
-		"--tls-auth-clients", "no")
-	roots = x509.NewCertPool()
-	roots.AppendCertsFromPEM(certPEM)
-	return "rediss://" + address, roots
-}
-
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(certFile, pair.Certificate, 0o600))
+	check(t, os.WriteFile(keyFile, pair.Key, 0o600))
+	Start(t, "tls-port "+port, "tls-cert-file "+certFile, "tls-key-file "+keyFile, "tls-ca-cert-file "+certFile,
+		"tls-auth-clients no")
+	return "rediss://" + address, authority.Pool()
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/gatewayprocess"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/internal/program"
 	"github.com/fencegate/fencegate/lockclient"
@@ -43,10 +42,7 @@ func check(t *testing.T, err error) {
 // gateway runs fencegate, and returns a function that makes clients.
 func gateway(t *testing.T) func(owner string) *lockclient.Client {
 	t.Helper()
-	databaseURL := pgtest.Migrated(t)
-	process, err := gatewayprocess.Start(await.Context(t), program.Path(t), "--database-url", databaseURL)
-	check(t, err)
-	t.Cleanup(process.Kill)
+	process := program.Serve(t, pgtest.Migrated(t))
 	return func(owner string) *lockclient.Client {
 		client, err := lockclient.New(process.URL, lockclient.WithOwner(owner))
 		check(t, err)

@@ -15,7 +15,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/gatewayprocess"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/internal/program"
 	"github.com/fencegate/fencegate/lockclient"
@@ -37,10 +36,7 @@ func check(t *testing.T, err error) {
 // startGateway returns the URL of a gateway that ends with the test.
 func startGateway(t *testing.T) string {
 	t.Helper()
-	process, err := gatewayprocess.Start(await.Context(t), program.Path(t), "--database-url", pgtest.Migrated(t))
-	check(t, err)
-	t.Cleanup(process.Kill)
-	return process.URL
+	return program.Serve(t, pgtest.Migrated(t)).URL
 }
 
 func newClient(t *testing.T, url string, opts ...lockclient.Option) *lockclient.Client {

@@ -30,7 +30,7 @@ func with(settings []string, breaks func(s *redistest.Server)) func(*testing.T) 
 }
 
 var failures = []failing{
-	{"killed", redislease.KindUnreachable, "connection refused", with(nil, (*redistest.Server).Stop)},
+	{"killed", redislease.KindUnreachable, "connection refused", with(nil, (*redistest.Server).Kill)},
 	{"frozen", redislease.KindTimeout, "timeout", with(nil, (*redistest.Server).Freeze)},
 	{"full", redislease.KindFull, "maxmemory", with(nil, func(s *redistest.Server) {
 		s.Do("CONFIG", "SET", "maxmemory", "1")
@@ -38,7 +38,7 @@ var failures = []failing{
 	{"a replica", redislease.KindReadOnly, "name the master", with(nil, func(s *redistest.Server) {
 		s.Do("REPLICAOF", "127.0.0.1", "1")
 	})},
-	{"a replica without its master", redislease.KindDown, "MASTERDOWN", with([]string{"--replica-serve-stale-data", "no"},
+	{"a replica without its master", redislease.KindDown, "MASTERDOWN", with([]string{"replica-serve-stale-data no"},
 		func(s *redistest.Server) { s.Do("REPLICAOF", "127.0.0.1", "1") })},
 	{"too few replicas", redislease.KindReplicas, "NOREPLICAS", with(nil, func(s *redistest.Server) {
 		s.Do("CONFIG", "SET", "min-replicas-to-write", "1")
@@ -47,7 +47,7 @@ var failures = []failing{
 		s.Do("RPUSH", "lock", "a")
 	})},
 	{"a password is needed", redislease.KindAuth, "correct the user",
-		with([]string{"--requirepass", "secret"}, func(*redistest.Server) {})},
+		with([]string{"requirepass secret"}, func(*redistest.Server) {})},
 	{"the password is wrong", redislease.KindAuth, "WRONGPASS", func(t *testing.T) (string, func()) {
 		s := redistest.Start(t)
 		s.Do("ACL", "SETUSER", "worker", "on", ">right", "~*", "+@all")
@@ -132,7 +132,7 @@ func TestServerRecovers(t *testing.T) {
 		lease, err = leases.Acquire(await.Context(t), request("lock", "C"))
 		return err == nil
 	})
-	server.Stop()
+	server.Kill()
 	_, err = leases.ReleaseLease(await.Context(t), lease.Ref())
 	if store.OutcomeOf(err) != store.OutcomeUnknown {
 		t.Errorf("a release while the server is down: %v, want ErrUnavailable with an unknown outcome", err)
@@ -149,7 +149,7 @@ func TestKindsOfURL(t *testing.T) {
 	t.Parallel()
 	db, server := openDB(t), redistest.Start(t)
 	sentinel := redistest.StartSentinel(t, "main", server)
-	cluster := redistest.Start(t, "--cluster-enabled", "yes")
+	cluster := redistest.Start(t, "cluster-enabled yes")
 	cluster.Do("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
 	await.True(t, "the cluster is ready", func() bool {
 		return strings.Contains(cluster.Do("CLUSTER", "INFO"), "cluster_state:ok")

@@ -53,7 +53,7 @@ func TestMinorityOfServersFails(t *testing.T) {
 	db := openDB(t)
 	for name, c := range map[string]struct{ breaks, mends func(*redistest.Server) }{
 		"frozen": {(*redistest.Server).Freeze, (*redistest.Server).Thaw},
-		"killed": {(*redistest.Server).Stop, func(*redistest.Server) {}},
+		"killed": {(*redistest.Server).Kill, func(*redistest.Server) {}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

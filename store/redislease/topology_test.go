@@ -33,7 +33,7 @@ func TestFailover(t *testing.T) {
 	next := inBackground(await.Context(t), t, leases, waiting("jobs/lost", "B"))
 	await.True(t, "the replica has both leases", func() bool { return replica.Do("DBSIZE") == "2" })
 
-	master.Stop()
+	master.Kill()
 	await.True(t, "the replica is promoted", func() bool {
 		return strings.Contains(sentinel.Do("INFO", "sentinel"), "address="+replica.Address())
 	})

@@ -24,6 +24,7 @@ const columns = 24
 // source is the data source chosen at the top of the page.
 var source = object{"type": "prometheus", "uid": "${datasource}"}
 
+// model returns the page without its panels.
 func (d dashboard) model() object {
 	return object{
 		"uid": d.uid, "title": d.title, "description": d.description, "tags": []string{"fencegate"},
@@ -36,7 +37,6 @@ func (d dashboard) model() object {
 			"type": "dashboards", "title": "fencegate", "tags": []string{"fencegate"},
 			"asDropdown": false, "includeVars": true, "keepTime": true,
 		}},
-		"panels": d.panels(),
 	}
 }
 

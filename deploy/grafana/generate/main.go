@@ -27,12 +27,29 @@ func main() {
 	}
 }
 
-// render returns the dashboard's JSON.
+// render returns the dashboard's JSON. It has a line for each panel, so a diff shows the panels that changed.
 func (d dashboard) render() ([]byte, error) {
+	text, err := encode(d.model())
+	if err != nil {
+		return nil, err
+	}
+	var lines [][]byte
+	for _, panel := range d.panels() {
+		line, err := encode(panel)
+		if err != nil {
+			return nil, err
+		}
+		lines = append(lines, line)
+	}
+	page, panels := bytes.TrimSuffix(text, []byte("}")), bytes.Join(lines, []byte(",\n"))
+	return fmt.Appendf(nil, "%s,\"panels\":[\n%s\n]}\n", page, panels), nil
+}
+
+// encode returns JSON on one line. PromQL's comparisons stay as they are written.
+func encode(model object) ([]byte, error) {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false)
-	encoder.SetIndent("", "  ")
-	err := encoder.Encode(d.model())
-	return text.Bytes(), err
+	err := encoder.Encode(model)
+	return bytes.TrimSpace(text.Bytes()), err
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/enginetest"
-	"github.com/fencegate/fencegate/internal/gatewayprocess"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/internal/program"
 	"github.com/fencegate/fencegate/lockclient"
@@ -99,9 +98,7 @@ func (b bank) testScenarios(t *testing.T) {
 func newBank(t *testing.T) bank {
 	t.Helper()
 	db := enginetest.New(t)
-	process, err := gatewayprocess.Start(await.Context(t), program.Path(t), "--database-url", db.URL)
-	check(t, err)
-	t.Cleanup(process.Kill)
+	process := program.Serve(t, db.URL)
 	client, err := lockclient.New(process.URL)
 	check(t, err)
 	t.Cleanup(client.Close)

@@ -1,4 +1,5 @@
-package demo
+// Package relay is a network between a client and a server that can fail: for the demo, and for tests.
+package relay
 
 import (
 	"context"
@@ -7,9 +8,8 @@ import (
 	"sync"
 )
 
-// relay is a network between a client and a server. It passes connections on, until it holds what they carry or cuts
-// them.
-type relay struct {
+// Relay passes TCP connections on to a server, until it holds what they carry or cuts them.
+type Relay struct {
 	listener net.Listener
 	running  sync.WaitGroup
 
@@ -17,26 +17,26 @@ type relay struct {
 	changed *sync.Cond
 	network string
 	target  string
-	state   relayState
+	state   state
 	arrived chan struct{} // closed once something is held; nil: that has happened
 	open    map[net.Conn]struct{}
 }
 
-type relayState int
+type state int
 
 const (
-	relayPasses relayState = iota
-	relayHolds             // what arrives is kept
-	relayCuts              // connections are closed, what was held is lost
+	passes state = iota
+	holds        // what arrives is kept
+	cuts         // connections are closed, what was held is lost
 )
 
-// newRelay returns a relay that passes on to a target: "tcp" and an address, or "unix" and a path.
-func newRelay(ctx context.Context, network, target string) (*relay, error) {
+// New returns a relay that passes on to a target: "tcp" and an address, or "unix" and a path.
+func New(ctx context.Context, network, target string) (*Relay, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	r := &relay{listener: listener, network: network, target: target, open: map[net.Conn]struct{}{}}
+	r := &Relay{listener: listener, network: network, target: target, open: map[net.Conn]struct{}{}}
 	r.changed = sync.NewCond(&r.mu)
 	r.running.Go(func() {
 		for {
@@ -50,47 +50,48 @@ func newRelay(ctx context.Context, network, target string) (*relay, error) {
 	return r, nil
 }
 
-// address is where clients connect.
-func (r *relay) address() string { return r.listener.Addr().String() }
+// Address is where clients connect: a port of the loopback interface.
+func (r *Relay) Address() string { return r.listener.Addr().String() }
 
-// hold keeps what arrives from now on, in both directions. The channel is closed when something has arrived.
-func (r *relay) hold() <-chan struct{} {
+// Hold keeps what arrives from now on, in both directions, as a network without packets does: no connection breaks. The
+// channel is closed when something has arrived.
+func (r *Relay) Hold() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.state, r.arrived = relayHolds, make(chan struct{})
+	r.state, r.arrived = holds, make(chan struct{})
 	return r.arrived
 }
 
-// pass passes on what was held, and what arrives from now on.
-func (r *relay) pass() { r.change(func() { r.state = relayPasses }) }
+// Pass passes on what was held, and what arrives from now on.
+func (r *Relay) Pass() { r.change(func() { r.state = passes }) }
 
-// cut closes all connections and refuses new ones. What was held is lost.
-func (r *relay) cut() { r.change(r.cutLocked) }
+// Cut closes all connections and refuses new ones. What was held is lost.
+func (r *Relay) Cut() { r.change(r.cutLocked) }
 
-// pointAt cuts the connections, and passes new ones on to another address.
-func (r *relay) pointAt(address string) {
+// PointAt cuts the connections, and passes new ones on to another target of the same network.
+func (r *Relay) PointAt(target string) {
 	r.change(func() {
 		r.cutLocked()
-		r.state, r.target = relayPasses, address
+		r.state, r.target = passes, target
 	})
 }
 
-// close ends the relay.
-func (r *relay) close() {
+// Close ends the relay and its connections.
+func (r *Relay) Close() {
 	_ = r.listener.Close()
-	r.cut()
+	r.Cut()
 	r.running.Wait()
 }
 
-func (r *relay) change(how func()) {
+func (r *Relay) change(how func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	how()
 	r.changed.Broadcast()
 }
 
-func (r *relay) cutLocked() {
-	r.state = relayCuts
+func (r *Relay) cutLocked() {
+	r.state = cuts
 	for conn := range r.open {
 		_ = conn.Close()
 	}
@@ -98,7 +99,7 @@ func (r *relay) cutLocked() {
 }
 
 // carry passes one connection on until both sides have ended it.
-func (r *relay) carry(ctx context.Context, client net.Conn) {
+func (r *Relay) carry(ctx context.Context, client net.Conn) {
 	defer client.Close()
 	r.mu.Lock()
 	network, target := r.network, r.target
@@ -121,10 +122,10 @@ func (r *relay) carry(ctx context.Context, client net.Conn) {
 	delete(r.open, server)
 }
 
-func (r *relay) add(conns ...net.Conn) bool {
+func (r *Relay) add(conns ...net.Conn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.state == relayCuts {
+	if r.state == cuts {
 		return false
 	}
 	for _, conn := range conns {
@@ -134,7 +135,7 @@ func (r *relay) add(conns ...net.Conn) bool {
 }
 
 // copy passes on what one side sends, and then that it has ended.
-func (r *relay) copy(to, from net.Conn) {
+func (r *Relay) copy(to, from net.Conn) {
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buffer)
@@ -154,10 +155,10 @@ func (r *relay) copy(to, from net.Conn) {
 }
 
 // await waits while what has arrived is held. It returns false if the connection was cut.
-func (r *relay) await(from net.Conn, n int) bool {
+func (r *Relay) await(from net.Conn, n int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for r.state == relayHolds {
+	for r.state == holds {
 		if n > 0 && r.arrived != nil {
 			close(r.arrived)
 			r.arrived = nil
