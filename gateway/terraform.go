@@ -162,7 +162,7 @@ func (g *Gateway) getState(w *answerWriter, r *http.Request) error {
 }
 
 func (g *Gateway) postState(w *answerWriter, r *http.Request) error {
-	return g.writeState(w, r, func(ctx context.Context, writer terraform.Writer) (terraform.Written, error) {
+	return g.writeState(w, r, func(writer terraform.Writer) (terraform.Written, error) {
 		body, err := g.readBody(w, r)
 		if err != nil {
 			return terraform.Written{}, err
@@ -174,17 +174,20 @@ func (g *Gateway) postState(w *answerWriter, r *http.Request) error {
 		if err != nil {
 			return terraform.Written{}, err
 		}
-		return g.states.Put(ctx, writer, state)
+		return g.states.Put(g.work(r), writer, state)
 	})
 }
 
 func (g *Gateway) deleteState(w *answerWriter, r *http.Request) error {
-	return g.writeState(w, r, g.states.Delete)
+	return g.writeState(w, r, func(writer terraform.Writer) (terraform.Written, error) {
+		return g.states.Delete(g.work(r), writer)
+	})
 }
 
-// writeState answers a write, which the parameter ID must name the lock of.
+// writeState answers a write, which the parameter ID must name the lock of. write begins its work (Gateway.work) when the
+// body has arrived.
 func (g *Gateway) writeState(
-	w *answerWriter, r *http.Request, write func(context.Context, terraform.Writer) (terraform.Written, error),
+	w *answerWriter, r *http.Request, write func(terraform.Writer) (terraform.Written, error),
 ) error {
 	state, err := stateName(r)
 	if err != nil {
@@ -195,13 +198,12 @@ func (g *Gateway) writeState(
 		return parameters.err
 	}
 	writer := terraform.Writer{State: state, LockID: parameters.Get("ID"), Principal: recorded(w.principal)}
-	ctx := g.work(r)
 	begun := time.Now()
 	var written terraform.Written
 	if writer.LockID != "" {
-		written, err = write(ctx, writer)
+		written, err = write(writer)
 	} else {
-		_, err = g.states.Lease(ctx, writer) // the refusal needs no body
+		_, err = g.states.Lease(g.work(r), writer) // the refusal needs no body
 	}
 	g.countWrite(w, r, metrics.SourceTransaction, time.Since(begun), err)
 	return answerJSON(w, api.WriteResult{

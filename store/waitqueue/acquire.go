@@ -3,7 +3,6 @@ package waitqueue
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -47,7 +46,7 @@ func (q *Queue) acquire(ctx context.Context, w *waiter) (store.Lease, error) {
 	for {
 		acquired, err := q.sendAcquire(ctx, w)
 		if err == nil && acquired.Ticket == 0 {
-			return acquired.Lease, nil // granted at once
+			return q.grantedAtOnce(ctx, w, acquired.Lease)
 		}
 		var end outcome
 		if err == nil {
@@ -71,6 +70,16 @@ func (q *Queue) acquire(ctx context.Context, w *waiter) (store.Lease, error) {
 		timing.Sleep(ctx, pause)
 		pause = min(2*pause, resendPauseMax)
 	}
+}
+
+// grantedAtOnce returns the lease that an acquire was answered with. If the caller left while its acquire was sent again,
+// the lease is given back. One without a wait is not: the same request, sent again, may have been answered with it, and
+// the database does not note that (fence.acquire_lease).
+func (q *Queue) grantedAtOnce(ctx context.Context, w *waiter, lease store.Lease) (store.Lease, error) {
+	if w.mayBeQueued && lease.Waited > 0 && ctx.Err() != nil {
+		return store.Lease{}, q.leaveOnCancel(ctx, w, outcome{lease: lease})
+	}
+	return lease, nil
 }
 
 // sendAcquire sends the acquire, and notes the ticket in the answer. The end of ctx does not interrupt it: the waiter
@@ -135,12 +144,14 @@ func (q *Queue) wait(ctx context.Context, w *waiter) outcome {
 	defer timer.Stop()
 	select {
 	case delivered := <-w.outcome:
+		if delivered.lease.Token > 0 && ctx.Err() != nil { // both came
+			return outcome{err: q.leaveOnCancel(ctx, w, delivered)}
+		}
 		return delivered
 	case <-timer.C:
 		lease, err := q.leaveOnTimeout(w)
 		return outcome{lease: lease, err: err}
 	case <-ctx.Done():
-		err := errors.Join(context.Cause(ctx), q.leaveOnCancel(w))
-		return outcome{err: fmt.Errorf("left the queue for %s: %w", w.request.Lock, err)}
+		return outcome{err: q.leaveOnCancel(ctx, w, outcome{})}
 	}
 }

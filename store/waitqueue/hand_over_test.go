@@ -63,6 +63,44 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
+// A caller that leaves while its acquire is sent again, and granted, gets no lease. The lock is free at once.
+func TestCallerLeavesWhileItIsQueuedAgain(t *testing.T) {
+	t.Parallel()
+	b := enginetest.New(t)
+	e, err := engine.New(b.Store, engine.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Acquire(t.Context(), store.AcquireRequest{Lock: "lock", OwnerID: "holder", TTL: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, leave := context.WithCancel(await.Context(t))
+	left := make(chan error, 1)
+	go func() {
+		_, err := e.Acquire(ctx, store.AcquireRequest{Lock: "lock", OwnerID: "leaver", Wait: store.WaitMax})
+		left <- err
+	}()
+	await.True(t, "the acquire is in the queue", func() bool { return b.Count(t, "select count(*) from fence.waiters") == 1 })
+	b.Exec(t, "update fence.leases set granted_at = granted_at - interval '1 day', "+
+		"expires_at = clock_timestamp() - interval '1 millisecond' where lock = 'lock'")
+	_, unlock := b.LockedBy(t, "select from fence.fences where resource = 'lock' for update")
+	e.Waiters().RequeueAll()
+	if err := b.AwaitBlocked(await.Context(t), left); err != nil {
+		t.Fatal(err)
+	}
+	leave()
+	unlock()
+	if err := await.Receive(t, "the end of the acquire", left); !errors.Is(err, context.Canceled) {
+		t.Errorf("the caller that left got %v, want the error of its context", err)
+	}
+	if n := b.Count(t, "select count(*) from fence.leases where ended_at is null"); n != 0 {
+		t.Errorf("%d leases run, want none: nobody has them", n)
+	}
+	if n := b.Count(t, "select count(*) from fence.leases where owner_id = 'leaver'"); n != 1 {
+		t.Errorf("the caller that left was granted %d leases, want one: the test must reach its grant", n)
+	}
+}
+
 // A hand-over reads the beginning of the queue only, however long it is, and so do a release and a grant.
 func TestHandOverReadsLittle(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,7 @@ package waitqueue
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -49,30 +50,37 @@ func (q *Queue) leaveOnTimeout(w *waiter) (store.Lease, error) {
 	return acquired.Lease, err
 }
 
-// leaveOnCancel leaves the queue because the caller is gone. A lease granted at the last moment is given back: here if
-// it was delivered, otherwise by the grant that finds no caller. A lease that another gateway was granted for the same
-// request is not touched.
-func (q *Queue) leaveOnCancel(w *waiter) error {
-	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+// leaveOnCancel leaves the queue because ctx has ended: the caller is gone. It returns the cause, and what failed. A lease
+// granted at the last moment is given back: here if it is in got, or was delivered; otherwise by the grant that finds no
+// caller. A lease that another gateway was granted for the same request is not touched.
+func (q *Queue) leaveOnCancel(ctx context.Context, w *waiter, got outcome) error {
+	leaving, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
+	err := errors.Join(context.Cause(ctx), q.leaveWith(leaving, w, got))
+	return fmt.Errorf("left the queue for %s: %w", w.request.Lock, err)
+}
+
+// leaveWith leaves the queue, and gives back the lease in got, or one that was delivered, unless another caller has it.
+func (q *Queue) leaveWith(ctx context.Context, w *waiter, got outcome) error {
 	q.mu.Lock()
 	w.leaving, w.gone = true, true
 	shared := q.locks[w.request.Lock].others(w)
-	var delivered outcome
-	select {
-	case delivered = <-w.outcome:
-	default:
+	if got.lease.Token == 0 {
+		select {
+		case got = <-w.outcome:
+		default:
+		}
 	}
-	last := false
-	if delivered.lease.Token > 0 {
-		*delivered.takers--
-		last = *delivered.takers == 0
+	last := !shared
+	if got.takers != nil {
+		*got.takers--
+		last = *got.takers == 0
 	}
 	q.mu.Unlock()
 	switch {
-	case delivered.lease.Token > 0 && last:
-		return q.GiveBack(ctx, delivered.lease)
-	case delivered.lease.Token > 0, shared:
+	case got.lease.Token > 0 && last:
+		return q.GiveBack(ctx, got.lease)
+	case got.lease.Token > 0, shared:
 		return nil // another caller has the lease, or the ticket
 	}
 	return q.store.LeaveQueue(ctx, q.gateway, w.request.Lock, w.request.RequestID)

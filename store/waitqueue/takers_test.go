@@ -38,16 +38,43 @@ func TestLastOfTwoTakersGivesTheLeaseBack(t *testing.T) {
 		}
 		if taken {
 			q.quit(second, (<-second.outcome).lease)
-		} else if err := q.leaveOnCancel(second); err != nil {
+		} else if err := q.leaveWith(t.Context(), second, outcome{}); err != nil {
 			t.Fatal(err)
 		}
-		if err := q.leaveOnCancel(first); err != nil {
+		if err := q.leaveWith(t.Context(), first, outcome{}); err != nil {
 			t.Fatal(err)
 		}
 		_, err = st.Renew(t.Context(), lease.Ref(), 0)
 		if taken && err != nil || !taken && !errors.Is(err, store.ErrLeaseLost) {
 			t.Errorf("%s: the renewal of the lease returned %v", name, err)
 		}
+	}
+}
+
+// A caller that left at the moment of its grant gets no lease, whichever of the two it sees first, and the lease is given
+// back.
+func TestCallerThatLeftGetsNoLease(t *testing.T) {
+	st, err := store.Open(t.Context(), store.Config{DatabaseURL: pgtest.Migrated(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(st.Close)
+	q := New(st, uuid.New(), Config{})
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	for round := range 20 { // a choice between the two would take the lease in one of them
+		lease, err := st.Acquire(t.Context(), store.AcquireRequest{Lock: "job", OwnerID: "gone"})
+		if err != nil {
+			t.Fatalf("round %d: %v, want the lock to be free", round, err)
+		}
+		w := newWaiter(store.AcquireRequest{Lock: "job", RequestID: "r", Wait: time.Hour})
+		q.join(w)
+		q.locks["job"].setTicket(w, 1)
+		q.locks["job"].deliver(store.QueueResult{Ticket: 1, RequestID: "r", Done: true, Lease: lease})
+		if got := q.wait(gone, w); !errors.Is(got.err, context.Canceled) || got.lease.Token > 0 {
+			t.Fatalf("round %d: the caller that left got %+v, want the error of its context", round, got)
+		}
+		q.quit(w, store.Lease{})
 	}
 }
 

@@ -114,7 +114,13 @@ class AsyncLease:
     async def wait_lost(self) -> FencegateError:
         """Waits until the lease ends, and returns why."""
         ended: asyncio.Future[FencegateError] = asyncio.get_running_loop().create_future()
-        self._validity.on_end(lambda cause: None if ended.done() else ended.set_result(cause))
+
+        def end(cause: FencegateError) -> None:
+            if not ended.done():
+                ended.set_result(cause)
+
+        # Any thread may find the end, and futures belong to the event loop.
+        self._validity.on_end(lambda cause: self._client.call_soon(lambda: end(cause)))
         return await ended
 
     async def renew(self) -> None:

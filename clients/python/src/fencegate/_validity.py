@@ -75,13 +75,17 @@ class Validity:
         return max(0, min((length - since.elapsed() for since, length, _ in self._windows), default=0))
 
     def end(self, cause: FencegateError) -> FencegateError:
-        """Ends the validity, tells those who wait for that, and returns the cause of its first end."""
+        """Ends the validity, calls all callbacks, and returns the cause of its first end. A callback that raises is
+        reported by the event loop: neither the others nor the caller that found the end are at fault."""
         with self._mutex:
             if self._cause is not None:
                 return self._cause
             self._cause, callbacks = cause, self._callbacks
         for callback in callbacks:
-            callback(cause)
+            try:
+                callback(cause)
+            except Exception as error:
+                self._report(error)
         return cause
 
     def on_end(self, callback: Callable[[FencegateError], None]) -> None:
@@ -95,6 +99,11 @@ class Validity:
     def on_loss(self, callback: Callable[[FencegateError], None]) -> None:
         """Is on_end, but for a release by this process."""
         self.on_end(lambda cause: None if isinstance(cause, LeaseReleased) else callback(cause))
+
+    def _report(self, error: Exception) -> None:
+        context = {"message": f"a callback for the end of {self._what} failed", "exception": error}
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._loop.call_exception_handler, context)
 
     def _arm(self) -> None:
         if self._timer is not None:

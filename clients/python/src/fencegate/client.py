@@ -54,7 +54,7 @@ async def _end_tasks() -> None:
 
 
 class LostEvent(threading.Event):
-    """Is set when a lease is lost. is_set reads the clocks, so a process that was frozen past the end sees it at
+    """Is set when a lease is lost. is_set and wait read the clocks, so a process that was frozen past the end sees it at
     once."""
 
     def __init__(self, lease: AsyncLease) -> None:
@@ -68,7 +68,8 @@ class LostEvent(threading.Event):
         return super().is_set() or error is not None and not isinstance(error, LeaseReleased)
 
     def wait(self, timeout: Optional[float] = None) -> bool:
-        return self.is_set() or super().wait(timeout)
+        # After the wait, too: the process may have been frozen within it.
+        return self.is_set() or super().wait(timeout) or self.is_set()
 
 
 class Lease:
