@@ -42,7 +42,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## Build bin/fencegate
-	go build -trimpath -ldflags "-s -w" -o bin/fencegate ./cmd/fencegate
+	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o bin/fencegate ./cmd/fencegate
 
 # Beside bin/fencegate, which it measures.
 build-bench: build
@@ -163,4 +163,4 @@ docs: ## Rewrite docs/metrics.md, docs/access.md and the Grafana dashboards from
 	go run ./deploy/grafana/generate
 
 verify: RACE = 1
-verify: lint test golden-check demo ## Do all that CI does: lint, test with the race detector, golden schema, demo
+verify: lint test golden-check demo ## Do what CI does on every machine: lint, test with the race detector, golden schema, demo

@@ -58,8 +58,8 @@ func TestImage(t *testing.T) {
 	check(t, os.Mkdir(root, 0o755))
 	context := buildContext(t)
 	binary := filepath.Join(root, "fencegate")
-	// Without -trimpath many of its packages are compiled already.
-	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-ldflags",
+	// With -trimpath its packages are compiled already, for the program of other tests.
+	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-trimpath", "-ldflags",
 		"-s -w -X main.version=v1.2.3", "-o", binary, "./cmd/fencegate")
 	build.Dir = context
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")

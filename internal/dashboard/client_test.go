@@ -23,7 +23,7 @@ try {
     const {version} = await lease.put('report', 'all is well');
     window.lines.push('stored version ' + version + (signal.aborted ? ', lost' : ''));
   });
-  const frozen = await client.acquire('browser/job-1', {ttlMs: 300, heartbeat: false});
+  const frozen = await client.acquire('browser/job-1', {ttlMs: 3000, heartbeat: false});
   await new Promise((resolve) => frozen.signal.addEventListener('abort', resolve));
   const newer = await client.acquire('browser/job-1', {waitMs: 60_000});
   await frozen.put('report', 'from the past').catch((error) => {

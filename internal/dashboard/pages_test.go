@@ -50,8 +50,8 @@ func (p *tab) show(page shownPage) {
 	}
 }
 
-// TestPages checks the content, width, structure, colours and title of every page on every device. A wrong
-// address shows an error with a link to the overview.
+// TestPages checks the content, width, structure, colours, accessibility and title of every page, of the drawer of a
+// rejection and of a value on every device. A wrong address shows an error with a link to the overview.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -60,6 +60,7 @@ func TestPages(t *testing.T) {
 		for _, page := range shownPages {
 			p.run(as.name+" "+page.name, func() {
 				p.show(page)
+				p.waitLoaded()
 				p.checkWidth()
 				p.checkStructure()
 				p.checkColours(as.dark)
@@ -67,8 +68,21 @@ func TestPages(t *testing.T) {
 				if !strings.Contains(title, "fencegate") || !strings.Contains(title, page.heading) {
 					p.t.Errorf("the title is %q, want it to contain fencegate and %q", title, page.heading)
 				}
+				p.checkAxe()
 			})
 		}
+		p.run(as.name+" drawer", func() {
+			p.open("#/rejections")
+			p.openDrawerOf("importer-7f3a")
+			p.checkAxe()
+			p.checkColours(as.dark)
+			p.checkWidth()
+		})
+		p.run(as.name+" value", func() {
+			p.open(lockHash(fixtureLock))
+			p.openValue("Grace")
+			p.checkAxe()
+		})
 		p.run(as.name+" wrong address", func() {
 			p.open("#/nowhere")
 			p.waitText("main h1", "Not found")

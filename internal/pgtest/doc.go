@@ -7,13 +7,10 @@
 //	func TestX(t *testing.T) {
 //		url := pgtest.Migrated(t) // or pgtest.Empty(t)
 //
-// The shared server is the first of these that there is:
-//
-//  1. the one that FENCEGATE_DATABASE_URL names, where databases are made and dropped, and nothing else is touched;
-//  2. one run from PostgreSQL binaries on this machine, on a copy of a cluster that is kept in the user's cache;
-//  3. one in Docker.
-//
-// Without any of them the test is skipped, or fails where CI=true: a check that never ran must not look green.
+// The shared server is the one that FENCEGATE_DATABASE_URL names, where databases are made and dropped, and nothing else
+// is touched. If that is not set, it runs from PostgreSQL binaries on this machine, on a copy of a cluster that is kept
+// in the user's cache. Without either the test is skipped, or fails where CI=true: a check that never ran must not look
+// green. (`make test` sets the variable if there are no binaries, but there is Docker.)
 //
 // Tests that break PostgreSQL want a cluster of their own, see [NewCluster]: kill it, start it again, make a standby,
 // promote that, lose commits on the way. Clusters are durable; the shared server is not (fsync is off), which no client

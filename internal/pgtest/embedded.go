@@ -24,11 +24,11 @@ var volatile = map[string]string{
 	"deadlock_timeout": deadlockTimeout,
 }
 
-// startEmbedded starts the shared server from binaries. It returns errNone if there are none.
-func startEmbedded(ctx context.Context) (*server, error) {
-	binaries, err := embeddedpg.FindBinaries()
+// startEmbedded starts the shared server from the binaries that find returns. It returns errNone if there are none.
+func startEmbedded(ctx context.Context, find func() (embeddedpg.Binaries, error)) (*server, error) {
+	binaries, err := find()
 	if errors.Is(err, embeddedpg.ErrNoBinaries) {
-		return nil, fmt.Errorf("%w: %w", errNone, err)
+		return nil, fmt.Errorf("%w: %s is not set, and %w", errNone, urlEnv, err)
 	}
 	if err != nil {
 		return nil, err

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/fencegate/fencegate/internal/embeddedpg"
 )
 
 // patience bounds each operation on a server. None should take a tenth of it.
@@ -69,7 +71,7 @@ func Main(m *testing.M) int {
 func sharedServer(t testing.TB) *server {
 	t.Helper()
 	shared.once.Do(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*patience) // Docker may have to pull an image
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		shared.server, shared.err = startShared(ctx)
 	})
@@ -84,20 +86,7 @@ func startShared(ctx context.Context) (*server, error) {
 	if given := os.Getenv(urlEnv); given != "" {
 		return &server{url: given, stop: func() error { return nil }}, nil
 	}
-	return startFirst(ctx, startEmbedded, startDocker)
-}
-
-// startFirst starts a server in the first way for which there are the means; a way without them returns errNone.
-func startFirst(ctx context.Context, ways ...func(context.Context) (*server, error)) (*server, error) {
-	lacks := []error{fmt.Errorf("%w: %s is not set", errNone, urlEnv)}
-	for _, start := range ways {
-		server, err := start(ctx)
-		if !errors.Is(err, errNone) {
-			return server, err
-		}
-		lacks = append(lacks, err)
-	}
-	return nil, errors.Join(lacks...)
+	return startEmbedded(ctx, embeddedpg.FindBinaries)
 }
 
 func stopShared() error {

@@ -1,7 +1,6 @@
 package pgtest
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -32,14 +31,14 @@ func TestProcess(t *testing.T) {
 		check(t, err)
 		check(t, process.Kill())
 		select {}
-	case "lack": // have neither binaries nor Docker
-		shared.once.Do(func() { shared.server, shared.err = startFirst(t.Context(), lackBinaries, startDocker) })
+	case "lack": // have no binaries
+		shared.once.Do(func() { shared.server, shared.err = startEmbedded(t.Context(), lackBinaries) })
 		Empty(t)
 	}
 }
 
-func lackBinaries(context.Context) (*server, error) {
-	return nil, fmt.Errorf("%w: %w", errNone, embeddedpg.ErrNoBinaries)
+func lackBinaries() (embeddedpg.Binaries, error) {
+	return embeddedpg.Binaries{}, embeddedpg.ErrNoBinaries
 }
 
 // runProcess runs the test binary as another process and returns what it prints.
@@ -119,17 +118,16 @@ func TestKilledProcessLeavesNothing(t *testing.T) {
 }
 
 func TestNothingToTestWith(t *testing.T) {
-	nothing := []string{urlEnv + "=", "DOCKER_HOST=unix:///nonexistent/docker.sock"}
-	output, err := runProcess(t, "lack", append(nothing, "CI=true")...)
+	output, err := runProcess(t, "lack", urlEnv+"=", "CI=true")
 	if err == nil || !strings.Contains(output, "--- FAIL") {
 		t.Errorf("in CI it did not fail: %s", output)
 	}
-	for _, word := range []string{"make test-deps", urlEnv + " is not set", "no PostgreSQL binaries", "no Docker engine"} {
+	for _, word := range []string{"make test-deps", urlEnv + " is not set", "no PostgreSQL binaries"} {
 		if !strings.Contains(output, word) {
 			t.Errorf("the failure does not mention %q: %s", word, output)
 		}
 	}
-	output, err = runProcess(t, "lack", append(nothing, "CI=")...)
+	output, err = runProcess(t, "lack", urlEnv+"=", "CI=")
 	if err != nil || !strings.Contains(output, "--- SKIP") || !strings.Contains(output, "make test-deps") {
 		t.Errorf("elsewhere it was not skipped: %v: %s", err, output)
 	}

@@ -28,15 +28,18 @@ const module = "github.com/fencegate/fencegate"
 const buildLimit = 5 * await.Limit
 
 var (
-	plain   = sync.OnceValues(func() (string, error) { return build("fencegate") })
+	plain   = sync.OnceValues(func() (string, error) { return build("fencegate", withoutCgo) })
 	checked = sync.OnceValues(func() (string, error) {
 		// By default the race detector lets every process sleep for a second when it ends.
 		if err := os.Setenv("GORACE", os.Getenv("GORACE")+" atexit_sleep_ms=10"); err != nil {
 			return "", err
 		}
-		return build("fencegate-race", "-race")
+		return build("fencegate-race", "CGO_ENABLED=1", "-race")
 	})
 )
+
+// withoutCgo is the environment that releases are built in.
+const withoutCgo = "CGO_ENABLED=0"
 
 // Path returns the path of fencegate, built from this tree without the race detector.
 func Path(t testing.TB) string {
@@ -108,7 +111,7 @@ func Changed(t testing.TB, file string, changes map[string]string) string {
 	defer cancel()
 	command := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-trimpath", "-overlay", overlay, "-o", program,
 		"./cmd/fencegate")
-	command.Dir = root
+	command.Dir, command.Env = root, append(os.Environ(), withoutCgo)
 	if output, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, output)
 	}
@@ -126,7 +129,7 @@ func must(t testing.TB, build func() (string, error)) string {
 
 // build links the program unless it is up to date, which the go command decides. A lock keeps other test processes from
 // doing the same work at the same time. Programs that run keep their file: the go command replaces it by a new one.
-func build(name string, flags ...string) (string, error) {
+func build(name, cgo string, flags ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), buildLimit)
 	defer cancel()
 	root, err := moduleDir(ctx)
@@ -148,7 +151,7 @@ func build(name string, flags ...string) (string, error) {
 	}
 	args := append([]string{"build", "-buildvcs=false", "-trimpath", "-o", path}, flags...)
 	command := exec.CommandContext(ctx, "go", append(args, "./cmd/fencegate")...)
-	command.Dir = root
+	command.Dir, command.Env = root, append(os.Environ(), cgo)
 	if output, err := command.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, output)
 	}

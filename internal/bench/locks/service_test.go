@@ -60,15 +60,28 @@ func connect(t *testing.T, s service, count int) []locker {
 	return lockers
 }
 
-func eachService(t *testing.T, test func(*testing.T, service)) {
-	t.Run("fencegate x2", func(t *testing.T) { test(t, startFencegate(t)) })
-	t.Run(nameEtcd, func(t *testing.T) { test(t, start(t, startEtcd, nameEtcd)) })
-	t.Run(nameRedis, func(t *testing.T) { test(t, start(t, startRedis, nameRedis)) })
+// TestServices checks each service. To start them takes longer than all of these checks.
+func TestServices(t *testing.T) {
+	for name, start := range map[string]func(*testing.T) service{
+		"fencegate x2": startFencegate,
+		nameEtcd:       func(t *testing.T) service { return start(t, startEtcd, nameEtcd) },
+		nameRedis:      func(t *testing.T) service { return start(t, startRedis, nameRedis) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := start(t)
+			t.Run("locks", func(t *testing.T) { reallyLocks(t, s) })
+			t.Run("gives up an ended wait", func(t *testing.T) { givesUpEndedWaits(t, s) })
+			t.Run("counts waiters", func(t *testing.T) { countsWaiters(t, s) })
+			t.Run("hands off if it has a queue", func(t *testing.T) { handsOffByQueue(t, s) })
+			if name == nameRedis {
+				t.Run("does not release a lost lock", func(t *testing.T) { releasesOnlyItsOwn(t, s) })
+			}
+		})
+	}
 }
 
-// What does not lock would look fast.
-func TestServicesReallyLock(t *testing.T) { eachService(t, reallyLocks) }
-
+// A service that does not lock would look fast.
 func reallyLocks(t *testing.T, s service) {
 	lockers, closeAll, err := s.connectAll(t.Context(), 4)
 	if err != nil {
@@ -77,7 +90,7 @@ func reallyLocks(t *testing.T, s service) {
 	var inside atomic.Int32
 	load, err := bench.Repeat(t.Context(), len(lockers),
 		200*time.Millisecond, func(ctx context.Context, client, _ int) error {
-			release, err := lockers[client].acquire(ctx, "one")
+			release, err := lockers[client].acquire(ctx, "locked")
 			if err != nil {
 				return err
 			}
@@ -96,8 +109,14 @@ func reallyLocks(t *testing.T, s service) {
 	}
 }
 
-func TestHandOffsNeedAQueue(t *testing.T) {
-	latencies, err := start(t, startEtcd, nameEtcd).handOffs(t.Context(), "lock", 4)
+func handsOffByQueue(t *testing.T, s service) {
+	latencies, err := s.handOffs(t.Context(), "handed-off", 4)
+	if !s.queues {
+		if err == nil {
+			t.Errorf("got %v from a service without a queue", latencies)
+		}
+		return
+	}
 	if err != nil || len(latencies) != 4 {
 		t.Errorf("got %v, %v", latencies, err)
 	}
@@ -106,19 +125,15 @@ func TestHandOffsNeedAQueue(t *testing.T) {
 			t.Errorf("a hand-off took %s", latency)
 		}
 	}
-	if latencies, err := start(t, startRedis, nameRedis).handOffs(t.Context(), "lock", 1); err == nil {
-		t.Errorf("got %v from a service without a queue", latencies)
-	}
 }
 
-func TestALockThatWasLostIsNotReleased(t *testing.T) {
-	s := start(t, startRedis, nameRedis)
+func releasesOnlyItsOwn(t *testing.T, s service) {
 	lockers := connect(t, s, 1)
-	release, err := lockers[0].acquire(t.Context(), "lock")
+	release, err := lockers[0].acquire(t.Context(), "lost")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := lockers[0].(*redisLocker).client.Set(t.Context(), "lock", "another's", 0).Err(); err != nil {
+	if err := lockers[0].(*redisLocker).client.Set(t.Context(), "lost", "another's", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 	if err := release(t.Context()); !errors.Is(err, errLockLost) {
@@ -126,57 +141,54 @@ func TestALockThatWasLostIsNotReleased(t *testing.T) {
 	}
 }
 
-func TestAnEndedWaitIsGivenUp(t *testing.T) {
-	eachService(t, func(t *testing.T, s service) {
-		lockers := connect(t, s, 2)
-		if _, err := lockers[0].acquire(t.Context(), "lock"); err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		defer cancel()
-		if _, err := lockers[1].acquire(ctx, "lock"); err == nil {
-			t.Error("a lock that is held was granted")
-		}
-	})
+func givesUpEndedWaits(t *testing.T, s service) {
+	lockers := connect(t, s, 2)
+	if _, err := lockers[0].acquire(t.Context(), "held"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := lockers[1].acquire(ctx, "held"); err == nil {
+		t.Error("a lock that is held was granted")
+	}
 }
 
 // A hand-off is measured, and a crowd complete, once the waiters are counted.
-func TestWaitersAreCounted(t *testing.T) {
-	eachService(t, func(t *testing.T, s service) {
-		lockers := connect(t, s, 3)
-		onlooker, queues := lockers[2].(queue)
-		if queues != s.queues {
-			t.Errorf("has a queue: %t, takes part in hand-offs: %t", queues, s.queues)
+func countsWaiters(t *testing.T, s service) {
+	const lock = "waited-for"
+	lockers := connect(t, s, 3)
+	onlooker, queues := lockers[2].(queue)
+	if queues != s.queues {
+		t.Errorf("has a queue: %t, takes part in hand-offs: %t", queues, s.queues)
+	}
+	if !queues {
+		return
+	}
+	release, err := lockers[0].acquire(t.Context(), lock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if waiting, err := onlooker.waiting(t.Context(), lock); waiting != 0 || err != nil {
+		t.Errorf("got %d, %v before one waits", waiting, err)
+	}
+	var waiter sync.WaitGroup
+	waiter.Go(func() {
+		release, err := lockers[1].acquire(t.Context(), lock)
+		if err == nil {
+			err = release(t.Context())
 		}
-		if !queues {
-			return
-		}
-		release, err := lockers[0].acquire(t.Context(), "lock")
 		if err != nil {
-			t.Fatal(err)
-		}
-		if waiting, err := onlooker.waiting(t.Context(), "lock"); waiting != 0 || err != nil {
-			t.Errorf("got %d, %v before one waits", waiting, err)
-		}
-		var waiter sync.WaitGroup
-		waiter.Go(func() {
-			release, err := lockers[1].acquire(t.Context(), "lock")
-			if err == nil {
-				err = release(t.Context())
-			}
-			if err != nil {
-				t.Error(err)
-			}
-		})
-		if err := awaitQueue(t.Context(), onlooker, "lock", 1, lookInterval); err != nil {
 			t.Error(err)
 		}
-		if waiting, err := onlooker.waiting(t.Context(), "lock"); waiting != 1 || err != nil {
-			t.Errorf("got %d, %v while one waits", waiting, err)
-		}
-		if err := release(t.Context()); err != nil {
-			t.Error(err)
-		}
-		waiter.Wait()
 	})
+	if err := awaitQueue(t.Context(), onlooker, lock, 1, lookInterval); err != nil {
+		t.Error(err)
+	}
+	if waiting, err := onlooker.waiting(t.Context(), lock); waiting != 1 || err != nil {
+		t.Errorf("got %d, %v while one waits", waiting, err)
+	}
+	if err := release(t.Context()); err != nil {
+		t.Error(err)
+	}
+	waiter.Wait()
 }
