@@ -29,6 +29,7 @@ const (
 	startT = 5 * time.Minute // the image may have to be pulled
 )
 
+//nolint:gosec // the password is an example
 const advice = `no PostgreSQL, and no way to get one by itself. Any one of these will do:
   - install its programs (nothing needs to run):
       Debian, Ubuntu   sudo apt-get install postgresql
@@ -112,7 +113,7 @@ func runWith(databaseURL string, command []string) (status int, err error) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)
-	child := exec.Command(command[0], command[1:]...)
+	child := exec.Command(command[0], command[1:]...) //nolint:gosec // is what this program is for
 	child.Stdin, child.Stdout, child.Stderr = os.Stdin, os.Stdout, os.Stderr
 	child.Env = append(os.Environ(), "FENCEGATE_DATABASE_URL="+databaseURL)
 	if err := child.Start(); err != nil {
