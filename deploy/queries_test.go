@@ -17,7 +17,6 @@ import (
 type dashboard struct {
 	UID, Title    string
 	SchemaVersion int
-	Templating    struct{ List []struct{ Name string } }
 	Panels        []struct {
 		ID                       int
 		Type, Title, Description string

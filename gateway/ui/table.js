@@ -18,9 +18,8 @@
 //     onSort({id, order}) {…},              // a heading was pressed; the caller sorts and calls update
 //   });
 //   table.element
-//   table.update(rows, {sort, note, more, pages})
+//   table.update(rows, {sort, note, pages})
 //         // rows: all of them, in order. note: a text beside the pager, such as "the newest 10,000 are shown".
-//         // more: a function that loads older ones; shown as a button on the last page
 //         // pages: {before, next}: functions that fetch other pages, or null, if the gateway holds the pages
 //   table.firstPage(), table.reveal(key)    goes to the first page, or to the row's; scrolls there and highlights it
 //   table.setError(error, retry)    shown instead of rows, until the next update
@@ -37,7 +36,7 @@ export const byContent = (before, now) => JSON.stringify(before) !== JSON.string
 export function createTable(options) {
   const {columns, key, pageSize = 100} = options;
   const changed = options.changed ?? ((before, now) => before !== now);
-  let rows = [], page = 0, sort = options.sort ?? null, note = '', more = null, pages = null;
+  let rows = [], page = 0, sort = options.sort ?? null, note = '', pages = null;
   const built = new Map(); // key → {row, node}, of the page that is shown
 
   const headings = columns.map((column) => h('th', {scope: 'col', role: 'columnheader', title: column.hint,
@@ -56,8 +55,7 @@ export function createTable(options) {
   const shownRange = h('span');
   const before = button('‹ Previous', () => turn(-1));
   const after = button('Next ›', () => turn(1));
-  const moreButton = button('Load more', () => more?.());
-  const pager = h('div', {class: 'pager'}, shownRange, h('div', {class: 'actions'}, before, after, moreButton));
+  const pager = h('div', {class: 'pager'}, shownRange, h('div', {class: 'actions'}, before, after));
   const scroll = h('div', {class: 'scroll', tabindex: '0', role: 'group', 'aria-label': options.caption}, grid);
   const element = h('div', {class: 'table'}, scroll, instead, pager);
   show('instead');
@@ -144,8 +142,7 @@ export function createTable(options) {
     before.hidden = after.hidden = pages ? !pages.before && !pages.next : last === 0;
     before.disabled = pages ? !pages.before : page === 0;
     after.disabled = pages ? !pages.next : page === last;
-    moreButton.hidden = !more || page < last;
-    pager.hidden = shownRange.textContent === '' && before.hidden && moreButton.hidden;
+    pager.hidden = shownRange.textContent === '' && before.hidden;
   }
 
   return {
@@ -154,7 +151,6 @@ export function createTable(options) {
       rows = newRows;
       if (state.sort !== undefined) sort = state.sort;
       note = state.note ?? '';
-      more = state.more ?? null;
       pages = state.pages ?? null;
       render();
     },
