@@ -42,10 +42,10 @@ func inOneBatch[Q, A any](t *testing.T, b *batcher[Q, A], calls ...func()) {
 	}
 }
 
-// TestBatchOfUnequalCalls checks that each call of a batch has its own answer, whatever the others are: acquires of free
-// and held locks, under policies, by two owners, and sent twice; and releases that are right, wrong, and sent twice.
-func TestBatchOfUnequalCalls(t *testing.T) {
-	t.Parallel()
+// newBatchStore returns a Store with a lock that is held, with policies, and with locks that have a fence and a lease that
+// has ended.
+func newBatchStore(t *testing.T) (s *Store, held Lease) {
+	t.Helper()
 	s, err := Open(t.Context(), Config{DatabaseURL: pgtest.Migrated(t)})
 	if err != nil {
 		t.Fatal(err)
@@ -59,17 +59,24 @@ func TestBatchOfUnequalCalls(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	held, err := s.Acquire(t.Context(), AcquireRequest{Lock: "held", OwnerID: "holder"})
+	held, err = s.Acquire(t.Context(), AcquireRequest{Lock: "held", OwnerID: "holder"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, lock := range []Name{"free", "twice", "two owners", "limited"} { // they have a fence, and a lease that has ended
+	for _, lock := range []Name{"free", "twice", "two owners", "limited"} {
 		lease, err := s.Acquire(t.Context(), AcquireRequest{Lock: lock, OwnerID: "before"})
 		if err := errors.Join(err, s.Release(t.Context(), lease.Ref())); err != nil {
 			t.Fatal(err)
 		}
 	}
+	return s, held
+}
 
+// TestBatchOfUnequalCalls checks that each call of a batch has its own answer, whatever the others are: acquires of free
+// and held locks, under policies, by two owners, and sent twice; and releases that are right, wrong, and sent twice.
+func TestBatchOfUnequalCalls(t *testing.T) {
+	t.Parallel()
+	s, held := newBatchStore(t)
 	requests := []AcquireRequest{
 		{Lock: "external", OwnerID: "a"}, {Lock: "free", OwnerID: "a"}, {Lock: "held", OwnerID: "a"},
 		{Lock: "new", OwnerID: "a"}, {Lock: "twice", OwnerID: "a", RequestID: "r"}, {Lock: "twice", OwnerID: "a", RequestID: "r"},

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 
@@ -58,11 +57,14 @@ func (w *waysRun) each(ctx context.Context, sql string, args, dest []any, read f
 	if err != nil {
 		return err
 	}
-	_, err = pgx.ForEachRow(rows, dest, func() error {
+	defer rows.Close()
+	for rows.Next() {
+		if err := rows.Scan(dest...); err != nil {
+			return err
+		}
 		read()
-		return nil
-	})
-	return err
+	}
+	return rows.Err()
 }
 
 // areRows checks that leases that were returned are rows of the table.
