@@ -42,6 +42,7 @@ func TestFailoverToNextHost(t *testing.T) {
 			standby.Promote()
 			writable := time.Now()
 			mustPut(t, g, numbered(held, 1))
+			wantWrites(t, connect(t, standby.URL()), "held", 1)
 			t.Logf("the first write succeeded %s after the promotion", time.Since(writable).Round(time.Millisecond))
 			for i, answers := range inFlight {
 				await.Receive(t, "the answer to a write that the failover caught", answers)
