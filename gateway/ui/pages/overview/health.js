@@ -73,9 +73,9 @@ export function createGateways() {
     caption: 'Gateways',
     columns: [
       {id: 'name', label: 'Gateway', class: 'grow',
-        cell: (row) => [name(row.name), h('div', {class: 'note'}, row.version, row.self && ' · serves this page')]},
+        cell: (row) => [name(row.name), h('div', {class: 'note'}, row.version, ' · started ', timeAgo(row.started_at),
+          row.self && ' · serves this page')]},
       {id: 'state', label: 'State', cell: gatewayState},
-      {id: 'started', label: 'Started', class: 'tight', cell: (row) => timeAgo(row.started_at)},
       {id: 'queue', label: 'Queued', hint: 'Writes that wait for a batch', number: true,
         cell: (row) => count(row.queue)},
       {id: 'waiting', label: 'Waiters', hint: 'Acquires that wait at this gateway', number: true,
