@@ -21,8 +21,8 @@ type CrowdSample struct {
 	// Connections carry the waiters' requests. Each process may have OpenFilesMax files open.
 	Connections  int    `json:"connections"`
 	OpenFilesMax uint64 `json:"open_files_max"`
-	// LineUpSeconds is how long it took until all were in the queue. They come group by group.
-	LineUpSeconds float64 `json:"line_up_seconds"`
+	// QueueSeconds is how long it took until all were in the queue. They come group by group.
+	QueueSeconds float64 `json:"queue_seconds"`
 	// Of each gateway: its memory before the first waited and after all have for a while, and the difference to each of
 	// its waiters.
 	ResidentBeforeKiB []float64 `json:"resident_before_kib"`
@@ -123,8 +123,8 @@ func (c Config) observeCrowd(ctx context.Context, o observer, crowd *crowdQueue,
 	if sample.Connections, err = c.enqueue(ctx, crowd); err != nil {
 		return err
 	}
-	sample.LineUpSeconds = time.Since(begun).Seconds()
-	c.progress("crowd: %d wait after %.1f s; nothing happens for %s", c.Waiters, sample.LineUpSeconds, c.Settle+c.Idle)
+	sample.QueueSeconds = time.Since(begun).Seconds()
+	c.progress("crowd: %d wait after %.1f s; nothing happens for %s", c.Waiters, sample.QueueSeconds, c.Settle+c.Idle)
 	if sample.Idle, sample.ResidentKiB, err = o.idle(ctx, c.Settle, c.Idle); err != nil {
 		return err
 	}

@@ -98,7 +98,7 @@ func (r Report) CrowdLines() []CrowdLine {
 		name string
 		of   func(CrowdSample) []float64
 	}{
-		{"seconds to line up", func(s CrowdSample) []float64 { return []float64{s.LineUpSeconds} }},
+		{"seconds until all wait", func(s CrowdSample) []float64 { return []float64{s.QueueSeconds} }},
 		{"gateway's memory before, MiB", func(s CrowdSample) []float64 { return mebibytes(s.ResidentBeforeKiB) }},
 		{"gateway's memory, MiB", func(s CrowdSample) []float64 { return mebibytes(s.ResidentKiB) }},
 		{"gateway's memory per waiter, KiB", func(s CrowdSample) []float64 { return s.KiBPerWaiter }},

@@ -41,7 +41,7 @@ func twoRounds() Report {
 		Transactions: []TransactionSample{transactionsBetween(
 			reading{at: time.Unix(10, 0), transactions: 100}, reading{at: time.Unix(20, 0), transactions: 350}, 5, 100)},
 		Crowds: []CrowdSample{{
-			Round: 1, Waiters: 10000, Protocol: HTTP2, Connections: 50, OpenFilesMax: 20000, LineUpSeconds: 12,
+			Round: 1, Waiters: 10000, Protocol: HTTP2, Connections: 50, OpenFilesMax: 20000, QueueSeconds: 12,
 			ResidentBeforeKiB: []float64{20480, 30720}, ResidentKiB: []float64{81920, 102400}, KiBPerWaiter: []float64{12, 14},
 			Empty:        IdleLoad{Seconds: 10, TransactionsPerSecond: 4, GatewaysCPU: 0.01, PostgresCPU: new(0.02)},
 			Idle:         IdleLoad{Seconds: 10, TransactionsPerSecond: 5, GatewaysCPU: 0.03, PostgresCPU: new(0.04)},
@@ -102,7 +102,7 @@ PostgreSQL's transactions for a heartbeat
 Crowd: 10000 wait for one lock at two gateways, over 50 connections (h2c; 20000 open files allowed); 10 s idle
 
                                figure  median    (min    max)
-                   seconds to line up    12.0   (12.0   12.0)
+               seconds until all wait    12.0   (12.0   12.0)
          gateway's memory before, MiB    25.0   (20.0   30.0)
                 gateway's memory, MiB    90.0   (80.0  100.0)
      gateway's memory per waiter, KiB    13.0   (12.0   14.0)
