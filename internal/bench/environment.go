@@ -34,7 +34,7 @@ var settings = []string{
 	"max_wal_size", "checkpoint_timeout", "autovacuum", "max_connections",
 }
 
-// ReadEnvironment reads the settings of the database.
+// ReadEnvironment reads the settings of the database, and measures a flush.
 func ReadEnvironment(ctx context.Context, db interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }) (Environment, error) {
@@ -49,19 +49,22 @@ func ReadEnvironment(ctx context.Context, db interface {
 		}
 		environment.PostgreSQL[setting] = value
 	}
+	flush, err := FlushTime("")
+	if err != nil {
+		return environment, fmt.Errorf("see how long a flush takes: %w", err)
+	}
+	environment.FlushMicroseconds = float64(flush.Nanoseconds()) / 1000
 	return environment, nil
 }
 
-// EnvironmentOf reads the settings of the database over a connection of its own, and measures a flush.
+// EnvironmentOf is ReadEnvironment over a connection of its own.
 func EnvironmentOf(ctx context.Context, databaseURL string) (Environment, error) {
 	db, err := pgx.Connect(ctx, databaseURL)
 	if err != nil {
 		return Environment{}, err
 	}
 	read, err := ReadEnvironment(ctx, db)
-	flush, flushErr := FlushTime("")
-	read.FlushMicroseconds = float64(flush.Nanoseconds()) / 1000
-	return read, errors.Join(err, flushErr, db.Close(context.WithoutCancel(ctx)))
+	return read, errors.Join(err, db.Close(context.WithoutCancel(ctx)))
 }
 
 func (e Environment) String() string {

@@ -12,7 +12,7 @@ type Fence struct {
 	Token       int64 // of the newest grant, which may still write
 	Key         string
 	Value       []byte // of the one record
-	ContentType string // default text/plain
+	ContentType string
 }
 
 // MakeFences makes the resources named prefix and a number, from one number to another, with a fence and a record each,
@@ -21,9 +21,6 @@ type Fence struct {
 func MakeFences(ctx context.Context, db interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }, prefix string, from, to int, fence Fence) error {
-	if fence.ContentType == "" {
-		fence.ContentType = "text/plain"
-	}
 	_, err := db.Exec(ctx, `
 		insert into fence.fences (resource, granted_token, last_version, open)
 		select $1 || n, $4::bigint, 1, true from generate_series($2::integer, $3::integer) n`, prefix, from, to, fence.Token)

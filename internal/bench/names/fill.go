@@ -16,10 +16,11 @@ const (
 )
 
 const (
-	prefix     = "names/"
-	key        = "state"
-	valueBytes = 100
-	batch      = 500_000 // names that are made in one transaction
+	prefix      = "names/"
+	key         = "state"
+	contentType = "text/plain"
+	valueBytes  = 100
+	batch       = 500_000 // names that are made in one transaction
 )
 
 // The tables, in the order in which they are made.
@@ -31,10 +32,10 @@ func fill(ctx context.Context, db *pgx.Conn, count int, progress func(string)) e
 	if err := db.QueryRow(ctx, "select nextval('fence.tokens')").Scan(&token); err != nil {
 		return fmt.Errorf("take a token: %w", err)
 	}
-	value := make([]byte, valueBytes)
+	fence := bench.Fence{Token: token, Key: key, Value: make([]byte, valueBytes), ContentType: contentType}
 	for from := 0; from < count; from += batch {
 		to := min(from+batch, count) - 1
-		if err := bench.MakeFences(ctx, db, prefix, from, to, bench.Fence{Token: token, Key: key, Value: value}); err != nil {
+		if err := bench.MakeFences(ctx, db, prefix, from, to, fence); err != nil {
 			return err
 		}
 		if _, err := db.Exec(ctx, makeLeases, prefix, from, to, token, leasedOneIn, runningOneIn); err != nil {

@@ -36,7 +36,7 @@ func useNames(ctx context.Context, d *database) ([]figure, error) {
 			},
 			func() error {
 				_, err := gateway.Put(ctx, name, key, lockclient.Write{
-					Token: api.FencingToken{Token: lease.FencingToken}, ContentType: "text/plain", Value: make([]byte, valueBytes),
+					Token: api.FencingToken{Token: lease.FencingToken}, ContentType: contentType, Value: make([]byte, valueBytes),
 				})
 				return err
 			},

@@ -33,11 +33,6 @@ func open(ctx context.Context, config Config, report *Report) (r *rig, err error
 	if report.Environment, err = bench.ReadEnvironment(ctx, r.control); err != nil {
 		return r, err
 	}
-	flush, err := bench.FlushTime("")
-	if err != nil {
-		return r, fmt.Errorf("see how long a flush takes: %w", err)
-	}
-	report.FlushMicroseconds = float64(flush.Nanoseconds()) / 1000
 	connectionsMax, err := strconv.Atoi(report.PostgreSQL["max_connections"])
 	if err != nil {
 		return r, fmt.Errorf("max_connections: %w", err)

@@ -23,10 +23,10 @@ import (
 )
 
 const (
-	image  = "postgres:15-alpine"
-	port   = "5432/tcp"
-	user   = "fencegate"
-	startT = 5 * time.Minute // the image may have to be pulled
+	image        = "postgres:15-alpine"
+	port         = "5432/tcp"
+	user         = "fencegate"
+	startTimeout = 5 * time.Minute // the image may have to be pulled
 )
 
 //nolint:gosec // the password is an example
@@ -52,7 +52,7 @@ func run(command []string) (status int, err error) {
 	if len(command) == 0 {
 		return 0, errors.New("usage: container COMMAND [ARGUMENT...]")
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), startT)
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	if err := engineAnswers(ctx); err != nil {
 		return 0, fmt.Errorf("%s\n(Docker: %w)", advice, err)
@@ -62,7 +62,7 @@ func run(command []string) (status int, err error) {
 		testcontainers.WithEnv(map[string]string{"POSTGRES_USER": user, "POSTGRES_PASSWORD": user}),
 		testcontainers.WithCmd("postgres", "-c", "max_connections=200"),
 		testcontainers.WithExposedPorts(port),
-		testcontainers.WithWaitStrategyAndDeadline(startT,
+		testcontainers.WithWaitStrategyAndDeadline(startTimeout,
 			// Once while the image prepares the cluster, and once for good.
 			wait.ForLog("database system is ready to accept connections").WithOccurrence(2),
 			wait.ForListeningPort(port)))
