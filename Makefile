@@ -6,8 +6,8 @@
 BENCH := internal/bench
 EXTERNAL := demo/external
 EXAMPLES := examples/go
-# Modules that import what is large: Kubernetes' client, Vault's SDK, Helm.
-INTEGRATIONS := lockclient/k8slock integrations/vault deploy/kubernetes
+# Modules that import what is large: Kubernetes' client, Helm.
+INTEGRATIONS := lockclient/k8slock deploy/kubernetes
 
 # The systems of a release, beside linux/amd64, which every other target builds.
 SYSTEMS := linux/arm64 darwin/amd64 darwin/arm64 freebsd/amd64 windows/amd64
@@ -95,7 +95,7 @@ test-postgres: ## Run the tests of the database on other versions of PostgreSQL,
 test-clients: ## Run the contract cases with the clients of all languages, and show a table; check their types and quick starts
 	@scripts/with-postgres go test ./clients -count=1 -v
 
-test-integrations: ## Run the tests of the modules for Kubernetes, Vault and Helm; Go fetches what they import, once
+test-integrations: ## Run the tests of the modules for Kubernetes and Helm; Go fetches what they import, once
 	@set -e; for module in $(INTEGRATIONS); do RACE=0 scripts/test $$module $(TEST_FLAGS) ./...; done
 
 check-openapi: ## Lint openapi.yaml, and compile the types that openapi-typescript makes of it; npm fetches both
