@@ -27,7 +27,6 @@ type commands struct {
 	Import  importCmd   `cmd:"" group:"work" help:"Make many writes, from a file or the standard input."`
 	Record  recordCmds  `cmd:"" group:"work" help:"List the records of a resource."`
 
-	Top        topCmd        `cmd:"" group:"look" help:"Show the dashboard in the terminal."`
 	Waits      waitsCmd      `cmd:"" group:"look" help:"Show which owners wait for a lock, and for whom."`
 	Watch      watchCmd      `cmd:"" group:"look" help:"Show the events of a lock."`
 	Rejections rejectionsCmd `cmd:"" group:"look" help:"List the rejected writes, newest first."`

@@ -46,7 +46,6 @@ func TestCommandsOverTLS(t *testing.T) {
 	if got := s.must(with("rejections", "--record", "k")...); strings.Count(got, "\n") > 1 {
 		t.Errorf("rejections wrote %q, expected none", got)
 	}
-	s.must(with("top", "--once")...)
 	if got := s.do(with("load", "--clients", "4", "--duration", "200ms")...); got.code != exitOK {
 		t.Errorf("load exited with %d: %s", got.code, got.errOut)
 	}

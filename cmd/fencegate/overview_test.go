@@ -5,11 +5,24 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/admin"
 )
+
+func (s shell) overview() api.Overview {
+	s.t.Helper()
+	client, err := lockclient.New(s.url)
+	check(s.t, err)
+	defer client.Close()
+	overview, err := admin.New(client).Overview(s.t.Context(), 5*time.Minute)
+	check(s.t, err)
+	return overview
+}
 
 // Gateways are listed while they serve, under their configured names, and each gateway shows all of them.
 func TestServeReportsHealth(t *testing.T) {
@@ -21,8 +34,7 @@ func TestServeReportsHealth(t *testing.T) {
 	for s, self := range map[shell]string{named: "left", unnamed: addressed} {
 		var overview api.Overview
 		await.True(t, "both gateways, a sample and the inventory are shown", func() bool {
-			overview = api.Overview{}
-			parseLine(t, s.must("top", "--output", "json"), &overview)
+			overview = s.overview()
 			sampled := func(point api.OverviewPoint) bool { return point.OverviewRates != nil }
 			return len(overview.Gateways) == 2 && slices.ContainsFunc(overview.Points, sampled) &&
 				overview.Inventory != nil && overview.Inventory.Held == 1

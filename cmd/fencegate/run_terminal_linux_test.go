@@ -75,23 +75,6 @@ func TestRunIsAJobOfItsShell(t *testing.T) {
 	}
 }
 
-// At a terminal, top stays, shows what is new, and gives the terminal back as it was.
-func TestTopAtATerminal(t *testing.T) {
-	s := newShell(t)
-	s.must("lock", "acquire", "warm-up")
-	p, types := s.terminal(`stty rows 30 cols 140; "$FENCEGATE" top --interval 200ms; echo "ended with $?"`)
-	p.says("No write was rejected so far")
-	s.zombie("jobs/42")
-	p.says("jobs/42")
-	types("2")
-	p.says("heir")
-	types("p")
-	p.says("paused")
-	types("q")
-	p.says("ended with 0")
-	p.wants(0, "")
-}
-
 // At a terminal the progress is shown on one line.
 func TestImportShowsItsProgress(t *testing.T) {
 	t.Parallel()

@@ -62,8 +62,10 @@ func TestAnotherLockWithinRun(t *testing.T) {
 func TestRejectionsWithinRun(t *testing.T) {
 	t.Parallel()
 	s := newShell(t)
-	s.must("lock", "acquire", "warm-up") // its token is the 1 of the zombie
-	s.zombie("jobs/42")
+	s.must("lock", "acquire", "warm-up") // with token 1
+	s.must("lock", "acquire", "jobs/42", "--owner-id", "heir", "--ttl", "1h")
+	s.fails(exitNotHolder, "token_", "put", "jobs/42", "k", "late", "--token", "1")
+	await.True(t, "the rejection is listed", func() bool { return len(rejections(t, s)) > 0 })
 	got := s.start("run", "--lock", "a", "--owner-id", "w1", "--", "sh", "-c", `
 		"$FENCEGATE" rejections; echo; "$FENCEGATE" rejections --owner-id nobody`).wants(0, "")
 	all, selected, _ := strings.Cut(got.out, "\n\n")

@@ -105,7 +105,6 @@ func TestCommandsDontTouchTheTerminal(t *testing.T) {
 	}{
 		{[]string{"version"}, programVersion()},
 		{[]string{"run", "--lock", "a", "--", "echo", "ran"}, "ran\n"},
-		{[]string{"top", "--once"}, "fencegate top"},
 	} {
 		for _, term := range []string{"", "TERM=dumb", "TERM=xterm", "TERM=xterm-256color"} {
 			for _, answers := range []bool{true, false} {
@@ -131,36 +130,6 @@ func TestCommandsDontTouchTheTerminal(t *testing.T) {
 				})
 			}
 		}
-	}
-}
-
-// Top begins with the alternate screen, sends no query, and restores the screen and the settings at its end. The keys
-// show its help, close it, and end it.
-func TestTopRestoresTheTerminal(t *testing.T) {
-	s := newShell(t)
-	p := newPTY(t, false)
-	control(t, p.program, func(fd int) error {
-		return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ,
-			&unix.Winsize{Row: 30, Col: 140})
-	})
-	if _, err := io.WriteString(p.user, "?qq"); err != nil {
-		t.Fatal(err)
-	}
-	before, _ := p.mode(t)
-	ran := p.run(t, s, "TERM=xterm-256color", "top")
-	after, _ := p.mode(t)
-	_ = p.program.Close()
-	written := <-p.written
-	if ran != nil || !strings.HasPrefix(written, "\x1b[?1049h") || !strings.HasSuffix(written, "\x1b[?1049l") ||
-		!strings.Contains(written, "fencegate top") || !strings.Contains(written, "any key closes the help") {
-		t.Errorf("%v: it wrote %q", ran, written)
-	}
-	if strings.Contains(written, "\x1b]11") || strings.Contains(written, "\x1b[6n") ||
-		strings.Contains(written, "\x1b[c") {
-		t.Errorf("it queried the terminal: %q", written)
-	}
-	if before != after {
-		t.Errorf("the terminal's settings were %+v and are %+v", before, after)
 	}
 }
 

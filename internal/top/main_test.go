@@ -1,5 +1,0 @@
-package top
-
-import "flag"
-
-var update = flag.Bool("update", false, "rewrite the screens in testdata")
