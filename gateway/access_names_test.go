@@ -55,7 +55,7 @@ func TestListsHideOtherNames(t *testing.T) {
 	paths := []string{
 		"/v1/locks?count=true", "/v1/locks?sort=fencing_token&order=desc", "/v1/locks?state=held&contains=e&sort=queue",
 		"/v1/leases", "/v1/leases?state=running&limit=1", "/v1/waits", "/v1/elections", "/v1/policies", "/v1/rejections",
-		"/v1/rejections?sort=last_seen", "/v1/audit", "/v1/audit?format=csv", "/v1/rejections?format=csv", "/v1/rejections/summary",
+		"/v1/rejections?sort=last_seen", "/v1/audit", "/v1/rejections/summary",
 	}
 	before := map[string][]byte{}
 	for _, path := range paths {

@@ -95,8 +95,6 @@ type Tables interface {
 type Rejections interface {
 	Rejections(context.Context, store.RejectionQuery) ([]store.Rejection, error)
 	RejectionSummary(context.Context, store.RejectionFilter) (store.RejectionSummary, error)
-	RejectionIDs(context.Context, store.RejectionFilter, store.RejectionOrder) ([]int64, error)
-	RejectionsOf(ctx context.Context, ids []int64) ([]store.Rejection, error)
 	RejectionDetail(ctx context.Context, id int64, within []string) (store.RejectionDetail, error)
 	FollowRejections() *store.RejectionFollower
 	RejectionsSince(ctx context.Context, filter store.RejectionFilter, after time.Time) (store.RejectionChanges, error)

@@ -19,7 +19,7 @@ func (g *Gateway) rejectionRoutes(router *mux.Router) {
 	g.route(router, "/v1/rejections/summary", methods{"GET": g.answering(g.summarizeRejections)})
 	g.route(router, "/v1/rejections/stream", methods{"GET": g.streamRejections})
 	g.route(router, "/v1/rejections/{id}", methods{"GET": g.getRejection})
-	g.route(router, "/v1/rejections", methods{"GET": g.listRejections})
+	g.route(router, "/v1/rejections", methods{"GET": g.answering(g.listRejections)})
 }
 
 // countWrite counts a write and its verdict, and records a rejection.
@@ -30,29 +30,21 @@ func (g *Gateway) countWrite(w *answerWriter, r *http.Request, source string, to
 	}
 }
 
-// listRejections answers a page as JSON, or all that match as CSV.
-func (g *Gateway) listRejections(w *answerWriter, r *http.Request) error {
-	page := readPage(r, append([]string{"sort", "format"}, rejectionFilters...)...)
+func (g *Gateway) listRejections(ctx context.Context, r *http.Request) (_ any, err error) {
+	page := readPage(r, append([]string{"sort"}, rejectionFilters...)...)
 	query := store.RejectionQuery{
 		RejectionFilter: page.rejectionFilter(), Order: store.RejectionOrder(page.Get("sort")), Limit: page.limit,
 	}
-	query.Within = w.principal.Within(access.Observe)
-	csv := page.wantsCSV(r)
+	query.Within = principalOf(ctx).Within(access.Observe)
 	if page.err != nil {
-		return page.err
+		return nil, page.err
 	}
-	w.Header().Set("Vary", "Accept")
-	if csv {
-		return g.exportRejections(w, r, page, query)
+	if query.After, err = rejectionMark(query.Order, page.after); err != nil {
+		return nil, err
 	}
-	return g.answering(func(ctx context.Context, _ *http.Request) (_ any, err error) {
-		if query.After, err = rejectionMark(query.Order, page.after); err != nil {
-			return nil, err
-		}
-		rejections, err := g.backend.Rejections(ctx, query)
-		next := nextCursor(page, rejections, func(last store.Rejection) string { return rejectionCursor(query.Order, last) })
-		return api.Rejections{Rejections: convert(rejections, rejectionAnswer), NextCursor: next}, err
-	})(w, r)
+	rejections, err := g.backend.Rejections(ctx, query)
+	next := nextCursor(page, rejections, func(last store.Rejection) string { return rejectionCursor(query.Order, last) })
+	return api.Rejections{Rejections: convert(rejections, rejectionAnswer), NextCursor: next}, err
 }
 
 func rejectionAnswer(rejection store.Rejection) api.Rejection {

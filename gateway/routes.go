@@ -44,7 +44,7 @@ func (g *Gateway) routes() *mux.Router {
 	g.rejectionRoutes(router)
 	g.overviewRoutes(router)
 	g.keyRoutes(router)
-	g.route(router, "/v1/audit", methods{"GET": g.listAudit})
+	g.route(router, "/v1/audit", methods{"GET": g.answering(g.listAudit)})
 	g.principalRoutes(router)
 	g.healthRoutes(router)
 	g.dashboardRoutes(router)

@@ -21,7 +21,7 @@ var leasesOfTokensSQL = fmt.Sprintf(leasesListSQL, shownColumns, withinSQL("l.lo
 // [RejectionFilter]: it returns ErrNotFound for rejections on others, and leaves their leases out. It returns
 // ErrUnavailable, too.
 func (s *Store) RejectionDetail(ctx context.Context, id int64, within []string) (RejectionDetail, error) {
-	found, err := s.RejectionsOf(ctx, []int64{id})
+	found, err := s.readRejections(ctx, "select "+rejectionColumns+" from fence.rejections r where r.id = $1", id)
 	if err != nil {
 		return RejectionDetail{}, err
 	}

@@ -102,10 +102,6 @@ func TestRejectionFilters(t *testing.T) {
 			if !slices.Equal(idsOf(got), idsOf(want)) {
 				t.Errorf("%+v by %s: %d are listed, want %d", filter, order, len(got), len(want))
 			}
-			ids, err := b.RejectionIDs(t.Context(), filter, order)
-			if err != nil || !slices.Equal(ids, idsOf(want)) {
-				t.Errorf("%+v by %s: %d are exported (%v), want %d", filter, order, len(ids), err, len(want))
-			}
 		}
 	}
 	if empty > len(everyFilter())/2 {
@@ -253,28 +249,6 @@ func expectPages(t *testing.T, order store.RejectionOrder, all, read []store.Rej
 	}
 }
 
-// TestRejectionsOfIDs checks that an export reads the groups of its list, in its order, though groups change and are
-// deleted meanwhile.
-func TestRejectionsOfIDs(t *testing.T) {
-	t.Parallel()
-	b := newTestbed(t)
-	all := seedGroups(t, b, 20)
-	ids, err := b.RejectionIDs(t.Context(), store.RejectionFilter{}, store.RejectionsByLastSeen)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.Exec(t, "delete from fence.rejections where id = $1", ids[3])
-	b.Exec(t, "update fence.rejections set count = 1000, changed_at = clock_timestamp() where id = $1", ids[5])
-	got, err := b.RejectionsOf(t.Context(), ids)
-	if want := slices.Delete(slices.Clone(ids), 3, 4); err != nil || !slices.Equal(idsOf(got), want) ||
-		got[4].Count != 1000 || len(ids) != len(all) {
-		t.Errorf("of %v are left %v (%v)", ids, idsOf(got), err)
-	}
-	if _, err := b.RejectionsOf(t.Context(), make([]int64, store.PageMax+1)); !errors.Is(err, store.ErrInvalid) {
-		t.Errorf("too many: %v, want ErrInvalid", err)
-	}
-}
-
 // TestBadRejectionFilters checks that filters outside their limits are refused with an error that names the field.
 func TestBadRejectionFilters(t *testing.T) {
 	t.Parallel()
@@ -288,15 +262,14 @@ func TestBadRejectionFilters(t *testing.T) {
 		"kind":     {Kind: "ghost"},
 	} {
 		_, err := b.Rejections(t.Context(), store.RejectionQuery{RejectionFilter: filter, Limit: 1})
-		_, idsErr := b.RejectionIDs(t.Context(), filter, "")
 		_, summaryErr := b.RejectionSummary(t.Context(), filter)
-		for _, err := range []error{err, idsErr, summaryErr} {
+		for _, err := range []error{err, summaryErr} {
 			if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), field) {
 				t.Errorf("%s: %v, want ErrInvalid that names it", field, err)
 			}
 		}
 	}
-	if _, err := b.RejectionIDs(t.Context(), store.RejectionFilter{}, "count"); !errors.Is(err, store.ErrInvalid) {
+	if _, err := b.Rejections(t.Context(), store.RejectionQuery{Order: "count", Limit: 1}); !errors.Is(err, store.ErrInvalid) {
 		t.Errorf("an unknown order: %v, want ErrInvalid", err)
 	}
 }

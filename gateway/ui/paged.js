@@ -3,7 +3,6 @@
 //   return pagedList(container, params, app, {             // in mount
 //     page: 'locks',                                       // its page, of GET /v1/locks
 //     rows: 'locks',                                       // the field of the answer; default: as page
-//     csv: true,                                           // a link to all rows as CSV
 //     title, intro, actions,                               // the heading
 //     noun: 'lock', caption, columns, key, changed, empty,  // as in table.js; the gateway sorts by a column's id
 //     filters: {label, fields},                            // as in filters.js, optional
@@ -15,7 +14,6 @@
 //
 // A list that the gateway answers slowly is fetched less often: for at most a tenth of the time.
 
-import {address} from './api.js';
 import {fill, h} from './dom.js';
 import {count} from './format.js';
 import {createFilters, pick} from './filters.js';
@@ -45,8 +43,7 @@ export function pagedList(container, params, app, options) {
     onSort: (sort) => move({...at, sort, cursor: '', from: 0}),
   });
   const {scope} = pages.find((each) => each.page === options.page);
-  const csv = options.csv && h('a', {class: 'button', download: options.page + '.csv'}, 'CSV');
-  fill(container, heading(options.title, {intro: [options.intro, limitNote(scope)], actions: options.actions ?? csv}),
+  fill(container, heading(options.title, {intro: [options.intro, limitNote(scope)], actions: options.actions}),
     h('div', {class: 'page'}, filters?.element,
       h('section', {class: 'panel', 'aria-label': options.caption}, table.element)));
 
@@ -83,7 +80,6 @@ export function pagedList(container, params, app, options) {
   }
 
   function load() {
-    csv?.setAttribute('href', address('/v1/' + options.page, {...at.filters, format: 'csv'}));
     const mine = ++number;
     loading = true;
     const began = performance.now();

@@ -43,7 +43,7 @@ const columns = [
 
 export function mount(container, params, app) {
   return pagedList(container, params, app, {
-    page: 'audit', rows: 'entries', csv: true, title,
+    page: 'audit', rows: 'entries', title,
     intro: 'What administrators did, by the API or by SQL, written in the transaction of the action.',
     noun: 'action', caption: 'Actions, the newest first', columns, key: (entry) => entry.id, changed: () => false,
     filters: {label: 'Filter actions', fields: [

@@ -76,14 +76,13 @@ export function mount(container, params, app) {
 
   const legend = h('ul', {class: 'legend kinds-legend'});
   const facts = h('span', {class: 'note', role: 'status'});
-  const csv = h('a', {class: 'button', download: 'rejections.csv'}, 'CSV');
   const pause = button('Pause', togglePause, {'aria-pressed': 'false'});
   const timelinePanel = panel('Time and lateness',
     {actions: legend, note: matchMedia('(pointer: fine)').matches && 'drag over a time to zoom in'}, timeline.element);
   const all = panel('All rejections', {note: 'one row per group: writes of a token that were rejected alike',
     class: 'rejections'}, table.element);
   container.append(
-    heading('Rejections', {intro: [facts, limitNote('observe')], actions: [range.element, csv, pause]}),
+    heading('Rejections', {intro: [facts, limitNote('observe')], actions: [range.element, pause]}),
     form.element, timelinePanel, ...(isPhone() ? [all, top.element] : [top.element, all]), drawer.element);
 
   function openDrawer(id, opener) {
@@ -111,21 +110,14 @@ export function mount(container, params, app) {
 
   function changed() {
     app.setQuery({...filters, ...range.query()});
-    fill(csv, 'CSV');
     restart();
   }
 
   function restart() {
     table.firstPage();
     timeline.highlight(null);
-    csv.setAttribute('href', csvAddress());
     loader.restart({resource: filters.resource, prefix: filters.prefix, key: filters.key, code: filters.code,
       kind: filters.kind, owner_id: filters.owner_id});
-  }
-
-  function csvAddress() {
-    const pairs = Object.entries({...query(), format: 'csv'}).filter(([, value]) => value);
-    return 'v1/rejections?' + new URLSearchParams(pairs);
   }
 
   function seen(changes) {
