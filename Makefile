@@ -1,6 +1,6 @@
 # Everything is done from here; `make` alone lists it. What a target does is in scripts/, where it can be called too.
 .DEFAULT_GOAL := help
-.PHONY: help build cross check-release build-bench build-demo run demo demo-all demo-deps demo-etcd demo-zookeeper demo-redis test test-postgres test-clients test-integrations check-openapi test-deps lint bench bench-locks bench-tables bench-names soak fuzz hostile chaos chaos-safeguards failovers screenshots golden golden-check docs verify
+.PHONY: help build cross check-release build-bench build-demo run demo demo-all demo-deps demo-etcd demo-zookeeper demo-redis test test-postgres test-clients test-integrations check-openapi test-deps lint bench bench-locks bench-tables bench-names soak fuzz hostile random chaos chaos-safeguards failovers screenshots golden golden-check docs verify
 
 # Modules of their own: the benchmarks, the demos with locks of other services, and the examples.
 BENCH := internal/bench
@@ -24,6 +24,8 @@ BENCH_FLAGS ?=
 # The versions that test-postgres runs the database's tests on, and those tests.
 POSTGRES_VERSIONS ?= 16 17 18
 POSTGRES_PACKAGES ?= ./migrations/... ./store/... ./internal/faults ./internal/chaos
+# The version that random runs on, fetched by npm; by default the installed one.
+POSTGRES_VERSION ?=
 # The schedule of make chaos: SEED is drawn if it is not given; WITHOUT switches off a safeguard, which must be found.
 SEED     ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 DURATION ?= 30m
@@ -136,6 +138,10 @@ hostile: ## Open connections that send nothing or never end, and check memory an
 failovers: ## Fail over in every way, under load, and show a table of what each cost
 	@table=$$(mktemp); GOFLAGS="$$GOFLAGS -trimpath" scripts/with-postgres go test ./internal/faults -run 'TestFailovers$$' \
 	  -failovers.table "$$table" -count=1 -timeout 60m; status=$$?; cat "$$table"; rm -f "$$table"; exit $$status
+
+random: ## Check guarded transactions of random SQL clients, for DURATION at each isolation level (DURATION, POSTGRES_VERSION)
+	@set -e; if [ -n '$(POSTGRES_VERSION)' ]; then PATH="$$(scripts/fetch-postgres '$(POSTGRES_VERSION)'):$$PATH"; fi; \
+	  scripts/with-postgres go test ./migrations -run 'TestGuardAtRandom$$' -count=1 -timeout 0 -v -guard.duration '$(DURATION)'
 
 chaos: ## Break gateways, databases and the network at random under load, and check the history (SEED, DURATION, WITHOUT)
 ifeq ($(WITHOUT),)

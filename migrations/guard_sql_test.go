@@ -1,6 +1,7 @@
 package migrations_test
 
 import (
+	"slices"
 	"testing"
 )
 
@@ -379,5 +380,5 @@ func TestGuardByRule(t *testing.T) {
 	url := scripted(t, `
 		insert into fence.policies (prefix) values ('unrelated');
 		select test.grant('unrelated/tree', 'exclusive', 'subtree')`)
-	runScripts(t, url, nil, append(guardScripts, ruledScripts...))
+	runScripts(t, url, nil, slices.Concat(guardScripts, ruledScripts, nestedScripts))
 }

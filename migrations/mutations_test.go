@@ -31,6 +31,14 @@ var sqlMutations = []struct{ function, old, broken, script string }{
 		"repeatable read: the token of a grant since the snapshot is 40001"},
 	{"guard_by_rule", "v_ruling.verdict in ('lease_expired', 'lease_mismatch')", "false",
 		"repeatable read: a renewal since the snapshot is 40001, not LF105"},
+	{"grant_lease", "update fence.subtrees s set open = false where", "perform from fence.subtrees s where",
+		"repeatable read: a grant of a subtree above since the snapshot is 40001"},
+	{"grant_lease", "update fence.subtrees s set open = s.open where", "perform from fence.subtrees s where",
+		"repeatable read: a grant of a subtree below since the snapshot is 40001"},
+	{"lock_subtrees", " or fence.is_below(s.name, p_name)", "",
+		"a grant of a subtree above waits for a transaction with the older token, which goes on"},
+	{"lock_subtrees", "s.name = any (fence.ancestors(p_name)) or ", "",
+		"a grant of a subtree below waits for a transaction with the older token, which goes on"},
 	{"count_rejection", "nextval(", "pg_sequence_last_value(",
 		"rejections are counted, and those by try_guard recorded"},
 	{"admitted", "and age(f.xmin) <= 0", "",
@@ -80,7 +88,7 @@ var sqlMutations = []struct{ function, old, broken, script string }{
 func TestMutations(t *testing.T) {
 	t.Parallel()
 	scripts := map[string]script{firstPolicy.name: firstPolicy}
-	for _, group := range [][]script{guardScripts, ruledScripts, protectScripts, attackScripts} {
+	for _, group := range [][]script{guardScripts, ruledScripts, nestedScripts, protectScripts, attackScripts} {
 		for _, s := range group {
 			scripts[s.name] = s
 		}

@@ -1,11 +1,20 @@
 -- fence.grant_lease(fence, request, waited_ms) → the lease, granted as requested (fence.lease_request).
 --
--- The caller holds the gate and the fence (fence.lock_fence), and has seen that nothing conflicts
--- (fence.expire_or_blocker). The fence is raised to the token. A shared lease closes it: readers reject a dead writer,
--- too (P3). A subtree lease raises the fence of all names below, and closes the open fences there, which are late
--- holders'. A writer below that is under way holds such a fence, so this waits for it. A writer with the token of an
--- earlier subtree lease holds the row of that, for which the caller has waited (fence.lock_subtrees). If this very
--- transaction was admitted with an older token, it is not any more.
+-- The caller holds the gate, the fences of subtrees (fence.lock_subtrees) and the fence (fence.lock_fence), and has seen
+-- that nothing conflicts (fence.expire_or_blocker). Every grant of this schema keeps this rule:
+--
+-- A grant changes every row on which the admission of an older token rests. It waits for a writer that was admitted by
+-- one of these rows, because that holds the row. A writer that is admitted later sees the change; with an older snapshot
+-- (REPEATABLE READ, SERIALIZABLE) it fails (40001). A row that was only locked would let it pass (P3). The rows are:
+--
+-- the name's own      The fence is raised to the token. A shared lease closes it: readers reject a dead writer, too. A
+--                     subtree lease raises the fence of all names below; any other lease closes it.
+-- below a subtree     The open fences, which are late holders', are closed: those of names and those of subtrees.
+-- above a subtree     The open fences of subtrees, whose tokens could write here. They stay open for other names, so they
+--                     are changed without a difference.
+--
+-- A fence below that is closed decides nothing: an earlier subtree's token rests on the fence of that subtree. If this
+-- very transaction was admitted with an older token, it is not any more.
 --
 -- The policy in force limits how long the lease may be held (hold_until).
 --
@@ -31,6 +40,8 @@ begin
             order by f.resource for update
         )
         update fence.fences f set open = false, admitted_in = null from below b where f.resource = b.resource;
+        update fence.subtrees s set open = false where s.open and fence.is_below(s.name, p_request.lock);
+        update fence.subtrees s set open = s.open where s.open and s.name = any (fence.ancestors(p_request.lock));
         v_newest := greatest(v_newest, (
             select max(greatest(f.granted_token, f.last_token)) from fence.fences f
             where fence.is_below(f.resource, p_request.lock)));
