@@ -6,7 +6,6 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/fencegate/fencegate/internal/completion"
-	"github.com/fencegate/fencegate/internal/manpage"
 )
 
 type completionCmd struct {
@@ -37,11 +36,4 @@ type completeCmd struct {
 // Run writes the words that may follow.
 func (c *completeCmd) Run(ctx *kong.Context, streams streams) error {
 	return completion.Write(streams.out, completion.Of(ctx.Model.Node, singular(withoutDashes(c.Words))))
-}
-
-type manCmd struct{}
-
-// Run writes the manual page.
-func (manCmd) Run(ctx *kong.Context, streams streams) error {
-	return manpage.Write(streams.out, ctx.Model.Node, programVersion())
 }

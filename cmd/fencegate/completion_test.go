@@ -1,14 +1,11 @@
 package main
 
 import (
-	"bytes"
-	"os"
 	"os/exec"
 	"strings"
 	"testing"
 
 	"github.com/fencegate/fencegate/internal/completion"
-	"github.com/fencegate/fencegate/internal/pgtest"
 )
 
 // A real bash that has read the script completes commands, flags and values.
@@ -44,35 +41,5 @@ func TestBashCompletes(t *testing.T) {
 		if out := s.must("completion", shell); !strings.Contains(out, "completion "+shell) {
 			t.Errorf("the script for %s is %s", shell, out)
 		}
-	}
-}
-
-// The manual page has every command with its flags, and groff has no warning about it.
-func TestManualPage(t *testing.T) {
-	t.Parallel()
-	page := shell{t, ""}.must("man")
-	for _, words := range []string{
-		".TH \"FENCEGATE\" \"1\"", "\n.SS \"lock acquire <lock> [flags]\"\n", `\-\-kill\-after=DURATION`, "(FENCEGATE_KILL_AFTER)",
-		"\n  3  the lock is held by another lease\n",
-	} {
-		if !strings.Contains(page, words) {
-			t.Errorf("%q is not in the page", words)
-		}
-	}
-	if strings.Contains(page, `__complete`) {
-		t.Error("the page has a hidden command")
-	}
-	for line := range strings.Lines(page) {
-		if strings.HasPrefix(line, "'") || line == "\n" {
-			t.Errorf("the line %q is a request, or empty", line)
-		}
-	}
-	formatted := exec.CommandContext(t.Context(), pgtest.Require(t, "groff"), "-man", "-Tutf8", "-ww", "-rLL=100n", "-P-c", "-P-b", "-P-u")
-	formatted.Env = append(os.Environ(), "LC_ALL=C.UTF-8")
-	formatted.Stdin = strings.NewReader(page)
-	var out, warnings bytes.Buffer
-	formatted.Stdout, formatted.Stderr = &out, &warnings
-	if err := formatted.Run(); err != nil || warnings.Len() > 0 || !strings.Contains(out.String(), "COMMANDS") {
-		t.Errorf("groff: %v: %s", err, warnings.String())
 	}
 }

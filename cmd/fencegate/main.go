@@ -49,7 +49,6 @@ type commands struct {
 	Version versionCmd `cmd:"" group:"other" help:"Show the version of this program."`
 
 	Completion completionCmd `cmd:"" group:"other" help:"Write the script that completes commands and flags in a shell."`
-	Man        manCmd        `cmd:"" group:"other" help:"Write the manual page: fencegate man | man -l -"`
 	Complete   completeCmd   `cmd:"" hidden:"" name:"__complete" help:"Complete a command line."`
 }
 

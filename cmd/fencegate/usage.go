@@ -3,10 +3,9 @@ package main
 import (
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/alecthomas/kong"
-
-	"github.com/fencegate/fencegate/internal/manpage"
 )
 
 // plurals are other names of commands. The parser's own aliases would show in every line of the help.
@@ -39,10 +38,19 @@ func commandOf(root *kong.Node, selected *kong.Context, err error) *kong.Node {
 	return command
 }
 
+// nameOf returns the name of a command with those of the commands above it, without aliases.
+func nameOf(command *kong.Node) string {
+	if command.Parent == nil || command.Parent.Parent == nil {
+		return command.Name
+	}
+	return nameOf(command.Parent) + " " + command.Name
+}
+
 // usageOf is the usage of a command on one line, and where more is.
 func usageOf(command *kong.Node) string {
 	if command == nil || command.Parent == nil {
 		return `Run "fencegate --help".`
 	}
-	return "Usage: fencegate " + manpage.Usage(command) + "\nSee \"fencegate " + manpage.Name(command) + " --help\"."
+	name := nameOf(command)
+	return "Usage: fencegate " + strings.Replace(command.Summary(), command.Path(), name, 1) + "\nSee \"fencegate " + name + " --help\"."
 }
