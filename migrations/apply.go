@@ -33,13 +33,9 @@ var (
 const (
 	versionTable = "fence.migration_version"
 
-	// prereleaseTable is the version table of programs from before the first release.
-	prereleaseTable = "fence.schema_version"
-
 	// advisoryLock serializes gateways that start at the same time. The number is "fence" in ASCII.
 	advisoryLock = 0x66656e6365
 
-	undefinedTable   = "42P01"
 	lockNotAvailable = "55P03"
 )
 
@@ -59,14 +55,31 @@ var defaultBounds = lockBounds{timeout: 2 * time.Second, pause: time.Second, tri
 // wait behind it. Writes also wait while it builds indexes, which takes seconds for millions of locks.
 //
 // conn should be used for nothing else: Apply holds a session lock on it while it works.
-func Apply(ctx context.Context, conn *pgx.Conn) error { return apply(ctx, conn, defaultBounds) }
+func Apply(ctx context.Context, conn *pgx.Conn) error {
+	return apply(ctx, conn, defaultBounds, func(pgx.Tx) error { return nil })
+}
 
-func apply(ctx context.Context, conn *pgx.Conn, bounds lockBounds) error {
+// ApplyAbove is Apply for a schema that replaces another one. In the transaction that makes the functions, so before any
+// grant, tokens jump past above and past all that any database can have issued until now (fence.accept_database). They
+// jump in a schema that is up to date, too.
+func ApplyAbove(ctx context.Context, conn *pgx.Conn, above int64) error {
+	return apply(ctx, conn, defaultBounds, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "select fence.accept_database($1)", above); err != nil {
+			return fmt.Errorf("make the tokens jump: %w", err)
+		}
+		return nil
+	})
+}
+
+func apply(ctx context.Context, conn *pgx.Conn, bounds lockBounds, finish func(pgx.Tx) error) error {
 	if err := suits(ctx, conn); err != nil {
 		return err
 	}
 	return exclusively(ctx, conn, func() error {
-		if err := Check(ctx, conn); !errors.Is(err, ErrNotMigrated) {
+		switch err := Check(ctx, conn); {
+		case err == nil:
+			return pgx.BeginFunc(ctx, conn, finish)
+		case !errors.Is(err, ErrNotMigrated):
 			return err
 		}
 		if _, err := conn.Exec(ctx, "create schema if not exists fence"); err != nil {
@@ -76,7 +89,12 @@ func apply(ctx context.Context, conn *pgx.Conn, bounds lockBounds) error {
 			if err := applyNumbered(ctx, conn, bounds.timeout); err != nil {
 				return err
 			}
-			return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { return applyGuard(ctx, tx, bounds.timeout) })
+			return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+				if err := applyGuard(ctx, tx, bounds.timeout); err != nil {
+					return err
+				}
+				return finish(tx)
+			})
 		})
 	})
 }
@@ -115,103 +133,6 @@ func exclusively(ctx context.Context, conn *pgx.Conn, change func() error) error
 	err := change()
 	_, unlockErr := conn.Exec(ctx, "select pg_advisory_unlock($1)", int64(advisoryLock))
 	return errors.Join(err, unlockErr)
-}
-
-// Check returns nil if the schema is this program's, ErrNotMigrated if it is missing or older, ErrNewer if it is
-// newer, ErrPrerelease if it is of before the first release or has other functions of this revision, or the database's
-// error.
-func Check(ctx context.Context, conn Querier) error {
-	newest := int32(len(numberedFiles()))
-	// One statement finds that all is right, as it is once a second; the others say what is wrong.
-	current, err := readNumber(ctx, conn, fmt.Sprintf("select (version = %d and revision = %d and digest = '%s')::integer "+
-		"from %s, fence.guard_revision", newest, GuardRevision, guardDigest(), versionTable))
-	if err != nil || current == 1 {
-		return err
-	}
-	if err := checkReleased(ctx, conn); err != nil {
-		return err
-	}
-	version, err := readNumber(ctx, conn, "select version from "+versionTable)
-	if err != nil {
-		return err
-	}
-	revision, err := readNumber(ctx, conn, "select revision from fence.guard_revision")
-	if err != nil {
-		return err
-	}
-	unreleased, err := readNumber(ctx, conn, fmt.Sprintf(
-		"select 1 from fence.guard_revision where revision = %d and digest <> '%s'", GuardRevision, guardDigest()))
-	if err != nil {
-		return err
-	}
-	switch {
-	case version > newest || revision > GuardRevision:
-		return fmt.Errorf("%w: it has schema version %d and functions revision %d, "+
-			"this program knows %d and %d; run the newer one",
-			ErrNewer, version, revision, newest, GuardRevision)
-	case version < newest || revision < GuardRevision:
-		return fmt.Errorf("%w: it has schema version %d and functions revision %d, "+
-			"this program needs %d and %d; run `fencegate migrate`",
-			ErrNotMigrated, version, revision, newest, GuardRevision)
-	case unreleased != 0:
-		return errPrerelease()
-	}
-	return nil
-}
-
-// Querier is what Check needs of a connection or a pool.
-type Querier interface {
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}
-
-// checkReleased returns ErrPrerelease if the schema has only the version table of a program from before the release.
-func checkReleased(ctx context.Context, conn Querier) error {
-	var older bool
-	err := conn.QueryRow(ctx, "select to_regclass($1) is not null and to_regclass($2) is null",
-		prereleaseTable, versionTable).Scan(&older)
-	switch {
-	case err != nil:
-		return fmt.Errorf("look for the schema: %w", err)
-	case older:
-		return errPrerelease()
-	}
-	return nil
-}
-
-func errPrerelease() error {
-	return fmt.Errorf("%w: its schema cannot be migrated; use a new database, "+
-		"or delete its data with `drop schema fence cascade` and run `fencegate migrate`", ErrPrerelease)
-}
-
-// readNumber reads a number; it is 0 if its table, or the row in it, does not exist yet.
-func readNumber(ctx context.Context, conn Querier, sql string) (int32, error) {
-	var number int32
-	err := conn.QueryRow(ctx, sql).Scan(&number)
-	var pgErr *pgconn.PgError
-	if errors.Is(err, pgx.ErrNoRows) || (errors.As(err, &pgErr) && pgErr.Code == undefinedTable) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("read the schema's version: %w", err)
-	}
-	return number, nil
-}
-
-// suits rejects databases that cannot store every name unchanged, and servers that are too old for the functions.
-func suits(ctx context.Context, conn *pgx.Conn) error {
-	var encoding string
-	var version int
-	err := conn.QueryRow(ctx, "select current_setting('server_encoding'), current_setting('server_version_num')::integer").
-		Scan(&encoding, &version)
-	switch {
-	case err != nil:
-		return fmt.Errorf("read the server's version: %w", err)
-	case encoding != "UTF8":
-		return fmt.Errorf("%w: its encoding is %s; create one with encoding UTF8", ErrUnsuitable, encoding)
-	case version < 140000:
-		return fmt.Errorf("%w: PostgreSQL %d is too old; 14 or newer is needed", ErrUnsuitable, version/10000)
-	}
-	return nil
 }
 
 func applyNumbered(ctx context.Context, conn *pgx.Conn, lockTimeout time.Duration) error {

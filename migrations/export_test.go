@@ -19,7 +19,8 @@ var (
 
 // ApplyWithin is Apply with other bounds of the wait for locks.
 func ApplyWithin(ctx context.Context, conn *pgx.Conn, timeout time.Duration, tries int) error {
-	return apply(ctx, conn, lockBounds{timeout: timeout, pause: time.Millisecond, tries: tries})
+	return apply(ctx, conn, lockBounds{timeout: timeout, pause: time.Millisecond, tries: tries},
+		func(pgx.Tx) error { return nil })
 }
 
 // ApplyNumbered applies the numbered migrations up to one of them, and no functions.

@@ -15,6 +15,7 @@ type migrateCmd struct {
 	GatewayRole    []string `help:"Give this role the rights that gateways need. It then changes nothing but by fencegate's functions. Can be repeated." sep:"none" placeholder:"NAME"`
 	AppRole        []string `help:"Give this role of an application the rights to guard transactions and to lease locks by SQL. Can be repeated." sep:"none" placeholder:"NAME"`
 	TableOwnerRole []string `help:"Give this role the same rights, and the right to protect the tables that it owns. Can be repeated." sep:"none" placeholder:"NAME"`
+	TokensAbove    *int64   `help:"Issue tokens above this one, and above all that another database can have issued until now: where this database takes the place of one that is lost or was deleted." placeholder:"TOKEN"`
 }
 
 // Help is shown by --help.
@@ -40,7 +41,12 @@ func (c *migrateCmd) Run(ctx context.Context, streams streams) (err error) {
 	if err := awaitDatabase(ctx, st, logger); err != nil {
 		return err
 	}
-	if err := st.Migrate(ctx); err != nil {
+	if c.TokensAbove != nil {
+		err = st.MigrateAbove(ctx, *c.TokensAbove)
+	} else {
+		err = st.Migrate(ctx)
+	}
+	if err != nil {
 		return err
 	}
 	roles := migrations.Roles{Gateway: c.GatewayRole, App: c.AppRole, TableOwner: c.TableOwnerRole}

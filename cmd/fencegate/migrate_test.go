@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -47,5 +49,45 @@ func TestMigrateRoles(t *testing.T) {
 	s.must(append(migrate, "--table-owner-role", role)...)
 	if acquire, protect := granted(); !acquire || !protect {
 		t.Errorf("with --table-owner-role, the role may acquire: %v, protect: %v", acquire, protect)
+	}
+}
+
+// TestMigratePrerelease checks that the commands in the refusal of a prerelease database, run as they are, give tokens
+// above all former ones: the writes of a former holder stay rejected. The former tokens are ahead of the clock, as after
+// many restarts.
+func TestMigratePrerelease(t *testing.T) {
+	t.Parallel()
+	database := pgtest.Migrated(t)
+	conn, err := pgx.Connect(t.Context(), database)
+	check(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	acquire := func() (token int64) {
+		check(t, conn.QueryRow(t.Context(), "select a.fencing_token from fence.acquire('job', 'worker') a").Scan(&token))
+		return token
+	}
+	_, err = conn.Exec(t.Context(), "select setval('fence.tokens', 1::bigint << 52)")
+	check(t, err)
+	former := acquire()
+	_, err = conn.Exec(t.Context(), "update fence.guard_revision set digest = 'that of a prerelease'")
+	check(t, err)
+
+	s := shell{t: t}
+	flags := []string{"--database-url", database, "--log-level", "warn"}
+	refused := s.do(append([]string{"migrate"}, flags...)...)
+	if refused.code != exitFailure || !strings.Contains(refused.errOut, "before its first release") {
+		t.Fatalf("migrate exited with %d and %q, want a refusal", refused.code, refused.errOut)
+	}
+	for _, command := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(refused.errOut, -1) {
+		if arguments, ok := strings.CutPrefix(command[1], "fencegate "); ok {
+			s.must(append(strings.Fields(arguments), flags...)...)
+		} else if _, err := conn.Exec(t.Context(), command[1]); err != nil {
+			t.Fatalf("%s: %v", command[1], err)
+		}
+	}
+	if token := acquire(); token <= former {
+		t.Errorf("after %q the first token is %d, want more than %d", refused.errOut, token, former)
+	}
+	if _, err := conn.Exec(t.Context(), "select fence.guard('job', $1, 5)", former); err == nil {
+		t.Errorf("the former holder's write %d.5 was admitted", former)
 	}
 }

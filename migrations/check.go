@@ -1,0 +1,121 @@
+package migrations
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+const (
+	// prereleaseTable is the version table of programs from before the first release.
+	prereleaseTable = "fence.schema_version"
+
+	undefinedTable = "42P01"
+)
+
+// Check returns nil if the schema is this program's, ErrNotMigrated if it is missing or older, ErrNewer if it is
+// newer, ErrPrerelease if it is of before the first release or has other functions of this revision, or the database's
+// error.
+func Check(ctx context.Context, conn Querier) error {
+	newest := int64(len(numberedFiles()))
+	// One statement finds that all is right, as it is once a second; the others say what is wrong.
+	current, err := readNumber(ctx, conn, fmt.Sprintf("select (version = %d and revision = %d and digest = '%s')::integer "+
+		"from %s, fence.guard_revision", newest, GuardRevision, guardDigest(), versionTable))
+	if err != nil || current == 1 {
+		return err
+	}
+	if err := checkReleased(ctx, conn); err != nil {
+		return err
+	}
+	version, err := readNumber(ctx, conn, "select version from "+versionTable)
+	if err != nil {
+		return err
+	}
+	revision, err := readNumber(ctx, conn, "select revision from fence.guard_revision")
+	if err != nil {
+		return err
+	}
+	unreleased, err := readNumber(ctx, conn, fmt.Sprintf(
+		"select 1 from fence.guard_revision where revision = %d and digest <> '%s'", GuardRevision, guardDigest()))
+	if err != nil {
+		return err
+	}
+	switch {
+	case version > newest || revision > GuardRevision:
+		return fmt.Errorf("%w: it has schema version %d and functions revision %d, "+
+			"this program knows %d and %d; run the newer one",
+			ErrNewer, version, revision, newest, GuardRevision)
+	case version < newest || revision < GuardRevision:
+		return fmt.Errorf("%w: it has schema version %d and functions revision %d, "+
+			"this program needs %d and %d; run `fencegate migrate`",
+			ErrNotMigrated, version, revision, newest, GuardRevision)
+	case unreleased != 0:
+		return errPrerelease(ctx, conn)
+	}
+	return nil
+}
+
+// Querier is what Check needs of a connection or a pool.
+type Querier interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// checkReleased returns ErrPrerelease if the schema has only the version table of a program from before the release.
+func checkReleased(ctx context.Context, conn Querier) error {
+	var older bool
+	err := conn.QueryRow(ctx, "select to_regclass($1) is not null and to_regclass($2) is null",
+		prereleaseTable, versionTable).Scan(&older)
+	switch {
+	case err != nil:
+		return fmt.Errorf("look for the schema: %w", err)
+	case older:
+		return errPrerelease(ctx, conn)
+	}
+	return nil
+}
+
+// errPrerelease says how to replace the schema so that holders from before stay fenced off: tokens may be ahead of the
+// clock, so it names the last one.
+func errPrerelease(ctx context.Context, conn Querier) error {
+	last, err := readNumber(ctx, conn, "select last_value from fence.tokens")
+	if err != nil {
+		return errors.Join(ErrPrerelease, err)
+	}
+	return fmt.Errorf("%w: its schema cannot be migrated; end all gateways, use a new database or delete the data with "+
+		"`drop schema fence cascade`, and run `fencegate migrate --tokens-above %d`, so that old tokens stay rejected",
+		ErrPrerelease, last)
+}
+
+// readNumber reads a number; it is 0 if its table, or the row in it, does not exist yet.
+func readNumber(ctx context.Context, conn Querier, sql string) (int64, error) {
+	var number int64
+	err := conn.QueryRow(ctx, sql).Scan(&number)
+	var pgErr *pgconn.PgError
+	if errors.Is(err, pgx.ErrNoRows) || (errors.As(err, &pgErr) && pgErr.Code == undefinedTable) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read the schema's version: %w", err)
+	}
+	return number, nil
+}
+
+// suits rejects databases that cannot store every name unchanged, and servers that are too old for the functions.
+func suits(ctx context.Context, conn *pgx.Conn) error {
+	var encoding string
+	var version int
+	err := conn.QueryRow(ctx, "select current_setting('server_encoding'), current_setting('server_version_num')::integer").
+		Scan(&encoding, &version)
+	switch {
+	case err != nil:
+		return fmt.Errorf("read the server's version: %w", err)
+	case encoding != "UTF8":
+		return fmt.Errorf("%w: its encoding is %s; create one with encoding UTF8", ErrUnsuitable, encoding)
+	case version < 140000:
+		return fmt.Errorf("%w: PostgreSQL %d is too old; 14 or newer is needed", ErrUnsuitable, version/10000)
+	}
+	return nil
+}
