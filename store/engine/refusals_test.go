@@ -43,6 +43,31 @@ func TestRefusalsDoNotLearnOldVerdicts(t *testing.T) {
 	}
 }
 
+// TestRefusalsBound checks which tokens one verdict of superseded rules out: those of step 4 that were granted, or those
+// of step 3.
+func TestRefusalsBound(t *testing.T) {
+	for name, c := range map[string]struct {
+		granted, last int64
+		refused       int64 // the greatest token that is refused after token 5 was
+	}{
+		"tokens of another service above our own": {granted: 7, last: 900, refused: 7},
+		"the last write is of the newest grant":   {granted: 9, last: 9, refused: 8},
+		"a newer grant that has not written":      {granted: 9, last: 7, refused: 6},
+		"nothing was written by a later token":    {granted: 9, last: 5, refused: 8},
+		"the newest grant is the refused one":     {granted: 5, last: 900, refused: 5},
+	} {
+		m := newMemory(10)
+		_, learn := m.check("lock", 5)
+		learn(store.RejectedError{GrantedToken: c.granted, LastToken: c.last})
+		for token := int64(1); token < 1000; token++ {
+			if refused, _ := m.check("lock", token); refused != (token <= c.refused) {
+				t.Errorf("%s: token %d is refused: %t, want the tokens up to %d", name, token, refused, c.refused)
+				break
+			}
+		}
+	}
+}
+
 // TestRefusalsBounded checks that no more is remembered than the limit, and that the least recently used is forgotten
 // first.
 func TestRefusalsBounded(t *testing.T) {
