@@ -42,13 +42,19 @@ func Nil(check func() error) error {
 // what the test waited for.
 func Receive[T any](t testing.TB, what string, from <-chan T) T {
 	t.Helper()
-	timer := time.NewTimer(Limit)
+	return ReceiveWithin(t, Limit, what, from)
+}
+
+// ReceiveWithin is Receive with a limit of its own, for an event that a defect makes impossible.
+func ReceiveWithin[T any](t testing.TB, limit time.Duration, what string, from <-chan T) T {
+	t.Helper()
+	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
 	case value := <-from:
 		return value
 	case <-timer.C:
-		t.Fatalf("waited for %s in vain: %s", Limit, what)
+		t.Fatalf("waited for %s in vain: %s", limit, what)
 		panic("unreachable")
 	}
 }

@@ -22,7 +22,7 @@ type Cutter struct {
 
 	mu   sync.Mutex
 	when Moment
-	what []byte // a part of the message that is the last on its connection
+	what []string // parts of the message that is the last on its connection
 	then func()
 }
 
@@ -34,6 +34,7 @@ const (
 	Never        Moment = iota
 	BeforeServer        // the message does not arrive
 	BeforeClient        // it arrives, and takes effect; the answer does not come back
+	Late                // nothing is cut; see Hold
 )
 
 // NewCutter returns a Cutter before the database of b. It lets everything through until Cut is called.
@@ -50,10 +51,10 @@ func NewCutter(t *testing.T, b *DB) *Cutter {
 	return c
 }
 
-// Through opens a Store whose connections may be cut.
+// Through opens a Store whose connections may be cut. Each message has the text of its statement: none is prepared.
 func (c *Cutter) Through(t *testing.T) *store.Store {
 	t.Helper()
-	return OpenStore(t, store.Config{DatabaseURL: c.URL(t)})
+	return OpenStore(t, store.Config{DatabaseURL: c.URL(t) + " default_query_exec_mode=cache_describe"})
 }
 
 // URL is that of the database, for connections that may be cut.
@@ -66,24 +67,51 @@ func (c *Cutter) URL(t *testing.T) string {
 		" password=" + quote(c.backend.Password) + " dbname=" + quote(c.backend.Database)
 }
 
+// Hold holds back the answer to the next message that contains all of what, until resume is called. held is closed when
+// the server has answered.
+func (c *Cutter) Hold(what ...string) (held <-chan struct{}, resume func()) {
+	answered, resumed := make(chan struct{}), make(chan struct{})
+	c.set(Late, sync.OnceFunc(func() {
+		c.Cut(Never, "")
+		close(answered)
+		<-resumed
+	}), what...)
+	return answered, sync.OnceFunc(func() { close(resumed) })
+}
+
+// CutOnce cuts the connection on which the client sends the next message that contains what. Then it closes done.
+func (c *Cutter) CutOnce(when Moment, what string) (done <-chan struct{}) {
+	cut := make(chan struct{})
+	once := sync.OnceFunc(func() {
+		c.Cut(Never, "")
+		close(cut)
+	})
+	c.CutAfter(when, what, once)
+	return cut
+}
+
 // Cut cuts each connection on which the client sends a message that contains what. Never ends that.
 func (c *Cutter) Cut(when Moment, what string) { c.CutAfter(when, what, func() {}) }
 
 // CutAfter is Cut that calls a function before it cuts. With BeforeClient, the server has answered then.
-func (c *Cutter) CutAfter(when Moment, what string, then func()) {
+func (c *Cutter) CutAfter(when Moment, what string, then func()) { c.set(when, then, what) }
+
+func (c *Cutter) set(when Moment, then func(), what ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.when, c.what, c.then = when, []byte(what), then
+	c.when, c.what, c.then = when, what, then
 }
 
 // due says when to cut a connection on which the client sends this, and what to call before.
 func (c *Cutter) due(message []byte) (Moment, func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.when != Never && bytes.Contains(message, c.what) {
-		return c.when, c.then
+	for _, part := range c.what {
+		if !bytes.Contains(message, []byte(part)) {
+			return Never, nil
+		}
 	}
-	return Never, nil
+	return c.when, c.then
 }
 
 func (c *Cutter) serve(t *testing.T) {
@@ -99,26 +127,23 @@ func (c *Cutter) serve(t *testing.T) {
 			client.Close()
 			continue
 		}
-		var beforeClient atomic.Pointer[func()]
+		var beforeClient atomic.Pointer[func() (cut bool)]
 		c.serving.Go(func() {
 			pass(server, client, func(message []byte) bool {
 				switch due, then := c.due(message); due {
 				case BeforeServer:
 					then()
 					return false
-				case BeforeClient:
-					beforeClient.Store(&then)
+				case BeforeClient, Late:
+					beforeClient.Store(new(func() bool { then(); return due != Late }))
 				}
 				return true
 			})
 		})
 		c.serving.Go(func() {
 			pass(client, server, func([]byte) bool {
-				then := beforeClient.Load()
-				if then != nil {
-					(*then)()
-				}
-				return then == nil
+				cut := beforeClient.Swap(nil)
+				return cut == nil || !(*cut)()
 			})
 		})
 	}

@@ -19,6 +19,10 @@ import (
 // NoPoll is for tests of notifications: polling never comes to help. On a busy machine heartbeats may be late.
 var NoPoll = engine.Config{PollInterval: time.Hour, DeadAfter: time.Minute}
 
+// AnswerLimit bounds the wait for an outcome that nothing is in the way of. It takes milliseconds. A waiter that no one
+// wakes waits for ever, and shows it soon.
+const AnswerLimit = 15 * time.Second
+
 // Engines are several engines on one database, each with connections of its own.
 type Engines struct {
 	*DB
@@ -179,10 +183,10 @@ func Granted(t *testing.T, answers <-chan Outcome) store.Lease {
 	return got.Lease
 }
 
-// Answered returns the outcome of a call, and fails the test if there is none for long.
+// Answered returns the outcome of a call, and fails the test after AnswerLimit.
 func Answered(t *testing.T, answers <-chan Outcome) Outcome {
 	t.Helper()
-	return await.Receive(t, "the acquire returns", answers)
+	return await.ReceiveWithin(t, AnswerLimit, "the acquire returns", answers)
 }
 
 // Unanswered expects that the acquire waits.

@@ -99,6 +99,24 @@ func TestTakeoverClosesACycle(t *testing.T) {
 	enginetest.Answered(t, lost)
 }
 
+// A search for a cycle that failed is made again in full: others may have come behind the wait since it began.
+func TestFailedSearchIsMadeAgainInFull(t *testing.T) {
+	t.Parallel()
+	b := enginetest.New(t)
+	s := newEngines(t, b, 1, enginetest.NoPoll)
+	cutter := enginetest.NewCutter(t, b)
+	cut := enginetest.Run(t, cutter.Through(t), enginetest.NoPoll)
+	cutter.Cut(enginetest.BeforeServer, "fence.find_new_deadlocks") // no short search ever succeeds
+	leases := [2]store.Lease{
+		s.Acquire(t, 0, store.AcquireRequest{Lock: "left", OwnerID: "owner 0"}),
+		s.Acquire(t, 0, store.AcquireRequest{Lock: "right", OwnerID: "owner 1"}),
+	}
+	waits := [2]<-chan enginetest.Outcome{s.Queue(t, 0, store.AcquireRequest{Lock: "right", OwnerID: "owner 0"})}
+	waits[1] = enginetest.GoAcquire(await.Context(t), cut,
+		store.AcquireRequest{Lock: "left", OwnerID: "owner 1", Wait: store.WaitMax})
+	s.expectOneRefused(t, waits, leases)
+}
+
 // expectOneRefused expects that of two waits, each for the other's lease, one is refused, and the other served once
 // that lease is released.
 func (s *engines) expectOneRefused(t *testing.T, waits [2]<-chan enginetest.Outcome, leases [2]store.Lease) {
@@ -109,8 +127,8 @@ func (s *engines) expectOneRefused(t *testing.T, waits [2]<-chan enginetest.Outc
 	case first = <-waits[0]:
 	case first = <-waits[1]:
 		refused = 1
-	case <-time.After(await.Limit):
-		t.Fatalf("neither wait was refused:\n%s", s.Describe(t))
+	case <-time.After(enginetest.AnswerLimit):
+		t.Fatalf("neither wait was refused within %s:\n%s", enginetest.AnswerLimit, s.Describe(t))
 	}
 	var deadlock *store.DeadlockError
 	if !errors.As(first.Err, &deadlock) || len(deadlock.Cycle) != 2 ||

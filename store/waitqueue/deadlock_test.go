@@ -182,8 +182,8 @@ func TestNoOwnerIsLeftInADeadlock(t *testing.T) {
 	s := newEngines(t, enginetest.New(t), 3, enginetest.NoPoll)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	ctx, cancel := context.WithTimeout(context.Background(), await.Limit)
-	defer cancel()
+	ctx, stop := context.WithCancel(await.Context(t))
+	defer stop()
 	var owners sync.WaitGroup
 	var mu sync.Mutex
 	outcomes := map[string]int{}
@@ -191,7 +191,12 @@ func TestNoOwnerIsLeftInADeadlock(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, uint64(i)))
 		owners.Go(func() {
 			for range 12 {
+				stuck := time.AfterFunc(enginetest.AnswerLimit, func() {
+					t.Errorf("owner %d is left for %s:\n%s", i, enginetest.AnswerLimit, s.Describe(t))
+					stop()
+				})
 				err := s.takeSome(ctx, i, random)
+				stuck.Stop()
 				mu.Lock()
 				switch {
 				case err == nil:
@@ -205,9 +210,7 @@ func TestNoOwnerIsLeftInADeadlock(t *testing.T) {
 			}
 		})
 	}
-	stuck := time.AfterFunc(await.Limit-2*time.Second, func() { t.Errorf("an owner is left:\n%s", s.Describe(t)) })
 	owners.Wait()
-	stuck.Stop()
 	if outcomes["served"] == 0 || outcomes["refused"] == 0 {
 		t.Errorf("there was no contention: %v", outcomes)
 	}

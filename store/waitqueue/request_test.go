@@ -109,44 +109,85 @@ func TestAllCallersOfOneTicketLeave(t *testing.T) {
 	s.ExpectQuiet(t)
 }
 
+// A lock is released after its waiter was queued, and before the gateway knows the ticket. The notification counts: the
+// waiter is granted the lock, without a poll.
+func TestReleaseBeforeTheTicketIsKnown(t *testing.T) {
+	t.Parallel()
+	b := enginetest.New(t)
+	s := newEngines(t, b, 1, enginetest.NoPoll)
+	cutter := enginetest.NewCutter(t, b)
+	late := enginetest.Run(t, cutter.Through(t), enginetest.NoPoll)
+	first := s.Acquire(t, 0, store.AcquireRequest{Lock: "first", OwnerID: "holder", TTL: time.Hour})
+	second := s.Acquire(t, 0, store.AcquireRequest{Lock: "second", OwnerID: "holder", TTL: time.Hour})
+	other := enginetest.GoAcquire(await.Context(t), late,
+		store.AcquireRequest{Lock: "second", OwnerID: "other", Wait: store.WaitMax})
+	s.AwaitQueued(t, 1)
+	answered, resume := cutter.Hold("fence.acquire_lease", "requester")
+	t.Cleanup(resume)
+	answers := enginetest.GoAcquire(await.Context(t), late,
+		store.AcquireRequest{Lock: "first", OwnerID: "requester", Wait: store.WaitMax})
+	await.Receive(t, "the acquire is answered, and the answer held back", answered)
+	s.AwaitQueued(t, 2)
+	s.Release(t, 0, first)
+	s.Release(t, 0, second)
+	s.Release(t, 0, enginetest.Granted(t, other)) // the notification of first came before that of second
+	resume()
+	s.Release(t, 0, enginetest.Granted(t, answers))
+	s.ExpectQuiet(t)
+}
+
+// cuts are the moments at which the connection of a waiter is cut.
+var cuts = map[string]struct {
+	at   string // a part of the statement, or of its arguments
+	when enginetest.Moment
+}{
+	"the ticket is taken":     {"requester", enginetest.BeforeClient},
+	"the ticket is not taken": {"requester", enginetest.BeforeServer},
+	"it is granted":           {"fence.grant_next", enginetest.BeforeClient},
+	"it is not granted":       {"fence.grant_next", enginetest.BeforeServer},
+	"no answer about dues":    {"fence.next_due", enginetest.BeforeServer},
+	"no answer about beats":   {"fence.heartbeat", enginetest.BeforeServer},
+}
+
 // The connection is cut at the worst moments of waiters: when a ticket is taken, when it is granted, and when the
 // waiter leaves. Whether answered or not, there is one lease and no orphan.
 func TestConnectionOfWaitersIsCut(t *testing.T) {
 	t.Parallel()
 	b := enginetest.New(t)
-	s := newEngines(t, b, 1, engine.Config{PollInterval: 20 * time.Millisecond})
+	s := newEngines(t, b, 1, enginetest.NoPoll)
 	cutter := enginetest.NewCutter(t, b)
-	cut := enginetest.Run(t, cutter.Through(t), engine.Config{PollInterval: 20 * time.Millisecond,
-		HeartbeatInterval: 20 * time.Millisecond, DeadAfter: time.Minute})
-	for name, c := range map[string]struct {
-		at   string
-		when enginetest.Moment
-	}{
-		"the ticket is taken":     {"requester", enginetest.BeforeClient},
-		"the ticket is not taken": {"requester", enginetest.BeforeServer},
-		"it is granted":           {"fence.grant_next", enginetest.BeforeClient},
-		"it is not granted":       {"fence.grant_next", enginetest.BeforeServer},
-		"no answer about dues":    {"fence.next_due", enginetest.BeforeServer},
-		"no answer about beats":   {"fence.heartbeat", enginetest.BeforeServer},
-	} {
+	beating := enginetest.NoPoll
+	beating.HeartbeatInterval = 20 * time.Millisecond
+	cut := enginetest.Run(t, cutter.Through(t), beating)
+	polling := beating
+	polling.PollInterval = 20 * time.Millisecond
+	for name, c := range cuts {
 		t.Run(name, func(t *testing.T) {
 			lock := store.Name(name)
+			cut := cut
+			if c.at == "fence.next_due" {
+				cut = enginetest.Run(t, cutter.Through(t), polling)
+			}
 			holder := s.Acquire(t, 0, store.AcquireRequest{Lock: lock, OwnerID: "holder"})
 			request := store.AcquireRequest{Lock: lock, OwnerID: "requester", Wait: store.WaitMax}
-			cutter.Cut(c.when, c.at)
-			answers := enginetest.GoAcquire(await.Context(t), cut, request)
-			over := time.AfterFunc(300*time.Millisecond, func() { cutter.Cut(enginetest.Never, "") })
-			defer over.Stop()
+			var answers <-chan enginetest.Outcome
+			if c.at != "requester" {
+				answers = enginetest.GoAcquire(await.Context(t), cut, request)
+				s.AwaitQueued(t, 1)
+			}
+			done := cutter.CutOnce(c.when, c.at)
+			if c.at == "requester" {
+				answers = enginetest.GoAcquire(await.Context(t), cut, request)
+			}
+			if c.at != "fence.grant_next" {
+				await.ReceiveWithin(t, enginetest.AnswerLimit, "the connection is cut", done)
+			}
 			s.Release(t, 0, holder)
 			got := enginetest.Answered(t, answers)
-			// nothing has happened: until the cuts are over
-			for ctx := await.Context(t); errors.Is(got.Err, store.ErrUnavailable) && ctx.Err() == nil; {
-				got = enginetest.Outcome{}
-				got.Lease, got.Err = cut.Acquire(ctx, request)
-			}
 			if got.Err != nil {
 				t.Fatal(got.Err)
 			}
+			await.ReceiveWithin(t, enginetest.AnswerLimit, "the connection is cut", done)
 			if _, err := s.At(0).Renew(await.Context(t), got.Lease.Ref(), 0); err != nil {
 				t.Errorf("the lease: %v", err)
 			}
