@@ -20,7 +20,7 @@ create or replace function fence.acquire(
     request_id text default null, metadata json default null,
     out status text, out reason text, out lease_id uuid, out fencing_token bigint, out expires_at timestamptz,
     out hold_until timestamptz, out holder text, out queue_length bigint, out recommended_retry_ms bigint)
-language plpgsql security definer set search_path = pg_catalog, pg_temp
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off
 as $$
 declare
     v_synchronous_commit text := current_setting('synchronous_commit');

@@ -21,11 +21,15 @@
 -- Leaves synchronous_commit as it is: data and fence are lost together or not at all.
 --
 -- The common case is one statement, the fast path (fence.fast_path_admits). To set search_path would cost a tenth of it,
--- so all names here are qualified instead, operators too.
+-- so all names here are qualified instead, operators too. enable_seqscan costs less, and is needed: a serializable
+-- transaction that scans a table conflicts with the writers of all its rows, and a session that planned a scan of a small
+-- table would keep it while the table grows. (An INSERT with ON CONFLICT never scans either, but it would lock the fence
+-- before it judges.)
 create or replace function fence.guard(
     resource text, token bigint, sequence bigint default null, lease_id uuid default null, digest bytea default null)
 returns boolean
 language plpgsql security definer
+set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare

@@ -13,6 +13,7 @@ create or replace function fence.renew_lease(
     p_lock text, p_owner_id text, p_lease_id uuid, p_fencing_token bigint, p_ttl_ms integer,
     out status text, out lease fence.leases, out late_ms bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
 declare
     v_until timestamptz;
