@@ -7,11 +7,14 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/gateway/terraform"
 	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/redistest"
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/engine"
 )
 
 // stateClient sends what Terraform sends for one state.
@@ -220,20 +223,36 @@ func TestTerraformOtherHolders(t *testing.T) {
 	}
 }
 
-// The key is the password. What a key locked, no other one writes or unlocks, and only administrators break locks. The
-// strictest policy can be kept.
+// TestTerraformAccess checks, for each provider of leases, that the key is the password. What a key locked, no other one
+// writes or unlocks, also by all that is shown of the lock. Only administrators break locks. The strictest policy that
+// the provider supports can be kept.
 func TestTerraformAccess(t *testing.T) {
-	h := newGateway(t, Config{Terraform: true}, patientDatabase(t))
-	h.guard(t)
+	for leases, policy := range map[store.Provider]string{
+		store.ProviderPostgres: `{"require_lease_id":true,"require_principal_owner":true,"require_live_lease":true}`,
+		store.ProviderRedis:    `{"require_lease_id":true,"require_principal_owner":true}`,
+	} {
+		t.Run(string(leases), func(t *testing.T) {
+			database := patientDatabase(t)
+			service := engine.Config{DeadAfter: time.Minute, Leases: leases}
+			if leases == store.ProviderRedis {
+				service.Keepers = []engine.Keeper{newRedisKeeper(t, database.DatabaseURL, redistest.Start(t))}
+			}
+			h := newGatewayWith(t, Config{Terraform: true}, database, service)
+			h.guard(t)
+			terraformAccess(t, h, policy)
+		})
+	}
+}
+
+func terraformAccess(t *testing.T, h *harness, policy string) {
 	admin := h.key(t, "admin", "all:")
-	as[api.Policy](t, h.send(t, http.MethodPut, "/v1/policies/terraform",
-		`{"require_lease_id":true,"require_live_lease":true,"require_principal_owner":true}`, jsonType, admin), http.StatusOK)
-	basic := func(principal string) string {
-		key := strings.TrimPrefix(
-			h.key(t, principal, "read:terraform/prod", "lock:terraform/prod", "write:terraform/prod"), bearerOf(""))
+	basic := func(bearer string) string {
+		key := strings.TrimPrefix(bearer, bearerOf(""))
 		return "Authorization: Basic " + base64.StdEncoding.EncodeToString([]byte("anybody:"+key))
 	}
-	ci, rival := basic("ci"), basic("rival")
+	grants := []string{"read:terraform/prod", "lock:terraform/prod", "write:terraform/prod"}
+	rivalKey := h.key(t, "rival", grants...)
+	ci, rival := basic(h.key(t, "ci", grants...)), basic(rivalKey)
 	c, other := h.terraform("prod", ci), h.terraform("prod", rival)
 	c.mustLock(t, "a")
 	c.mustWrite(t, "a", 1, "x")
@@ -241,7 +260,18 @@ func TestTerraformAccess(t *testing.T) {
 	expectReason(t, other.unlock(t, lockBody("a")), api.CodeLeaseLost, "mismatch")
 	expectProblem(t, other.lock(t, "a"), api.CodeInvalidRequest)
 	expectProblem(t, other.unlock(t, ""), api.CodeForbidden)
-	c.expects(t, 1, "x")
+
+	seen := as[terraform.LockInfo](t, other.lock(t, "plan"), http.StatusLocked)
+	holder := h.by(rivalKey).lock(t, "terraform/prod").Holders[0]
+	same := api.AcquireRequest{
+		OwnerID: holder.OwnerID, TTLMS: &holder.TTLMS, Metadata: holder.Metadata, RequestID: &seen.ID,
+	}
+	for _, policy := range []string{"{}", policy} {
+		h.by(admin).setPolicy(t, "terraform", policy)
+		expectProblem(t, h.by(rivalKey).post(t, lockPath("terraform/prod", "/acquire"), encode(same)), api.CodeInvalidRequest)
+	}
+	c.mustWrite(t, "a", 2, "y")
+	c.expects(t, 2, "y")
 	as[api.Broken](t, h.terraform("prod", admin).unlock(t, ""), http.StatusOK)
 	other.mustLock(t, "b")
 	other.mustUnlock(t, "b")

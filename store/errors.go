@@ -15,6 +15,11 @@ var (
 	ErrInvalidName = errors.New("invalid name")
 	// ErrInvalid says that an argument is outside its limits; the message names both.
 	ErrInvalid = errors.New("invalid argument")
+	// ErrRequestIDReused says that the request_id of an acquire is that of another owner or principal. It is always an
+	// ErrInvalid, too.
+	ErrRequestIDReused = fmt.Errorf("%w: request_id was used on this lock by another owner", ErrInvalid)
+	errOwnerRefused    = fmt.Errorf("%w: the policy demands an owner_id that is the name of the principal, "+
+		"or begins with that and /", ErrInvalid)
 	// ErrNotFound says that there is no such lock, record or policy.
 	ErrNotFound = errors.New("not found")
 
@@ -148,7 +153,7 @@ type HeldError struct {
 	// OwnerID is the holder, of several the one whose lease lasts longest; empty where the lock is free and others are
 	// before the caller in the queue.
 	OwnerID   string
-	Principal string // of the holder, see AcquireRequest; "" also where only Redis knows the holder
+	Principal string // of the holder, see AcquireRequest
 	ExpiresAt time.Time
 	// By is the name of the holder's lock: where one of the two leases is of a subtree, it is not Lock. Empty: it is Lock.
 	By Name

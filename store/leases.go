@@ -164,10 +164,9 @@ func notGranted(
 	case "lost":
 		return &LostError{Lock: lock, Reason: endReason}
 	case "request_id_reused":
-		return fmt.Errorf("%w: request_id was used on this lock by another owner", ErrInvalid)
+		return ErrRequestIDReused
 	case "owner_refused":
-		return fmt.Errorf("%w: the policy demands an owner_id that is the name of the principal, or begins with that and /",
-			ErrInvalid)
+		return errOwnerRefused
 	case "request_id_changed":
 		return fmt.Errorf("%w: request_id was used on this lock with another mode, scope, ttl_ms, session_id, "+
 			"or metadata or value: send the same request again, or take another request_id", ErrInvalid)

@@ -73,6 +73,22 @@ type ProvidedGrant struct {
 	Waited    time.Duration
 }
 
+// CheckOwner returns ErrInvalid if the policy does not let the principal of an acquire use its owner_id, or ErrUnavailable.
+// Acquire and GrantProvided decide that themselves.
+func (s *Store) CheckOwner(ctx context.Context, request AcquireRequest) error {
+	if request.Principal == "" {
+		return nil
+	}
+	allowed := false
+	err := s.queryRow(ctx, job{use: useAcquires},
+		"select fence.owner_is_allowed(fence.lease_request($1, $2, $3, $4, null, null, null, null, $5))",
+		[]any{request.Lock, request.OwnerID, request.Mode, request.Scope, request.Principal}, &allowed)
+	if err == nil && !allowed {
+		err = errOwnerRefused
+	}
+	return err
+}
+
 // GrantProvided mints the token of a lease that another provider has granted, and raises the fence to it. When it has
 // returned, no write with an older token can commit on that name any more (P3). ExpiresAt of the lease is not when it
 // expires, but until when PostgreSQL believes in it: the provider knows better; see SettleLeases.

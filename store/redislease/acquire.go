@@ -38,6 +38,9 @@ const (
 // A caller that finds the servers or the database unavailable fails at once. One that has waited before keeps trying.
 func (l *Leases) Acquire(ctx context.Context, request store.AcquireRequest) (store.Lease, error) {
 	request, err := l.check(request)
+	if err == nil { // before an answer that Redis gives alone: that the lock is held, or the lease of the same request
+		err = l.db.CheckOwner(ctx, request)
+	}
 	switch {
 	case err != nil:
 		return store.Lease{}, err
@@ -200,7 +203,7 @@ func (l *Leases) holder(request store.AcquireRequest, keys []seen) (store.Lease,
 	held.OwnerID, held.Remaining = notFencegate, most.remaining()
 	held.ExpiresAt = time.UnixMilli(most.nowMS).Add(held.Remaining)
 	if most.value != nil {
-		held.OwnerID = most.value.OwnerID
+		held.OwnerID, held.Principal = most.value.OwnerID, most.value.Principal
 		again, err := most.value.answers(request)
 		switch {
 		case err != nil:

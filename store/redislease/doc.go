@@ -30,7 +30,8 @@
 // # Invariants
 //
 //   - P3: the fence is raised before the lease is returned. A release closes the fence before it frees the key.
-//   - P6: scripts compare lease_id, owner_id and fencing_token, in the server.
+//   - P6: scripts compare lease_id, owner_id and fencing_token, in the server. A repeated request_id must come from the
+//     same principal, and the database checks the policy on owners before Redis answers anything.
 //   - A lease is returned only after a quorum has confirmed it, with time left. Quorums of one set of servers overlap.
 //   - A key that another lease or another program has written is never overwritten, and only a break deletes it. There is
 //     one exception: a lease whose token is lower than one granted since (see confirm.lua). The fence has shut it out.

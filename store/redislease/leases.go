@@ -19,6 +19,7 @@ const markerName, channelName = "fencegate//server", "fencegate:released"
 
 // Database is what a [store.Store] does for leases that are kept elsewhere.
 type Database interface {
+	CheckOwner(ctx context.Context, request store.AcquireRequest) error
 	GrantProvided(ctx context.Context, grant store.ProvidedGrant) (store.Lease, error)
 	GiveBack(ctx context.Context, lease store.Lease) error
 	ReleaseLease(ctx context.Context, ref store.LeaseRef) (store.Released, error)

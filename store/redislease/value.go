@@ -17,6 +17,7 @@ type value struct {
 	Format    int       `json:"fencegate"` // 1
 	LeaseID   uuid.UUID `json:"lease_id"`
 	OwnerID   string    `json:"owner_id"`
+	Principal string    `json:"principal,omitempty"`
 	RequestID string    `json:"request_id,omitempty"`
 	Token     int64     `json:"fencing_token,omitempty"`
 	TTLMS     int64     `json:"ttl_ms"`
@@ -33,7 +34,7 @@ type value struct {
 // newValue is the value of a reservation.
 func newValue(request store.AcquireRequest, id uuid.UUID) value {
 	return value{
-		Format: 1, LeaseID: id, OwnerID: request.OwnerID, RequestID: request.RequestID,
+		Format: 1, LeaseID: id, OwnerID: request.OwnerID, Principal: request.Principal, RequestID: request.RequestID,
 		TTLMS: request.TTL.Milliseconds(), AskedMS: request.TTL.Milliseconds(), Metadata: string(request.Metadata),
 	}
 }
@@ -63,7 +64,7 @@ func (v *value) lease(lock store.Name, nowMS, leftMS int64) store.Lease {
 	lease := store.Lease{
 		Lock: lock, OwnerID: v.OwnerID, ID: v.LeaseID, Token: v.Token, Mode: store.Exclusive, Scope: store.Node,
 		TTL: ms(v.TTLMS), GrantedAt: v.GrantedAt, ExpiresAt: time.UnixMilli(nowMS + leftMS),
-		HoldUntil: v.HoldUntil, Waited: ms(v.WaitedMS), Provider: store.ProviderOf(v.LeaseID),
+		HoldUntil: v.HoldUntil, Waited: ms(v.WaitedMS), Principal: v.Principal, Provider: store.ProviderOf(v.LeaseID),
 	}
 	if v.Metadata != "" {
 		lease.Metadata = json.RawMessage(v.Metadata)
@@ -74,14 +75,14 @@ func (v *value) lease(lock store.Name, nowMS, leftMS int64) store.Lease {
 	return lease
 }
 
-// answers reports whether the value is that of the same request sent before, whose token may not be minted yet. It returns ErrInvalid if the request has
-// changed since.
+// answers reports whether the value is that of the same request sent before, whose token may not be minted yet. It
+// returns ErrInvalid if another owner or principal sent that, or if the request has changed since.
 func (v *value) answers(request store.AcquireRequest) (bool, error) {
 	switch {
 	case request.RequestID == "" || v.RequestID != request.RequestID:
 		return false, nil
-	case v.OwnerID != request.OwnerID:
-		return false, fmt.Errorf("%w: request_id was used on this lock by another owner", store.ErrInvalid)
+	case v.OwnerID != request.OwnerID || v.Principal != request.Principal:
+		return false, store.ErrRequestIDReused
 	case v.AskedMS != request.TTL.Milliseconds() || !bytes.Equal([]byte(v.Metadata), request.Metadata):
 		return false, fmt.Errorf("%w: request_id was used on this lock with another ttl_ms or metadata: "+
 			"send the same request again, or take another request_id", store.ErrInvalid)

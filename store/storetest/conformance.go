@@ -20,6 +20,7 @@ type Provider interface {
 	Release(ctx context.Context, ref store.LeaseRef) error
 	Break(ctx context.Context, lock store.Name, reason string) (store.Lease, error)
 	Lock(ctx context.Context, name store.Name) (store.Lock, error)
+	PutPolicy(ctx context.Context, policy store.Policy) error
 
 	CreateSession(ctx context.Context, request store.SessionRequest) (store.Session, error)
 	KeepAlive(ctx context.Context, id uuid.UUID) (store.Session, error)
@@ -91,6 +92,9 @@ var cases = []struct {
 	{"a request sent again after the end", nil, (*suite).requestAfterEnd},
 	{"a request of another owner", nil, (*suite).requestOfAnother},
 	{"many with the same request_id at once", nil, (*suite).requestAtOnce},
+	{"a request of another principal", nil, (*suite).requestOfAnotherPrincipal},
+	{"a policy on owners", nil, (*suite).ownerPolicy},
+	{"a holder is shown to others", nil, (*suite).holderShown},
 	{"a lock is shown in each state", nil, (*suite).seen},
 	{"arguments within their limits", nil, (*suite).withinLimits},
 	{"arguments outside their limits", nil, (*suite).outsideLimits},
@@ -111,6 +115,7 @@ var cases = []struct {
 	{"a session is kept alive with its leases", sessions, (*suite).sessionKept},
 	{"the end of a session releases its leases", sessions, (*suite).sessionEnds},
 	{"a session that was not kept alive", sessions, (*suite).sessionExpires},
+	{"a session of another principal", sessions, (*suite).sessionOfAnother},
 	{"a session that never existed", sessions, (*suite).sessionUnknown},
 	{"a lease in a session is not renewed by itself", sessions, (*suite).sessionLeaseRenewed},
 	{"a session that ends during acquires", sessions, (*suite).sessionEndsAtOnce},

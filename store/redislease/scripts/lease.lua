@@ -1,7 +1,7 @@
 -- This stands before each of the other scripts.
 
--- value_max is above the bytes of every value that fencegate writes: metadata of 4096 bytes, two texts of 256 bytes, each
--- byte escaped as six. What is longer is another program's.
+-- value_max is above the bytes of every value that fencegate writes: metadata of 4096 bytes, three texts of 256 bytes,
+-- each byte escaped as six. What is longer is another program's.
 local value_max = 32768
 
 -- lease_of(value) → the table of a value that fencegate has written; nil for no value, and for that of another program.
