@@ -106,7 +106,7 @@ var scopeMutations = []mutation{
 	{"there is no gate", "acquire_lease", removing("    perform fence.lock_gate(p_request.lock, p_request.scope);\n"),
 		[]string{"P1: a name is asked for while the subtree is granted",
 			"P1: a subtree is asked for while a name in it is granted"}},
-	{"the gate is open to all", "lock_gates", replacing("perform pg_advisory_xact_lock(1718511205, v_key.hash);",
+	{"the gate is open to all", "lock_gates", replacing("perform fence.lock_gate_alone(v_key.hash);",
 		"perform pg_advisory_xact_lock_shared(1718511205, v_key.hash);"),
 		[]string{"P1: a name is asked for while the subtree is granted",
 			"P1: a subtree is asked for while a name in it is granted"}},

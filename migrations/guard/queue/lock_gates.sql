@@ -18,7 +18,7 @@ begin
         order by k.hash
     loop
         if v_key.alone then
-            perform pg_advisory_xact_lock(1718511205, v_key.hash);
+            perform fence.lock_gate_alone(v_key.hash);
         else
             perform pg_advisory_xact_lock_shared(1718511205, v_key.hash);
         end if;
