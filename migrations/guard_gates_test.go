@@ -26,6 +26,16 @@ var gateScripts = []script{
 		B select current_setting('lock_timeout')  -- 100ms
 		A commit
 		B select status from fence.acquire('bound', 'owner', scope => 'subtree')  -- held`},
+	{"a transaction takes 64 gates", `
+		A begin; select count(*) from generate_series(1, 100) n,
+			fence.acquire('gates/' || n, 'owner') where status = 'granted'  -- 100
+		A select count(*) from generate_series(1, 100) n,
+			fence.acquire('ungated-' || n, 'owner') where status = 'granted'  -- 100
+		A select fence.acquire('gates-' || n || '/x', 'owner') from generate_series(1, 63) n
+		A savepoint s; select fence.acquire('gates-64/x', 'owner')  -- !54000 several transactions
+		A rollback to s; select status from fence.acquire('ungated-101', 'owner')  -- granted
+		A commit
+		A select status from fence.acquire('gates-64/x', 'owner')  -- granted`},
 }
 
 func TestGates(t *testing.T) {
@@ -67,5 +77,27 @@ func TestSubtreeRequestDoesNotStarve(t *testing.T) {
 	close(done)
 	if err := below.Wait(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestLocksOfAGuardedWrite checks that a guarded write locks at most 16 relations and indexes: so many locks of a
+// transaction need no place in the lock table that all sessions share, before PostgreSQL 18.
+func TestLocksOfAGuardedWrite(t *testing.T) {
+	t.Parallel()
+	url := scripted(t, `
+		create table accounts (id integer primary key, balance bigint);
+		insert into accounts values (1, 1);
+		select fence.protect('accounts', 'accounts/{id}')`)
+	for name, begin := range map[string]string{
+		"fence.guard":     "select fence.guard('accounts/1', $t, 1)",
+		"fencegate.token": "set local fencegate.token = '$t.1'",
+	} {
+		write := script{name, `
+			A select test.grant('accounts/1')  -- $t
+			A begin; ` + begin + `; update accounts set balance = 3 where id = 1
+			A select count(*) <= 16 from pg_locks where pid = pg_backend_pid()  -- t`}
+		if err := write.run(t.Context(), url, nil); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

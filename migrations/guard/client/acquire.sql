@@ -11,7 +11,7 @@
 --
 -- Raises 22023 for a bad argument, also for a request_id that was used otherwise; LF003 if the policy says that another
 -- lock service issues the tokens; LF005 if the policy says that leases are kept in Redis; LF002 from mint; 25000, see
--- fence.check_lease_call.
+-- fence.check_lease_call; 54000, see fence.check_gates.
 --
 -- A grant is on disk before its commit is acknowledged (fence.commit_durably). Otherwise the synchronous_commit of the
 -- caller's transaction is left as it was.
@@ -32,6 +32,7 @@ begin
         format('mode is %s, it must be exclusive or shared', coalesce(fence.quote_begin(mode), 'null')));
     perform fence.require(scope in ('node', 'subtree'),
         format('scope is %s, it must be node or subtree', coalesce(fence.quote_begin(scope), 'null')));
+    perform fence.check_gates(lock, scope);
     if request_id is not null then
         perform fence.check_text('request_id', request_id, 256);
     end if;

@@ -20,8 +20,7 @@ set enable_mergejoin = off
 as $$
 declare
     v_root     oid := coalesce(pg_partition_root(p_table), p_table);
-    v_observe  boolean := coalesce(p_observe, exists (
-        select from fence.protected_tables p where p.table_id = v_root and p.mode = 'observe'));
+    v_observe  boolean := p_observe;
     v_only     text := nullif(current_setting('fencegate.resource', true), '');
     v_given    record := fence.given_token();
     v_table    text;
@@ -33,6 +32,10 @@ declare
     v_reports  integer := case
         when v_counted ~ ('^' || v_root || ' [0-9]{1,3}$') then split_part(v_counted, ' ', 2) else '0' end;
 begin
+    if v_observe is null then -- not in one expression, which would lock the table and its indexes in any case
+        v_observe := exists (
+            select from fence.protected_tables p where p.table_id = v_root and p.mode = 'observe');
+    end if;
     if array_position(p_resources, null) is not null and not v_observe then
         raise exception 'a column of the template of % has another type than when the table was protected',
             v_root::regclass using errcode = 'object_not_in_prerequisite_state', hint = 'Call fence.protect again.';
