@@ -60,7 +60,8 @@ var gatewayFunctions = []string{
 	"blockers", "break_deadlock", "find_deadlocks", "find_new_deadlocks", "grant_next", "hand_over", "heartbeat",
 	"leases_and_waits", "leave", "live_waiters", "next_due", "waiters_ahead", "waiters_behind",
 	// rule
-	"accept_database", "ancestors", "delete_policy", "is_below", "lineage", "policy_for", "put_policy",
+	"accept_database", "ancestors", "delete_policy", "is_below", "lineage", "note_jump", "policy_for",
+	"put_policy",
 	"running_database", "running_timeline", "set_fence", "supersede",
 	// session
 	"create_session", "end_session", "keep_alive", "postpone_session", "session_is_live", "settle_leases",

@@ -50,7 +50,8 @@ func eraOf(conn *pgx.Conn) (era int64, judged bool) {
 }
 
 // judge reads the state of the database that a connection leads to; that of a standby, or without the schema, is zero.
-// It returns a WentBackError if the database is not to be used, and has marked it then.
+// It returns a WentBackError if the database is not to be used, and has marked it then. In one that has taken over, it
+// makes the tokens jump.
 func (s *Store) judge(ctx context.Context, conn *pgconn.PgConn) (state, error) {
 	newestToken := s.lineage.newestToken.Load()
 	now, err := readState(ctx, conn)
@@ -67,6 +68,10 @@ func (s *Store) judge(ctx context.Context, conn *pgconn.PgConn) (state, error) {
 		s.config.Logger.WarnContext(ctx, "database changed", "from", judged.current.String(), "to", now.String())
 	}
 	conn.CustomData()[eraKey] = judged.era
+	if now.newestToken == 0 {
+		// Before the first grant, in a transaction of its own. Where that fails, a grant jumps.
+		_, _ = conn.Exec(ctx, "select fence.note_jump()").ReadAll()
+	}
 	return now, nil
 }
 

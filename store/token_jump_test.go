@@ -2,7 +2,11 @@ package store_test
 
 import (
 	"errors"
+	"slices"
+	"sync"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/fencegate/fencegate/store"
 )
@@ -40,6 +44,43 @@ func TestTokensJumpInAnotherDatabase(t *testing.T) {
 			expectSQL(t, b, 1, "select jumps from fence.database_identity")
 		})
 	}
+}
+
+// TestOpenJumpsDelayNobody checks that tokens jump at once and once for all, whatever becomes of the SQL transactions
+// whose grants make them jump at the same time: while these stay open, other grants wait for nothing, and their tokens
+// have jumped, too; also after a rollback.
+func TestOpenJumpsDelayNobody(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	b.Exec(t, "select setval('fence.tokens', $1)", int64(1)<<50)
+	before := mintOne(t, b, "before")
+	b.Exec(t, "update fence.database_identity set timeline = timeline + 1")
+	const open = 4
+	tokens := make([]int64, open)
+	txs := make([]pgx.Tx, open)
+	var jumping sync.WaitGroup
+	for i := range open {
+		txs[i] = b.begin(t)
+		jumping.Go(func() {
+			const acquire = "select fencing_token from fence.acquire($1, 'sql')"
+			if err := txs[i].QueryRow(t.Context(), acquire, numbered("open", i)).Scan(&tokens[i]); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	jumping.Wait()
+	for i := range 21 {
+		tokens = append(tokens, mintOne(t, b, numbered("unrelated", i)))
+	}
+	if err := txs[0].Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	tokens = append(tokens, mintOne(t, b, numbered("open", 0)))
+	slices.Sort(tokens)
+	if tokens[0] <= before+1<<32 || tokens[len(tokens)-1] >= before+1<<33 || len(slices.Compact(tokens)) < open+22 {
+		t.Errorf("token %d was followed by %d, want one jump of 2^32 and no token twice", before, tokens)
+	}
+	expectSQL(t, b, 1, "select jumps from fence.database_identity")
 }
 
 // TestTokensJumpByTime checks that the tokens of a database that was restored from long ago jump by the time that has

@@ -23,6 +23,7 @@ declare
     v_policies boolean;
 begin
     perform fence.commit_durably();
+    perform fence.note_jump();
     v_locks := array(
         select f.resource from fence.fences f where f.resource = any (v_locks) for update skip locked);
     v_locks := fence.plain_locks(v_locks);
@@ -31,7 +32,6 @@ begin
         return;
     end if;
     v_policies := exists (select from fence.policies);
-    perform fence.jump();
 
     return query
     with request as (

@@ -59,6 +59,7 @@ begin
             return;
         end if;
     end if;
+    perform fence.note_jump(); -- before the request is decided otherwise
     perform set_config('synchronous_commit', 'off', true);
 end
 $$;

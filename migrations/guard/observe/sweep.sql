@@ -18,6 +18,7 @@ begin
     if found then
         perform set_config('synchronous_commit', 'off', true);
         update fence.sweeps s set swept_at = clock_timestamp() where s.part = p_part;
+        perform fence.note_jump();
         case p_part
             when 'holds' then select * into done, more from fence.sweep_holds(p_rows_max);
             when 'leases' then select * into done, more from fence.sweep_leases(p_rows_max);

@@ -11,8 +11,14 @@
 -- part, below 2^7, separates two databases that jump at the same instant. It is worth a tenth of a millisecond: a
 -- sibling that jumped before that is below. 2^53 tokens last beyond the year 2290 this way.
 --
--- Invariant: called before fence.mint, with the fence locked. The identity is locked after fences, so there is no cycle.
--- P2 depends on this.
+-- The caller's transaction may stay open, so the jump is of nobody's transaction: it sets two sequences, which all see
+-- at once and which no rollback takes back. The tokens first, then fence.jumped, by which others see that this jump was
+-- made. An advisory lock keeps two callers from jumping at once, or one could set the tokens back below those that the
+-- other has minted meanwhile. The subtransaction that took it is rolled back, so nothing stays locked. In the log of the
+-- database, which a crash cuts off at some point, both come before the commit of any grant that follows.
+-- fence.note_jump then records the jump in fence.database_identity.
+--
+-- Invariant: called before fence.mint. P2 depends on this.
 --
 -- Raises LF006 if another database has taken over from this one (fence.supersede).
 create or replace function fence.jump() returns void
@@ -20,14 +26,13 @@ language plpgsql
 as $$
 declare
     v_lineage record;
-    v_now     timestamptz;
+    v_mark    bigint;
 begin
     perform from fence.minted_here();
     if found then
         return;
     end if;
 
-    perform from fence.database_identity for update;
     v_lineage := fence.lineage();
     if v_lineage.superseded_by_system is not null then
         raise exception 'timeline % of system % has taken over from this database',
@@ -36,14 +41,20 @@ begin
         return;
     end if;
 
-    v_now := clock_timestamp();
-    perform setval('fence.tokens', greatest(
-        (select last_value from fence.tokens) + (1::bigint << 32),
-        floor(extract(epoch from v_now - timestamptz '2025-01-01 00:00:00Z') * (1 << 20))::bigint
-    ) + floor(random() * (1 << 7))::bigint);
-    update fence.database_identity i
-    set system_identifier = r.system_identifier, timeline = r.timeline, tokens_oid = r.tokens_oid,
-        started_at = r.started_at, jumps = i.jumps + 1, jumped_at = v_now
-    from fence.running_database() r;
+    v_mark := fence.jump_mark();
+    begin
+        perform pg_advisory_xact_lock(1718511207, 0);
+        if (select j.last_value from fence.jumped j) <> v_mark then
+            perform setval('fence.tokens', greatest(
+                (select t.last_value from fence.tokens t) + (1::bigint << 32),
+                floor(extract(epoch from clock_timestamp() - timestamptz '2025-01-01 00:00:00Z') * (1 << 20))::bigint
+            ) + floor(random() * (1 << 7))::bigint);
+            perform setval('fence.jumped', v_mark);
+        end if;
+        raise exception 'unlock' using errcode = 'LF100';
+    exception
+        when sqlstate 'LF100' then
+            null; -- the sequences stay
+    end;
 end
 $$;

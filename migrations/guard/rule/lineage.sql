@@ -8,7 +8,7 @@
 create or replace function fence.lineage(
     out system_identifier bigint, out timeline integer, out tokens_oid oid, out accepted_at timestamptz,
     out superseded_by_system bigint, out superseded_by_timeline integer, out newest_token bigint)
-language plpgsql
+language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_running  record;
@@ -27,9 +27,7 @@ begin
         superseded_by_system := v_identity.superseded_by_system;
         superseded_by_timeline := v_identity.superseded_by_timeline;
     end if;
-    if (v_identity.system_identifier, v_identity.timeline, v_identity.tokens_oid, v_identity.started_at)
-        = (system_identifier, timeline, tokens_oid, v_running.started_at)
-    then
+    if coalesce(fence.jump_mark() = (select j.last_value from fence.jumped j), true) then
         newest_token := (select t.last_value from fence.tokens t);
     end if;
 end

@@ -1,5 +1,6 @@
 -- fence.minted_here() → the row of fence.database_identity if this database is the one that issued the last token, and
--- was not started again since. None: fence.jump is needed before the next token.
+-- was not started again since. None: fence.jump is needed before the next token, unless that jump was made and is not
+-- recorded yet.
 --
 -- The system identifier is in a file, which costs more to read than the rest of a grant. It cannot have changed where
 -- the postmaster is the same. The planner inlines the function.
