@@ -175,7 +175,7 @@ func TestWatchesMax(t *testing.T) {
 func (h *harness) fill(t testing.TB, events int) {
 	t.Helper()
 	h.exec(t, `select fence.publish_event(row(null, 'job', 'broken', null, 'w', i, null, null, null,
-			repeat('x', 20000), null, null)::fence.events)
+			repeat('x', 20000), null, null, null)::fence.events)
 		from generate_series(1, $1) i`, events)
 }
 

@@ -5,3 +5,17 @@ create index policies_principal_owner on fence.policies (prefix) where require_p
 -- The mark of the last jump of the tokens (fence.jump_mark): a sequence, because all see it at once and no rollback takes
 -- it back.
 create sequence fence.jumped as bigint minvalue -9223372036854775808 start 0;
+
+-- Events whose transaction has committed, or will. They get their place among the events of the lock when a gateway
+-- publishes them (fence.publish_events). No transaction waits for another to insert here.
+--
+-- xid is the transaction's. The newest event of a lock keeps a snapshot: what it did not show is not published yet.
+alter table fence.events add column snapshot pg_snapshot;
+
+create table fence.unpublished (
+    lock  text collate "C" not null,
+    xid   xid8 not null default pg_current_xact_id(),
+    id    bigint not null,
+    event fence.events not null,
+    primary key (lock, xid, id)
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500);

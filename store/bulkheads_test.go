@@ -167,13 +167,7 @@ func TestLockedFenceIsNamed(t *testing.T) {
 			"the fence of tree/hot is held by pid %d", func() error { return on.Release(ctx, hot.Ref()) }},
 		"gate": {"select pg_advisory_xact_lock(1718511205, hashtext($1))", "tree",
 			"advisory lock (1718511205, %[2]d) is held by pid %[1]d", acquire},
-		"events": {
-			"select pg_advisory_xact_lock(1718511206, hashtext($1))", "tree/hot",
-			"advisory lock (1718511206, %[2]d) is held by pid %[1]d",
-			func() error { return on.Release(ctx, hot.Ref()) },
-		},
 	} {
-		b.Exec(t, "insert into fence.watched (lock, since, until) values ('tree/hot', 0, 'infinity') on conflict do nothing")
 		pid, unlock := b.LockedBy(t, c.lockSQL, c.arg)
 		err := c.call()
 		if err := expectUnavailable(err, store.OutcomeNotApplied); err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // EventsChannel is where fence.publish_event notifies of events; the payload is the lock.
@@ -73,32 +74,47 @@ type WatchState struct {
 }
 
 // WatchState reads the lock and its position among the events as they are at one moment: no grant, release or break is
-// between them.
+// between them. Both statements are sent at once, so a gateway that is frozen keeps nothing locked.
 func (s *Store) WatchState(ctx context.Context, name Name) (state WatchState, err error) {
-	err = s.readLocked(ctx, onLock(useReads, name), func(tx pgx.Tx) error {
-		var sinceOrNull, newestOrNull pgtype.Int8
-		err := queryIn(tx)(ctx, "select since, newest from fence.watch_state($1)", []any{name},
-			func(rows pgx.Rows) error { return rows.Scan(&sinceOrNull, &newestOrNull) })
-		if err != nil {
-			return err
+	var since, newest pgtype.Int8
+	err = s.send(ctx, onLock(useReads, name), func(conn *pgxpool.Conn) (bool, error) {
+		batch := &pgx.Batch{}
+		batch.Queue("select since, newest from fence.watch_state($1)", name)
+		batch.Queue(oneLockSQL, oneLock(name))
+		results := conn.SendBatch(ctx, batch)
+		state.Lock = Lock{}
+		err := results.QueryRow().Scan(&since, &newest)
+		if err == nil {
+			var locks []Lock
+			locks, err = readLocks(ctx, inBatch(results), oneLockSQL)
+			if len(locks) > 0 {
+				state.Lock = locks[0]
+			}
 		}
-		if !sinceOrNull.Valid {
-			return errors.New("the watch lapsed before it began")
-		}
-		state.Since, state.Newest = sinceOrNull.Int64, newestOrNull.Int64
-		locks, err := readLocks(ctx, queryIn(tx), oneLockSQL, oneLock(name))
-		if err == nil && len(locks) > 0 {
-			state.Lock = locks[0]
-		}
-		return err
+		return true, errors.Join(err, results.Close())
 	})
+	if err == nil && !since.Valid {
+		err = errors.New("the watch lapsed before it began")
+	}
 	if err != nil {
 		return WatchState{}, fmt.Errorf("watch %s: %w", name, err)
 	}
+	state.Since, state.Newest = since.Int64, newest.Int64
 	if state.Lock.Lock == "" {
 		state.Lock = Lock{Lock: name, State: LockFree}
 	}
 	return state, nil
+}
+
+// publishMax is how many events of a lock one statement publishes.
+const publishMax = 5000
+
+// PublishEvents gives the committed events of watched locks their IDs, so that they can be read. It returns the locks to
+// publish again, since another process publishes their events now, or since there are very many. It returns
+// ErrUnavailable.
+func (s *Store) PublishEvents(ctx context.Context, locks []Name) (again []Name, err error) {
+	err = s.queryRow(ctx, job{}, "select fence.publish_events($1, $2)", []any{locks, publishMax}, &again)
+	return again, err
 }
 
 // Events reads the events of locks after the last one of each, in the order of their IDs.

@@ -12,10 +12,9 @@ import (
 // lockedTimeout bounds the look for the session that holds a lock.
 const lockedTimeout = 500 * time.Millisecond
 
-// lockedBySQL finds the sessions that have locked the fences of some names, or hold one of fencegate's advisory locks
-// that belong to these names: the gates of the names and of those above them (1718511205), and the locks of their
-// events (1718511206). A row lock is found by the transaction that it is written with, so one that several transactions
-// share is not found.
+// lockedBySQL finds the sessions that have locked the fences of some names, or hold the gates (advisory locks 1718511205)
+// of the names and of those above them. A row lock is found by the transaction that it is written with, so one that
+// several transactions share is not found.
 const lockedBySQL = `
 	with names (name, own) as (
 		select n, true from unnest($1::text[]) n
@@ -26,7 +25,7 @@ const lockedBySQL = `
 		where f.resource = any ($1)
 		union
 		select format('the advisory lock (%s, %s)', l.classid, hashtext(n.name)), l.pid
-		from names n join pg_locks l on l.locktype = 'advisory' and l.granted and l.classid in (1718511205, 1718511206)
+		from names n join pg_locks l on l.locktype = 'advisory' and l.granted and l.classid = 1718511205
 			and l.objid::bigint = hashtext(n.name)::bigint & 4294967295 and l.objsubid = 2
 			and l.database = (select d.oid from pg_database d where d.datname = current_database())
 	)

@@ -71,37 +71,36 @@ func (s *Store) inTx(ctx context.Context, options pgx.TxOptions, work func(pgx.T
 	})
 }
 
-// readLocked runs read in a transaction that is always rolled back: it only locks. The fence of a name that was never
-// used is made so that it can be locked, and is gone again.
-func (s *Store) readLocked(ctx context.Context, j job, read func(pgx.Tx) error) error {
-	return s.send(ctx, j, func(conn *pgxpool.Conn) (bool, error) {
-		tx, err := conn.Begin(ctx)
-		if err != nil {
-			return true, err
-		}
-		err = read(tx)
-		return true, errors.Join(err, tx.Rollback(context.WithoutCancel(ctx)))
-	})
-}
-
-// queryFunc is Store.query, or the same in a transaction.
+// queryFunc is Store.query, or the same in a transaction or a batch.
 type queryFunc func(ctx context.Context, sql string, args []any, scan func(pgx.Rows) error) error
 
 // queryIn is Store.query in a transaction.
 func queryIn(tx pgx.Tx) queryFunc {
 	return func(ctx context.Context, sql string, args []any, scan func(pgx.Rows) error) error {
 		rows, err := tx.Query(ctx, sql, args...)
-		if err != nil {
-			return err
-		}
-		defer rows.Close()
-		for rows.Next() {
-			if err := scan(rows); err != nil {
-				return scanError{err}
-			}
-		}
-		return rows.Err()
+		return scanAll(rows, err, scan)
 	}
+}
+
+// inBatch reads the next result of a batch, whose statement was sent before.
+func inBatch(results pgx.BatchResults) queryFunc {
+	return func(_ context.Context, _ string, _ []any, scan func(pgx.Rows) error) error {
+		rows, err := results.Query()
+		return scanAll(rows, err, scan)
+	}
+}
+
+func scanAll(rows pgx.Rows, err error, scan func(pgx.Rows) error) error {
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := scan(rows); err != nil {
+			return scanError{err}
+		}
+	}
+	return rows.Err()
 }
 
 // collect returns the rows of one statement, each as read returns it. The list is not nil.

@@ -22,6 +22,7 @@ type queueEvent struct {
 
 func (b *engines) queueEvents(t *testing.T, lock store.Name) []queueEvent {
 	t.Helper()
+	b.Exec(t, "select fence.publish_events(array[$1], 1000000)", lock)
 	rows, err := b.SQL.Query(await.Context(t),
 		"select kind, owner_id, coalesce(fencing_token, 0), mode from fence.events where lock = $1 and kind <> 'rejected' "+
 			"order by id", lock)

@@ -19,6 +19,10 @@ const (
 	fetchTimeout = 10 * time.Second
 	// failurePause is the pause after events could not be read.
 	failurePause = 50 * time.Millisecond
+	// publishPause is the pause before the events of a lock are looked for again that another process is publishing; it
+	// doubles up to publishPauseMax.
+	publishPause    = time.Millisecond
+	publishPauseMax = 100 * time.Millisecond
 )
 
 var errEventsLost = errors.New("events were lost while the database was away")
@@ -47,24 +51,35 @@ func New(on *store.Store, pollInterval time.Duration) *Broadcast {
 	}
 }
 
-// Run reads events when there may be some, polls for others, and renews the watches in the database, until ctx ends. It
-// passes errors to onError and tries again.
+// Run publishes and reads events when there may be some, polls for others, and renews the watches in the database, until
+// ctx ends. It passes errors to onError and tries again.
 func (b *Broadcast) Run(ctx context.Context, onError func(error)) {
 	poll, renew := time.NewTicker(b.pollInterval), time.NewTicker(renewal)
+	again, pause := time.NewTimer(publishPauseMax), publishPause
 	defer poll.Stop()
 	defer renew.Stop()
+	defer again.Stop()
 	for {
 		var err error
 		select {
 		case <-ctx.Done():
 			return
 		case <-b.due:
+		case <-again.C:
 		case <-poll.C:
 			b.FetchAll()
 		case <-renew.C:
 			err = b.renew(ctx)
 		}
-		err = errors.Join(err, b.publishDue(ctx))
+		busy, failed := b.publishDue(ctx)
+		if len(busy) > 0 {
+			b.setDue(busy)
+			again.Reset(pause)
+			pause = min(2*pause, publishPauseMax)
+		} else {
+			pause = publishPause
+		}
+		err = errors.Join(err, failed)
 		if err != nil && ctx.Err() == nil {
 			onError(err)
 			b.FetchAll()
@@ -179,22 +194,39 @@ func (b *Broadcast) endAll(name store.Name, reason error) {
 	}
 }
 
-// publishDue reads the events of the locks that are due, and publishes them.
-func (b *Broadcast) publishDue(ctx context.Context) error {
+// publishDue publishes the events of the locks that are due, reads them, and delivers them. It returns the locks whose
+// events another process is publishing.
+func (b *Broadcast) publishDue(ctx context.Context) (busy []store.Name, err error) {
 	for {
 		names, lasts := b.takeDue()
 		if len(names) == 0 {
-			return nil
+			return busy, nil
 		}
 		fetching, cancel := context.WithTimeout(ctx, fetchTimeout)
-		events, err := b.store.Events(fetching, names, lasts, fetchMax)
+		again, err := b.store.PublishEvents(fetching, names)
+		var events []store.Event
+		if err == nil {
+			events, err = b.store.Events(fetching, names, lasts, fetchMax)
+		}
 		cancel()
 		if err != nil {
-			return err
+			return busy, err
 		}
-		b.publish(events)
+		busy = append(busy, again...)
+		b.deliver(events)
 		if len(events) == fetchMax {
 			b.FetchAll()
+		}
+	}
+}
+
+// setDue makes Run look for events of these locks when it looks for others.
+func (b *Broadcast) setDue(names []store.Name) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, name := range names {
+		if lock := b.locks[name]; lock != nil {
+			lock.due = true
 		}
 	}
 }
@@ -212,9 +244,9 @@ func (b *Broadcast) takeDue() (names []store.Name, lasts []int64) {
 	return names, lasts
 }
 
-// publish delivers events to the subscriptions of their locks. It never blocks: it ends a subscription that is too
+// deliver hands events to the subscriptions of their locks. It never blocks: it ends a subscription that is too
 // slow.
-func (b *Broadcast) publish(events []store.Event) {
+func (b *Broadcast) deliver(events []store.Event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, event := range events {

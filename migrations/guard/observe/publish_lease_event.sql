@@ -10,7 +10,7 @@ begin
         perform fence.publish_event(row(
             null, p_lease.lock, p_kind, null, p_lease.owner_id, p_lease.fencing_token, p_lease.mode, p_lease.scope,
             case when p_kind in ('granted', 'renewed') and p_lease.session_id is null then p_lease.expires_at end,
-            p_reason, null, null)::fence.events);
+            p_reason, null, null, null)::fence.events);
     end if;
 end
 $$;

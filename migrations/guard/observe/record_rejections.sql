@@ -70,7 +70,7 @@ begin
     loop
         perform fence.publish_event(row(null, v_event.resource, 'rejected', null, v_event.owner_id,
             nullif(v_event.token, 0), v_event.mode,
-            v_event.scope, null, nullif(v_event.reason, ''), v_event.code, nullif(v_event.key, ''))::fence.events);
+            v_event.scope, null, nullif(v_event.reason, ''), v_event.code, nullif(v_event.key, ''), null)::fence.events);
     end loop;
 
     if clock_timestamp() - v_began > interval '5 seconds' then

@@ -1,12 +1,19 @@
 -- fence.watch_state(lock) → since, after which the events of the watched lock are complete, and newest, after which its
 -- next event will come; both null if it is not watched. Read the lock after this, in the same transaction: while its
--- fence is locked no grant, release or break comes between the two. The caller rolls the transaction back, so the fence
--- of a name that was never used does not stay.
+-- fence is locked no grant, release or break comes between the two. Those before are published here. The caller commits
+-- at once.
 create or replace function fence.watch_state(p_lock text, out since bigint, out newest bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
+declare
+    v_fence fence.fences := fence.lock_fence(p_lock);
 begin
-    perform fence.lock_fence(p_lock);
+    if greatest(v_fence.granted_token, v_fence.last_token) = 0 then
+        perform fence.note_unused(array[p_lock]);
+    end if;
+    perform from fence.watched w where w.lock = p_lock for update; -- of gateways that publish at this moment
+    while cardinality(fence.publish_events(array[p_lock], 5000)) > 0 loop
+    end loop;
     select w.since, greatest(w.since, (select max(e.id) from fence.events e where e.lock = p_lock))
     into since, newest
     from fence.watched w where w.lock = p_lock and w.until > clock_timestamp();
