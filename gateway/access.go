@@ -156,6 +156,9 @@ func ruleOf(method, template string) accessRule {
 // counted: they cost less than a refusal, and load balancers need them. (Signing in by an issuer counts its own.)
 func (g *Gateway) authorize(w *answerWriter, r *http.Request, rule *accessRule) error {
 	w.principal = access.Anyone
+	if r.ProtoMajor == 1 || g.config.Auth == nil && !rule.isPublic() {
+		g.connections.know(connectionOf(r))
+	}
 	if rule.isPublic() {
 		return nil
 	}
@@ -174,6 +177,7 @@ func (g *Gateway) authorize(w *answerWriter, r *http.Request, rule *accessRule) 
 		return g.countFailure(r, g.unauthenticated(reason))
 	}
 	w.principal = principal
+	g.connections.know(connectionOf(r))
 	if err := g.count(w, r); err != nil {
 		return err
 	}

@@ -1,9 +1,11 @@
 package gateway
 
 import (
+	"crypto/tls"
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -35,7 +37,7 @@ func TestConnectionLimits(t *testing.T) {
 	t.Parallel()
 	refused := 0
 	c := &connections{
-		max: 5, perAddress: 2, refused: func() { refused++ },
+		max: 5, perAddress: 2, strangersMax: 4, refused: func() { refused++ },
 		trusted: func(address string) bool { return address == "10.0.0.9" },
 	}
 	var peers []*peer
@@ -69,13 +71,67 @@ func TestConnectionLimits(t *testing.T) {
 	}
 }
 
+// TestStrangers checks that the busy connection without a credential that began first is closed for the next: of the same
+// address beyond half of the limit, otherwise of all. A known connection, an idle one and a trusted proxy stay open.
+func TestStrangers(t *testing.T) {
+	t.Parallel()
+	c := &connections{
+		strangersMax: 4, refused: func() {}, trusted: func(address string) bool { return address == "10.0.0.9" },
+	}
+	peers, accepted := map[string]*peer{}, map[string]net.Conn{}
+	begin := func(name, address string) {
+		peers[name] = &peer{address: address + ":1"}
+		accepted[name] = tls.Server(peers[name], nil)
+		c.context(t.Context(), accepted[name])
+		c.changed(accepted[name], http.StateNew)
+		c.changed(accepted[name], http.StateActive)
+		c.changed(accepted[name], http.StateActive) // twice is once
+	}
+	expect := func(open string) {
+		t.Helper()
+		var got []string
+		for name, p := range peers {
+			if !p.closed {
+				got = append(got, name)
+			}
+		}
+		slices.Sort(got)
+		if strings.Join(got, " ") != open {
+			t.Errorf("open are %q, want %q", strings.Join(got, " "), open)
+		}
+	}
+	begin("a-known", "10.0.0.1")
+	c.know(c.open[accepted["a-known"]])
+	begin("a-idle", "10.0.0.1")
+	c.changed(accepted["a-idle"], http.StateIdle)
+	begin("a1", "10.0.0.1")
+	begin("b1", "10.0.0.2")
+	begin("proxy1", "10.0.0.9")
+	begin("proxy2", "10.0.0.9")
+	begin("proxy3", "10.0.0.9")
+	begin("a2", "10.0.0.1")
+	expect("a-idle a-known a1 a2 b1 proxy1 proxy2 proxy3")
+	begin("b2", "10.0.0.2")
+	begin("b3", "10.0.0.2") // more than half: not a1, which began before b1
+	expect("a-idle a-known a1 a2 b2 b3 proxy1 proxy2 proxy3")
+	begin("c1", "10.0.0.3") // more than all
+	expect("a-idle a-known a2 b2 b3 c1 proxy1 proxy2 proxy3")
+	for _, each := range accepted {
+		c.changed(each, http.StateClosed)
+	}
+	if len(c.open) != 0 || len(c.networks) != 0 || c.strangers.Len() != 0 {
+		t.Errorf("after the end of all, %d connections, %d networks and %d strangers are remembered",
+			len(c.open), len(c.networks), c.strangers.Len())
+	}
+}
+
 // TestServerIsBounded checks that the server bounds the size and the time of all that a connection sends.
 func TestServerIsBounded(t *testing.T) {
 	t.Parallel()
 	s := newKeyedGateway(t, &keysInMemory{}).newServer()
 	if s.ReadHeaderTimeout <= 0 || s.ReadTimeout <= 0 || s.WriteTimeout <= 0 || s.IdleTimeout <= 0 ||
 		s.MaxHeaderBytes <= 0 || s.ConnState == nil || s.HTTP2.MaxConcurrentStreams <= 0 ||
-		s.HTTP2.SendPingTimeout <= 0 || s.HTTP2.PingTimeout <= 0 {
+		s.HTTP2.SendPingTimeout <= 0 || s.HTTP2.PingTimeout <= 0 || s.HTTP2.WriteByteTimeout <= 0 {
 		t.Errorf("the server is %+v with HTTP/2 %+v, want every bound", s, s.HTTP2)
 	}
 }

@@ -355,7 +355,8 @@ func New(config Config, backend Backend, recorder Recorder, counted *metrics.Met
 	g.signIns = limits.New(limits.Config{RequestsPerSecond: signInsPerSecond})
 	g.exchanges = limits.New(limits.Config{RequestsPerSecond: exchangesPerSecond}).OfAddress("")
 	g.connections = connections{
-		max: config.ConnectionsMax, perAddress: config.AddressConnectionsMax, trusted: g.trusted,
+		max: config.ConnectionsMax, perAddress: config.AddressConnectionsMax, strangersMax: defaultStrangersMax,
+		trusted: g.trusted,
 		refused: func() { counted.RateLimited(metrics.LimitConnections) },
 	}
 	g.bodies.max, g.bodies.stalled = config.BodiesBytesMax, bodyStalled

@@ -7,10 +7,14 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -55,7 +59,7 @@ func TestRapidReset(t *testing.T) {
 	}
 	await.True(t, "the requests of the streams have ended", func() bool { return running.Load() == 0 })
 	e.awaitQueue(t, "job")
-	const limit = 250
+	const limit = streamsOfOne
 	if most.Load() == 0 || most.Load() > limit {
 		t.Errorf("up to %d requests of one connection ran at a time, want some, and up to %d", most.Load(), limit)
 	}
@@ -98,6 +102,151 @@ func (e *encrypted) resetRapidly(t *testing.T, streams int) (sent int) {
 		}
 	}
 	return sent
+}
+
+// hostileStreams are requests over HTTP/2 without a credential.
+var hostileStreams = map[string]struct {
+	fields []hpack.HeaderField
+	open   bool // the body is never sent
+}{
+	"document":  {fields: []hpack.HeaderField{{Name: ":method", Value: "GET"}, {Name: ":path", Value: "/openapi.yaml"}}},
+	"dashboard": {fields: []hpack.HeaderField{{Name: ":method", Value: "GET"}, {Name: ":path", Value: "/ui/app.js"}}},
+	"unknown":   {fields: []hpack.HeaderField{{Name: ":method", Value: "GET"}, {Name: ":path", Value: "/none"}}},
+	"refused":   {fields: []hpack.HeaderField{{Name: ":method", Value: "GET"}, {Name: ":path", Value: "/v1/locks"}}},
+	"refused with a body": {open: true, fields: []hpack.HeaderField{
+		{Name: ":method", Value: "POST"}, {Name: ":path", Value: "/v1/locks/job/acquire"}}},
+	"sign-in without a body": {open: true, fields: []hpack.HeaderField{
+		{Name: ":method", Value: "POST"}, {Name: ":path", Value: "/v1/sign-in"}, {Name: "content-type", Value: jsonType}}},
+	// net/http answers these before any handler.
+	"forbidden field": {fields: []hpack.HeaderField{
+		{Name: ":method", Value: "GET"}, {Name: ":path", Value: "/healthz"}, {Name: "connection", Value: "close"}}},
+	"long header": {fields: []hpack.HeaderField{
+		{Name: ":method", Value: "GET"}, {Name: ":path", Value: "/healthz"}, {Name: "x", Value: strings.Repeat("~", headerBytes)}}},
+}
+
+// openStreams opens streams of one kind over a connection of HTTP/2, and never lets the gateway send a byte of an answer.
+// It returns when all are open, or when the gateway has closed the connection.
+func openStreams(connection net.Conn, kind string, streams int) {
+	what, frameMax := hostileStreams[kind], 16<<10
+	var block bytes.Buffer
+	encoder := hpack.NewEncoder(&block)
+	framer := http2.NewFramer(connection, nil)
+	_, err := io.WriteString(connection, http2.ClientPreface)
+	if err == nil {
+		err = framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+	}
+	for n := 0; err == nil && n < streams; n++ {
+		for _, field := range append([]hpack.HeaderField{{Name: ":scheme", Value: "http"}}, what.fields...) {
+			_ = encoder.WriteField(field)
+		}
+		id := uint32(2*n + 1)
+		err = framer.WriteHeaders(http2.HeadersFrameParam{
+			StreamID: id, BlockFragment: block.Next(frameMax), EndHeaders: block.Len() == 0, EndStream: !what.open})
+		for err == nil && block.Len() > 0 {
+			fragment := block.Next(frameMax)
+			err = framer.WriteContinuation(id, block.Len() == 0, fragment)
+		}
+	}
+}
+
+// TestHostileStreams checks that the gateway closes the connection without a credential that has been busy for the
+// longest time when an address has too many, whatever their requests are, and that one with a credential stays open.
+func TestHostileStreams(t *testing.T) {
+	h := newGateway(t, Config{}, patientDatabase(t))
+	h.guard(t)
+	h.gateway.connections.strangersMax = 2 // one for each address
+	h.serveUnchecked(t)
+	known := h.by(h.key(t, "known", "all:"))
+	known.awaitStatus(t, http.StatusOK)
+	watch := known.open(t, lockPath("job", "/watch"))
+	watch.next(t, api.EventState)
+	var before net.Conn
+	for kind := range hostileStreams {
+		connection := h.dialFrom(t, "127.0.0.1")
+		openStreams(connection, kind, 2)
+		if before != nil {
+			closes(t, before)
+		}
+		before = connection
+	}
+	known.acquire(t, "job", "honest")
+	watch.next(t, api.EventGranted)
+}
+
+// TestHostileMemory opens 300 connections of 250 streams each without a credential, whose answers are not taken. The
+// memory of both ends grows by up to 128 MB, and honest clients are served meanwhile.
+func TestHostileMemory(t *testing.T) {
+	if os.Getenv("FENCEGATE_CONNECTIONS") == "" {
+		t.Skip("it uses the machine for a minute: make hostile")
+	}
+	h := newGateway(t, Config{}, patientDatabase(t))
+	h.guard(t)
+	h.serveUnchecked(t)
+	honest := h.by(h.key(t, "honest", "all:"))
+	honest.awaitStatus(t, http.StatusOK)
+	atRest, _ := h.measure(t, honest, func() {
+		for range 300 {
+			h.get(t, "/healthz")
+		}
+	})
+	for kind := range hostileStreams {
+		t.Run(kind, func(t *testing.T) {
+			slowest, grown := h.measure(t, honest, func() { h.attack(t, kind) })
+			t.Logf("at most %d MB more than at rest; p99 of honest requests %s, and %s at rest", grown>>20, slowest, atRest)
+			if grown > 128<<20 || slowest > 100*time.Millisecond+atRest {
+				t.Error("want up to 128 MB, and 100 ms more than at rest")
+			}
+		})
+	}
+}
+
+// measure sends honest requests during an attack. It returns the 99th percentile of their times, and by how much the
+// memory has grown.
+func (h *harness) measure(t *testing.T, honest client, attack func()) (slowest time.Duration, grown int64) {
+	t.Helper()
+	runtime.GC()
+	rest := memoryUsed()
+	attacked := make(chan struct{})
+	go func() {
+		defer close(attacked)
+		attack()
+	}()
+	var took []time.Duration
+	for ended := false; !ended; {
+		begun := time.Now()
+		as[api.Principal](t, honest.get(t, "/v1/whoami"), http.StatusOK)
+		took = append(took, time.Since(begun))
+		if len(took)%100 == 0 {
+			runtime.GC()
+		}
+		grown = max(grown, memoryUsed()-rest)
+		select {
+		case <-attacked:
+			ended = true
+		case <-time.After(time.Millisecond):
+		}
+	}
+	slices.Sort(took)
+	return took[len(took)*99/100], grown
+}
+
+// attack returns when all streams were sent, or the gateway has closed their connections.
+func (h *harness) attack(t *testing.T, kind string) {
+	t.Helper()
+	const connections, streams = 300, 250
+	var sending sync.WaitGroup
+	for range connections {
+		connection := h.dialFrom(t, "127.0.0.2")
+		go func() { _, _ = io.Copy(io.Discard, connection) }()
+		sending.Go(func() { openStreams(connection, kind, streams) })
+	}
+	sending.Wait()
+}
+
+func memoryUsed() int64 {
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return int64(stats.HeapInuse + stats.StackInuse)
 }
 
 // TestStreamsEndWithTheirToken checks that a stream of events ends soon after the token that opened it has expired, an

@@ -11,12 +11,13 @@ import (
 
 const (
 	headerTimeout = 10 * time.Second
-	headerBytes   = 64 << 10
+	headerBytes   = 24 << 10 // a token has up to 16 KiB
 	idleTimeout   = 2 * time.Minute
 	writeTimeout  = 2 * time.Minute // an acquire that waits longer extends it
-	streamsOfOne  = 250             // requests at the same time on one connection of HTTP/2
+	streamsOfOne  = 100             // requests at the same time on one connection of HTTP/2; RFC 9113 advises against fewer
 	pingInterval  = 30 * time.Second
 	pingTimeout   = 15 * time.Second
+	takeTimeout   = 15 * time.Second // for a client of HTTP/2 to take any byte that is sent to it
 	shutdownAgain = 500 * time.Millisecond
 	eventTimeout  = 10 * time.Second // for a client to take one event; a stream may last for ever
 )
@@ -81,10 +82,11 @@ func (g *Gateway) newServer() *http.Server {
 		MaxHeaderBytes:    headerBytes,
 		IdleTimeout:       idleTimeout,
 		WriteTimeout:      g.answerTimeout,
-		ConnContext:       withConnection,
+		ConnContext:       g.connections.context,
 		ConnState:         g.connections.changed,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: streamsOfOne, SendPingTimeout: pingInterval, PingTimeout: pingTimeout,
+			WriteByteTimeout: takeTimeout,
 		},
 		ErrorLog:  serverLog(g.config.Logger),
 		Protocols: new(http.Protocols),

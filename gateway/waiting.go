@@ -2,10 +2,8 @@ package gateway
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"syscall"
 	"time"
@@ -115,16 +113,6 @@ func leftQueue(ctx context.Context, err error) error {
 // hangUpInterval is how often the connection and the credential of a client that waits are checked.
 const hangUpInterval = time.Second
 
-type connectionKey struct{}
-
-// withConnection is the ConnContext of the server: attended finds the connection of a request by it.
-func withConnection(ctx context.Context, connection net.Conn) context.Context {
-	if encrypted, ok := connection.(*tls.Conn); ok {
-		connection = encrypted.NetConn()
-	}
-	return context.WithValue(ctx, connectionKey{}, connection)
-}
-
 // watchClient ends the wait of a client over HTTP/1.1 that has closed its connection, or its half of it, and of any
 // client whose credential has ended. It returns when ctx ends.
 //
@@ -156,11 +144,15 @@ func (g *Gateway) watchClient(ctx context.Context, r *http.Request, end context.
 
 // socketOf returns the socket of a request over HTTP/1.1, otherwise nil.
 func socketOf(r *http.Request) syscall.RawConn {
-	connection, ok := r.Context().Value(connectionKey{}).(syscall.Conn)
-	if !ok || r.ProtoMajor != 1 {
+	connection := connectionOf(r)
+	if connection == nil || r.ProtoMajor != 1 {
 		return nil
 	}
-	socket, err := connection.SyscallConn()
+	accepted, ok := connection.socket.(syscall.Conn)
+	if !ok {
+		return nil
+	}
+	socket, err := accepted.SyscallConn()
 	if err != nil {
 		return nil
 	}

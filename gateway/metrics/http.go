@@ -71,7 +71,7 @@ var rateLimitedFamily = httpSubject.counter("fencegate_rate_limited_total",
 	"`requests`, `waiting`, `leases`, `streams`: `--caller-requests-max`, `--caller-waiting-max`, "+
 		"`--caller-leases-max`, `--caller-streams-max`. `bodies`: half of `--bodies-bytes-max`. "+
 		"`failures`: an address sends many bad credentials, or sign-ins by an issuer. `connections`: `--connections-max`, "+
-		"`--address-connections-max`.", limitLabel)
+		"`--address-connections-max`, or [HTTP/2 without a credential](security.md#limits).", limitLabel)
 
 // newRateLimited makes the counters, so that each limit is shown from the start.
 func newRateLimited(r registry) *prometheus.CounterVec {

@@ -38,9 +38,9 @@ type CrowdSample struct {
 }
 
 const (
-	// groupMax is how many waiters share a client; over HTTP/2, one connection: a gateway takes 250 requests at once on
+	// groupMax is how many waiters share a client; over HTTP/2, one connection: a gateway takes 100 requests at once on
 	// one.
-	groupMax = 200
+	groupMax = 80
 	// crowdTTL outlasts a round: the holder does not renew.
 	crowdTTL = time.Hour
 	// filesSpare are for all else than the waiters' connections.
