@@ -27,6 +27,9 @@ const (
 
 	keyIDMax    = 256 // bytes
 	missingKept = 256 // IDs of keys that the issuer does not have
+	// pendingMax is how many unknown IDs may await the next reading. Anyone can make up IDs, and each that awaits one is
+	// answered as a failure of the gateway.
+	pendingMax = 8
 )
 
 // Why there is no key.
@@ -89,7 +92,8 @@ func (k *Keys) Document() *oidc.Document {
 }
 
 // Find returns the keys with this ID, of which there is almost always one, and the Set that has them. An ID that is not
-// there makes Run read the keys again; until it has, Find returns ErrNotReady, and then ErrUnknown.
+// there makes Run read the keys again; until it has, Find returns ErrNotReady, and then ErrUnknown. While pendingMax IDs
+// await that, Find returns ErrUnknown for others.
 func (k *Keys) Find(id string) (*Set, []jose.JSONWebKey, error) {
 	if len(id) > keyIDMax {
 		return nil, nil, ErrUnknown
@@ -101,15 +105,28 @@ func (k *Keys) Find(id string) (*Set, []jose.JSONWebKey, error) {
 	if found := current.set.find(id); found != nil {
 		return current.set, found, nil
 	}
-	asked, known, _ := k.missing.PeekOrAdd(id, time.Now())
 	select {
 	case k.wake <- struct{}{}:
 	default: // it will
 	}
-	if known && current.began.After(asked) {
+	asked, known := k.missing.Peek(id)
+	if known && current.began.After(asked) || !known && k.pending(current) >= pendingMax {
 		return nil, nil, ErrUnknown
 	}
+	if !known {
+		k.missing.Add(id, time.Now())
+	}
 	return nil, nil, ErrNotReady
+}
+
+// pending returns how many missing IDs were asked for since the keys were read.
+func (k *Keys) pending(current *reading) (count int) {
+	for _, asked := range k.missing.Values() {
+		if !current.began.After(asked) {
+			count++
+		}
+	}
+	return count
 }
 
 // Run reads the keys until ctx ends, and reports the result of each reading. While they can't be read, the former ones

@@ -38,7 +38,7 @@ func (k *Keys) reload(t *testing.T) {
 }
 
 // An unknown key is looked for once; then it is known that it does not exist. Many unknown keys cause no more than one
-// reading in each retry interval.
+// reading in each retry interval, and only a few of them are awaited.
 func TestUnknownKeys(t *testing.T) {
 	t.Parallel()
 	issuer := issuertest.New(t)
@@ -59,6 +59,18 @@ func TestUnknownKeys(t *testing.T) {
 	k.reload(t)
 	k.expect(t, "key-2", nil)
 	k.expect(t, "", ErrNotReady)
+
+	for n := 1; n < 2*pendingMax; n++ { // one is pending already
+		want := ErrNotReady
+		if n >= pendingMax {
+			want = ErrUnknown
+		}
+		k.expect(t, fmt.Sprint("pending-", n), want)
+	}
+	k.expect(t, "pending-1", ErrNotReady)
+	k.reload(t)
+	k.expect(t, "pending-1", ErrUnknown)
+	k.expect(t, "another", ErrNotReady)
 
 	k.interval, k.retryInterval = time.Hour, 500*time.Millisecond // a reading takes less
 	before, began := issuer.Reads(), time.Now()
