@@ -16,8 +16,15 @@ var gateScripts = []script{
 		A select test.grant('delay/held')  -- $t
 		A begin; select status from fence.acquire('delay/open', 'owner')  -- granted
 		B set lock_timeout = '1min'; select status from fence.acquire('delay', 'owner', scope => 'subtree')  -- waits
-		C set lock_timeout = '10s'; select test.release('delay/held', $t)  -- released
+		C set lock_timeout = '5s'; select test.release('delay/held', $t)  -- released
 		C select status from fence.acquire('delay/other', 'owner')  -- granted
+		A commit
+		B ...  -- held`},
+	{"a subtree request that waits for a late holder's open transaction delays no request below", `
+		A select test.grant('late/x')  -- $t
+		A select test.expire('late/x'); begin; select fence.guard('late/x', $t, 1)  -- t
+		B set lock_timeout = '1min'; select status from fence.acquire('late', 'owner', scope => 'subtree')  -- waits
+		C set lock_timeout = '5s'; select status from fence.acquire('late/other', 'owner')  -- granted
 		A commit
 		B ...  -- held`},
 	{"a subtree request waits for an open transaction no longer than lock_timeout", `

@@ -2,8 +2,8 @@ package migrations_test
 
 import "strings"
 
-// nestedScripts are about transactions with the token of a subtree lease that has expired, while a newer subtree lease
-// is granted above or below it. The transaction's resource is in both subtrees.
+// nestedScripts are about transactions with the token of a lease that has expired, while a subtree lease is granted above
+// or below. The transaction's resource is in the subtree.
 var nestedScripts = []script{
 	{"a grant of a subtree below waits for a transaction with the older token, which goes on", `
 		A select test.grant('goes-on', 'exclusive', 'subtree')  -- $t
@@ -19,6 +19,10 @@ var nestedScripts = []script{
 		A select fence.guard('goes-on-above/n', $t, 1)  -- t
 		A commit
 		B ...`},
+	{"a grant of a subtree closes the fence of a late holder below", `
+		A select test.grant('closes/x')  -- $t
+		A select test.grant('closes', 'exclusive', 'subtree')  -- $new
+		A select fence.guard('closes/x', $t, 1)  -- !LF103 "granted_token":$new`},
 	olderSnapshot("repeatable read", "below", "nest/m", "nest/m/n"),
 	olderSnapshot("serializable", "below", "nest-s/m", "nest-s/m/n"),
 	olderSnapshot("repeatable read", "above", "nested/m/n", "nested/m"),

@@ -35,9 +35,15 @@ var sqlMutations = []struct{ function, old, broken, script string }{
 		"repeatable read: a grant of a subtree above since the snapshot is 40001"},
 	{"grant_lease", "update fence.subtrees s set open = s.open where", "perform from fence.subtrees s where",
 		"repeatable read: a grant of a subtree below since the snapshot is 40001"},
-	{"lock_subtrees", " or fence.is_below(s.name, p_name)", "",
+	{"grant_lease", "(f.open or f.admitted_in = pg_current_xact_id())", "false",
+		"a grant of a subtree closes the fence of a late holder below"},
+	{"lock_subtree", "and f.open\n", "and false\n",
+		"a subtree request that waits for a late holder's open transaction delays no request below"},
+	{"lock_gate_alone", "v_ms := least(2 * v_ms, 40);", "v_ms := 10000;",
+		"a subtree request that waits for an open transaction delays no request below"},
+	{"lock_subtree", " or fence.is_below(s.name, p_name)", "",
 		"a grant of a subtree above waits for a transaction with the older token, which goes on"},
-	{"lock_subtrees", "s.name = any (fence.ancestors(p_name)) or ", "",
+	{"lock_subtree", "s.name = any (fence.ancestors(p_name)) or ", "",
 		"a grant of a subtree below waits for a transaction with the older token, which goes on"},
 	{"count_rejection", "nextval(", "pg_sequence_last_value(",
 		"rejections are counted, and those by try_guard recorded"},
@@ -88,7 +94,7 @@ var sqlMutations = []struct{ function, old, broken, script string }{
 func TestMutations(t *testing.T) {
 	t.Parallel()
 	scripts := map[string]script{firstPolicy.name: firstPolicy}
-	for _, group := range [][]script{guardScripts, ruledScripts, nestedScripts, protectScripts, attackScripts} {
+	for _, group := range [][]script{guardScripts, ruledScripts, nestedScripts, gateScripts, protectScripts, attackScripts} {
 		for _, s := range group {
 			scripts[s.name] = s
 		}

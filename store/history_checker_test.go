@@ -211,7 +211,7 @@ func TestHistoryCatchesBrokenRule(t *testing.T) {
 		{"writes that look at their name alone", historyOfTrees, "admit",
 			"s.granted_token > coalesce(stored.granted_token, 0)", "false"},
 		{"grants without a gate", historyOfTrees, "acquire_lease",
-			"perform fence.lock_gate(p_request.lock, p_request.scope);", ""},
+			"perform fence.lock_gate(p_request.lock, 'node');", ""},
 		{"shared leases that may write", historyOfTrees, "grant_lease", "open = v_lease.mode = 'exclusive',",
 			"open = true,"},
 		{"sessions that leave fences open", historyOfTrees, "settle_leases",

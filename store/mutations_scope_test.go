@@ -87,10 +87,6 @@ var scopeMutations = []mutation{
 	{"tokens overlook the names below", "grant_lease", replacing("max(greatest(f.granted_token, f.last_token))", "max(0)"),
 		[]string{"P2: a sequence that lags behind a name below"}},
 
-	{"a subtree is granted without waiting for writes below", "grant_lease",
-		replacing("and (f.open or f.admitted_in = pg_current_xact_id())\n", "and false\n"),
-		[]string{"P3: a subtree is granted during a write of a late holder below",
-			"P3: a reader of a subtree comes during a write of a late holder below"}},
 	{"writers don't hold the subtree", "lock_write_tokens", replacing("order by s.name for share", "order by s.name"),
 		[]string{
 			"P3: a subtree is granted during a write with its token before",
@@ -103,7 +99,7 @@ var scopeMutations = []mutation{
 		[]string{"P3: a name is granted alone during a write below with the subtree's token"}},
 	{"a token that was guessed passes", "admit", removing("and above.name = any (p_covering) "),
 		[]string{"P5: a token that is granted after the write was sent"}},
-	{"there is no gate", "acquire_lease", removing("    perform fence.lock_gate(p_request.lock, p_request.scope);\n"),
+	{"there is no gate", "acquire_lease", removing("perform fence.lock_gate(p_request.lock, 'node');"),
 		[]string{"P1: a name is asked for while the subtree is granted",
 			"P1: a subtree is asked for while a name in it is granted"}},
 	{"the gate is open to all", "lock_gates", replacing("perform fence.lock_gate_alone(v_key.hash);",

@@ -51,9 +51,10 @@ begin
             return;
         end if;
     end if;
-    perform fence.lock_gate(p_request.lock, p_request.scope);
     if p_request.scope = 'subtree' then
-        perform fence.lock_subtrees(p_request.lock);
+        perform fence.lock_subtree(p_request.lock, p_request.mode);
+    else
+        perform fence.lock_gate(p_request.lock, 'node');
     end if;
     v_fence := fence.lock_fence(p_request.lock);
     if fence.has_external_tokens(p_request.lock) then

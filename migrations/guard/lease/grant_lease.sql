@@ -1,7 +1,7 @@
 -- fence.grant_lease(fence, request, waited_ms) → the lease, granted as requested (fence.lease_request).
 --
--- The caller holds the gate, the fences of subtrees (fence.lock_subtrees) and the fence (fence.lock_fence), and has seen
--- that nothing conflicts (fence.expire_or_blocker). Every grant of this schema keeps this rule:
+-- The caller holds the gate and the fence (fence.lock_fence), for a subtree all of fence.lock_subtree, and has seen that
+-- nothing conflicts (fence.expire_or_blocker). Every grant of this schema keeps this rule:
 --
 -- A grant changes every row on which the admission of an older token rests. It waits for a writer that was admitted by
 -- one of these rows, because that holds the row. A writer that is admitted later sees the change; with an older snapshot

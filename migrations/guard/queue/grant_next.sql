@@ -33,9 +33,10 @@ declare
     v_subtree_waits boolean := false; -- a reader of the subtree was skipped: so are the others
 begin
     perform fence.commit_durably();
-    perform fence.lock_gate(p_lock, p_scope);
     if p_scope = 'subtree' then
-        perform fence.lock_subtrees(p_lock);
+        perform fence.lock_subtree(p_lock, 'shared');
+    else
+        perform fence.lock_gate(p_lock, 'node');
     end if;
     perform fence.lock_fence(p_lock);
     if fence.has_external_tokens(p_lock) then

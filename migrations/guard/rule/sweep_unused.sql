@@ -2,7 +2,7 @@
 -- never granted nor written; more. A name that has a waiter is looked at again after a minute. See fence.sweep.
 --
 -- The rows are locked first, and judged by a later statement. A caller that needs a fence and finds none makes it again
--- (fence.lock_fence, fence.lock_subtrees, fence.admit).
+-- (fence.lock_fence, fence.lock_subtree, fence.admit).
 create or replace function fence.sweep_unused(p_rows_max integer, out done bigint, out more boolean)
 language plpgsql
 as $$
