@@ -16,6 +16,7 @@ const (
 			select 'fence', resource from fence.fences union all
 			select 'subtree', name from fence.subtrees union all
 			select 'watched', lock from fence.watched union all
+			select 'unpublished', lock from fence.unpublished union all
 			select 'unused', name from fence.unused) as t (kind, name)`
 )
 
@@ -55,6 +56,7 @@ func TestNamesNeverUsedLeaveNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	watch.Close()
+	s.Exec(t, "select fence.publish_event(jsonb_populate_record(null::fence.events, '{\"lock\":\"watched\"}'))")
 
 	expectSwept(t, sweeper, store.Swept{})
 	s.Exec(t, "update fence.watched set until = clock_timestamp() - interval '1 hour'")
