@@ -12,7 +12,9 @@ import (
 
 // asActor returns a context for an action of an administrator: the audit log of the database has whose request it is.
 func (g *Gateway) asActor(ctx context.Context, w *answerWriter, r *http.Request) context.Context {
-	return store.WithActor(ctx, store.Actor{Principal: w.principal.Name, Address: g.address(r)})
+	return store.WithActor(ctx, store.Actor{
+		Principal: w.principal.Name, Address: g.address(r), Scoped: !w.principal.May(access.Admin, ""),
+	})
 }
 
 // listAudit answers a page of the audit log.

@@ -18,6 +18,8 @@ const (
 	CallerBulkStreamsMax = bulkStreamsMax / 2
 	// leasesCountAge is the age of a count of leases from which on it says nothing.
 	leasesCountAge = 10 * time.Minute
+	// limitRetry is when a principal that has created as much as one may should try again.
+	limitRetry = time.Minute
 	// slotRetry is when a caller that uses all of its slots should try again.
 	slotRetry = time.Second
 )

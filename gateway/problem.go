@@ -59,6 +59,8 @@ var problemKinds = []problemKind{
 	{store.ErrForbidden, 403, api.CodeForbidden, false,
 		"The role that the table was opened for lacks a right, or a policy forbids the row."},
 	{store.ErrRowCount, 412, api.CodeRowsMismatch, false, "Nothing was changed: read the rows and decide anew."},
+	{store.ErrLimit, 429, api.CodeRateLimited, true,
+		"Nothing was changed: remove what you do not need, or try again later."},
 	{store.ErrTooLarge, 413, api.CodeTooLarge, false, ""},
 	// Neither a defect nor the client's fault: the database can't grant. No other unavailable must not be retried.
 	{store.ErrTokensExhausted, 503, api.CodeUnavailable, false,
@@ -153,6 +155,8 @@ func addData(answer *api.Problem, err error) {
 			answer.Detail = "The session has ended: " + lost.Reason + ". Stop the work that its leases protected; " +
 				"create another session to go on."
 		}
+	case errors.Is(err, store.ErrLimit):
+		answer.Outcome, answer.RecommendedRetryMS = api.OutcomeNotApplied, new(jittered(limitRetry).Milliseconds())
 	case errors.Is(err, store.ErrTokensExhausted):
 		answer.Outcome = api.OutcomeNotApplied
 	case errors.As(err, &unavailable):
@@ -254,6 +258,9 @@ func (g *Gateway) answerProblem(w *answerWriter, r *http.Request, err error) {
 	if level, message := failure(err, answer.Code); message != "" {
 		g.config.Logger.Log(r.Context(), level, message,
 			"method", r.Method, "path", redactPath(r.URL.Path), "error", err)
+	}
+	if errors.Is(err, store.ErrLimit) {
+		g.metrics.RateLimited(metrics.LimitCreated)
 	}
 	switch {
 	case answer.Code == api.CodeUnauthenticated:

@@ -19,3 +19,13 @@ create table fence.unpublished (
     event fence.events not null,
     primary key (lock, xid, id)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500);
+
+-- Bounds of what one principal may create.
+
+-- Who set the policy first. '': unknown.
+alter table fence.policies add column principal text collate "C" not null default '';
+
+comment on column fence.policies.principal is 'who set it first; by SQL: sql: and the role of the connection';
+
+-- What a principal did in the last day (fence.check_actor).
+create index audit_principal on fence.audit (principal, at);

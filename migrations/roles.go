@@ -46,7 +46,7 @@ var gatewayRights = []string{
 // gatewayFunctions are those that gateways call, and those that others in the list call with the caller's rights.
 var gatewayFunctions = []string{
 	// access
-	"create_key", "live_keys", "note_key_uses", "revoke_key", "rotate_key",
+	"check_actor", "create_key", "live_keys", "note_key_uses", "revoke_key", "rotate_key",
 	// client
 	"escape_segment", "is_name", "segment",
 	// lease

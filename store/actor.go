@@ -1,12 +1,16 @@
 package store
 
-import "context"
+import (
+	"context"
+	"fmt"
+)
 
 // Actor is who does what an administrator may do, for the audit log. The zero value is the role of this process's
 // connection to the database.
 type Actor struct {
 	Principal string
 	Address   string // of the client, without its port
+	Scoped    bool   // it administers only some names: how much it may do is bounded (ErrLimit)
 }
 
 type actorKey struct{}
@@ -22,5 +26,13 @@ func actorOf(ctx context.Context) Actor {
 	return actor
 }
 
-// args appends the actor to the arguments of a function, as its last two.
-func (a Actor) args(of ...any) []any { return append(of, orNull(a.Principal), orNull(a.Address)) }
+// args appends the actor to the arguments of a function, for actorSQL.
+func (a Actor) args(of ...any) []any {
+	return append(of, orNull(a.Principal), orNull(a.Address), a.Scoped)
+}
+
+// actorSQL is the last two arguments of a function, the actor's principal and address, which are in the parameter first
+// and the one after it.
+func actorSQL(first int) string {
+	return fmt.Sprintf("fence.check_actor($%d, $%d), $%d", first, first+2, first+1)
+}

@@ -58,6 +58,8 @@ var (
 	ErrForbidden = errors.New("the role of the table may not do this")
 	// ErrRowCount says that an operation would have written another number of rows than it must; see TableError.
 	ErrRowCount = errors.New("another number of rows matches")
+	// ErrLimit says that the principal has created as much as one may; nothing was changed.
+	ErrLimit = errors.New("the limit of one principal is reached")
 	// ErrTooLarge says that a transaction writes or returns too many rows.
 	ErrTooLarge = errors.New("too many rows")
 

@@ -159,7 +159,7 @@ func (s *Store) RevokeKey(ctx context.Context, id string) (Key, error) {
 	if err := checkKeyID(id); err != nil {
 		return Key{}, err
 	}
-	return s.changeKey(ctx, noSuchKey, id, "fence.revoke_key($1, $2, $3)", actorOf(ctx).args(id)...)
+	return s.changeKey(ctx, noSuchKey, id, "fence.revoke_key($1, "+actorSQL(2)+")", actorOf(ctx).args(id)...)
 }
 
 func checkKeyID(id string) error {

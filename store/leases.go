@@ -263,7 +263,7 @@ func (s *Store) Break(ctx context.Context, lock Name, reason string) (Lease, err
 	if err := checkText("reason", reason, 1, ReasonBytesMax); err != nil {
 		return Lease{}, err
 	}
-	const sql = `select b.outcome, ` + leaseColumns + ` from fence.break($1, $2, $3, $4) b, lateral (select (b.lease).*) l`
+	sql := `select b.outcome, ` + leaseColumns + ` from fence.break($1, $2, ` + actorSQL(3) + `) b, lateral (select (b.lease).*) l`
 	var outcome string
 	var row leaseRow
 	err := s.queryRow(ctx, onLock(useReleases, lock), sql, actorOf(ctx).args(lock, reason),

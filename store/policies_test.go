@@ -133,8 +133,8 @@ func TestLimitsOfPolicies(t *testing.T) {
 	}
 
 	b.Exec(t, "insert into fence.policies (prefix) select 'n' || n from generate_series(2, $1) n", store.PoliciesMax)
-	if err := b.PutPolicy(ctx, valid); !errors.Is(err, store.ErrInvalid) {
-		t.Errorf("one policy too many: %v, want ErrInvalid", err)
+	if err := b.PutPolicy(ctx, valid); !errors.Is(err, store.ErrLimit) {
+		t.Errorf("one policy too many: %v, want ErrLimit", err)
 	}
 	valid.Prefix, valid.RequireLeaseID = "n2", true
 	if err := b.PutPolicy(ctx, valid); err != nil {

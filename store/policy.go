@@ -28,9 +28,12 @@ const (
 
 // Limits of policies.
 const (
-	PoliciesMax = 10_000
-	MaxHoldMin  = TTLMin
-	MaxHoldMax  = 365 * 24 * time.Hour
+	PoliciesMax            = 10_000
+	PoliciesReserved       = 1_000 // of them for administrators of all names
+	PoliciesOfPrincipalMax = 1_000 // that an administrator of some names has set first
+
+	MaxHoldMin = TTLMin
+	MaxHoldMax = 365 * 24 * time.Hour
 )
 
 // PoliciesChannel is where PutPolicy, DeletePolicy and SetFence notify of a change.
@@ -89,20 +92,20 @@ func (p Policy) check() error {
 }
 
 // PutPolicy sets the policy of a prefix, for all decisions that are made after it returns. It returns ErrInvalid,
-// ErrInvalidName or ErrUnavailable.
+// ErrInvalidName, ErrLimit or ErrUnavailable.
 func (s *Store) PutPolicy(ctx context.Context, policy Policy) error {
 	if err := policy.check(); err != nil {
 		return err
 	}
-	set := false
-	err := s.queryRow(ctx, job{}, "select fence.put_policy($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
-		actorOf(ctx).args(policy.Prefix, policy.Rule, policy.Authority, policy.RequireLeaseID, policy.RequireLiveLease,
-			orNull(policy.MaxHold.Milliseconds()), orNull(policy.Leases), policy.RequirePrincipalOwner,
-			PoliciesMax), &set)
-	if err == nil && !set {
-		err = fmt.Errorf("%w: there are %d policies already, the limit", ErrInvalid, PoliciesMax)
+	actor := actorOf(ctx)
+	policiesMax, ownMax := PoliciesMax, 0
+	if actor.Scoped {
+		policiesMax, ownMax = PoliciesMax-PoliciesReserved, PoliciesOfPrincipalMax
 	}
-	return err
+	return s.exec(ctx, job{}, "select fence.put_policy($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, "+actorSQL(11)+")",
+		actor.args(policy.Prefix, policy.Rule, policy.Authority, policy.RequireLeaseID, policy.RequireLiveLease,
+			orNull(policy.MaxHold.Milliseconds()), orNull(policy.Leases), policy.RequirePrincipalOwner,
+			policiesMax, orNull(ownMax))...)
 }
 
 // Policy returns the policy that was set on a prefix itself, ErrNotFound, or ErrUnavailable.
@@ -126,7 +129,7 @@ func (s *Store) Policies(ctx context.Context) ([]Policy, error) {
 // now; or ErrUnavailable.
 func (s *Store) DeletePolicy(ctx context.Context, prefix string) error {
 	found := false
-	err := s.queryRow(ctx, job{}, "select fence.delete_policy($1, $2, $3)", actorOf(ctx).args(prefix), &found)
+	err := s.queryRow(ctx, job{}, "select fence.delete_policy($1, "+actorSQL(2)+")", actorOf(ctx).args(prefix), &found)
 	if err == nil && !found {
 		err = fmt.Errorf("%w: there is no policy on %q itself", ErrNotFound, prefix)
 	}

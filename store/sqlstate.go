@@ -42,6 +42,8 @@ func classifyState(err *pgconn.PgError) error {
 		return fmt.Errorf("%w: %s", ErrUnsupported, err.Message)
 	case "LF006":
 		return NotApplied(&WentBackError{SignSuperseded, err.Message})
+	case "LF007":
+		return fmt.Errorf("%w: %s", ErrLimit, err.Message)
 	case "23514":
 		if err.ConstraintName == "name_is_path" {
 			return ErrInvalidName

@@ -56,6 +56,7 @@ const (
 	LimitRequests    = "requests"
 	LimitWaiting     = "waiting"
 	LimitLeases      = "leases"
+	LimitCreated     = "created"
 	LimitStreams     = "streams"
 	LimitBodies      = "bodies"
 	LimitFailures    = "failures"
@@ -63,13 +64,13 @@ const (
 )
 
 var limitLabel = Label{Name: "limit", Values: []string{
-	LimitRequests, LimitWaiting, LimitLeases, LimitStreams, LimitBodies, LimitFailures, LimitConnections,
+	LimitRequests, LimitWaiting, LimitLeases, LimitCreated, LimitStreams, LimitBodies, LimitFailures, LimitConnections,
 }}
 
 var rateLimitedFamily = httpSubject.counter("fencegate_rate_limited_total",
 	"Requests that were refused since their caller had asked for too much, and connections that were closed.",
 	"`requests`, `waiting`, `leases`, `streams`: `--caller-requests-max`, `--caller-waiting-max`, "+
-		"`--caller-leases-max`, `--caller-streams-max`. `bodies`: half of `--bodies-bytes-max`. "+
+		"`--caller-leases-max`, `--caller-streams-max`. `created`: what a principal may create in the database. `bodies`: half of `--bodies-bytes-max`. "+
 		"`failures`: an address sends many bad credentials, or sign-ins by an issuer. `connections`: `--connections-max`, "+
 		"`--address-connections-max`, or [HTTP/2 without a credential](security.md#limits).", limitLabel)
 
