@@ -27,6 +27,20 @@ var gateScripts = []script{
 		C set lock_timeout = '5s'; select status from fence.acquire('late/other', 'owner')  -- granted
 		A commit
 		B ...  -- held`},
+	{"a break that waits for the holder's open transaction delays no request below", `
+		A select test.grant('broken', 'exclusive', 'subtree')  -- $t
+		A begin; select fence.guard('broken/x', $t, 1)  -- t
+		B set lock_timeout = '1min'; select outcome from fence.break('broken', 'note')  -- waits
+		C set lock_timeout = '5s'; select status from fence.acquire('broken/other', 'owner')  -- held
+		A commit
+		B ...  -- broken`},
+	{"a release that waits for the holder's open transaction delays no request below", `
+		A select test.grant('ended', 'exclusive', 'subtree')  -- $t
+		A begin; select fence.guard('ended/x', $t, 1)  -- t
+		B set lock_timeout = '1min'; select test.release('ended', $t)  -- waits
+		C set lock_timeout = '5s'; select status from fence.acquire('ended/other', 'owner')  -- held
+		A commit
+		B ...  -- released`},
 	{"a subtree request waits for an open transaction no longer than lock_timeout", `
 		A begin; select status from fence.acquire('bound/open', 'owner')  -- granted
 		B set lock_timeout = '100ms'; select status from fence.acquire('bound', 'owner', scope => 'subtree')  -- !55P03

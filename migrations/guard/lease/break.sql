@@ -13,9 +13,8 @@ declare
         when exists (select from fence.subtrees s where s.name = p_lock) then 'subtree' else 'node' end;
 begin
     perform fence.commit_durably();
-    perform fence.lock_gate(p_lock, v_scope);
-    perform from fence.subtrees s where s.name = p_lock for update;
-    select * into v_fence from fence.fences f where f.resource = p_lock for update;
+    perform fence.lock_lease(p_lock, v_scope);
+    select * into v_fence from fence.fences f where f.resource = p_lock;
     if not found or v_fence.granted_token = 0 then
         outcome := 'not_found';
         return;

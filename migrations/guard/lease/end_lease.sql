@@ -9,10 +9,8 @@ as $$
 declare
     v_lease fence.leases;
 begin
-    perform fence.lock_gate(p_lock, coalesce((
+    perform fence.lock_lease(p_lock, coalesce((
         select l.scope from fence.leases l where l.lock = p_lock and l.fencing_token = p_fencing_token), 'node'));
-    perform from fence.subtrees s where s.name = p_lock for update;
-    perform from fence.fences f where f.resource = p_lock for update;
     status := fence.lease_status(p_lock, p_owner_id, p_lease_id, p_fencing_token);
     if status not in ('live', 'expired') then
         return;

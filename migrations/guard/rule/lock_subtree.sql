@@ -5,6 +5,8 @@
 -- rows (fence.grant_lease). If no lease of another is in the way, the open fences below are locked, too: the grant closes
 -- them.
 --
+-- mode  of the requested lease; null to end one, which needs no more than its gates and the rows of the name
+--
 -- While it has the gate, all other requests below wait. So it waits 40 ms for a row, and then starts anew, without the
 -- gate, four times as long later: the transaction of a late holder may stay open. The gate keeps subtrees from being
 -- opened or made meanwhile. The sweep may delete the row of an unused name before it is locked here; then it is made again.
@@ -22,6 +24,12 @@ begin
         begin
             perform fence.lock_gate(p_name, 'subtree');
             perform set_config('lock_timeout', '40', true);
+            if p_mode is null then
+                perform from fence.subtrees s where s.name = p_name for update;
+                perform from fence.fences f where f.resource = p_name for update;
+                perform set_config('lock_timeout', v_timeout, true);
+                return;
+            end if;
             loop
                 insert into fence.subtrees (name) values (p_name) on conflict do nothing;
                 perform from fence.subtrees s
