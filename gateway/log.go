@@ -41,9 +41,12 @@ func (g *Gateway) logRequest(r *http.Request, route string, answer *answerWriter
 // failure returns how to log an error that is not the client's fault; "" for other errors, and for overload, which
 // metrics count.
 func failure(err error, code api.Code) (level slog.Level, message string) {
+	provider, ofProvider := errors.AsType[*store.ProviderError](err)
 	switch {
 	case code == api.CodeInternal:
 		return slog.LevelError, "request failed"
+	case ofProvider:
+		return slog.LevelWarn, string(provider.Provider) + " unavailable"
 	case errors.Is(err, store.ErrNotReplicated):
 		return slog.LevelWarn, "commit not replicated"
 	case code == api.CodeUnavailable && errors.Is(err, store.ErrUnavailable) && !errors.Is(err, store.ErrOverloaded):

@@ -164,10 +164,16 @@ func addData(answer *api.Problem, err error) {
 	}
 }
 
-// addOutcome says what became of a request that the database did not answer.
+// addOutcome says what became of a request that the database, or the provider of the leases, did not answer.
 func addOutcome(answer *api.Problem, unavailable *store.UnavailableError) {
 	answer.Outcome = api.Outcome(unavailable.Outcome)
 	wentBack, isOlder := errors.AsType[*store.WentBackError](unavailable)
+	silent := "The database could not be reached, or did not answer."
+	provider, ofProvider := errors.AsType[*store.ProviderError](unavailable)
+	if ofProvider {
+		silent = fmt.Sprintf("The leases on this name are kept in Redis (%s), which could not be reached, did not answer, "+
+			"or refused.", provider.Provider)
+	}
 	switch {
 	case isOlder && unavailable.Outcome == store.OutcomeNotApplied:
 		answer.Detail = capitalized(wentBack.Error()) + ". It is not used, and nothing was changed. An administrator must " +
@@ -183,10 +189,10 @@ func addOutcome(answer *api.Problem, unavailable *store.UnavailableError) {
 			"back. Send the same again, which is answered when a standby has confirmed it: a write with the same token " +
 			"and sequence, an acquire with the same request_id."
 	case unavailable.Outcome == store.OutcomeUnknown:
-		answer.Detail = "The database did not answer. The change may have been made: send the same again, a write " +
-			"with the same token and sequence, an acquire with the same request_id."
+		answer.Detail = silent + " The change may have been made: send the same again, a write with the same token and " +
+			"sequence, an acquire with the same request_id."
 	default:
-		answer.Detail = "The database could not be reached, or did not answer. Nothing was changed: try again."
+		answer.Detail = silent + " Nothing was changed: try again."
 	}
 }
 

@@ -1,7 +1,9 @@
 package gateway
 
 import (
+	"log/slog"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -32,13 +34,13 @@ func newRedisKeeper(t *testing.T, databaseURL string, server *redistest.Server) 
 }
 
 // newRedisHarness keeps leases on "jobs" and what is below in Redis.
-func newRedisHarness(t *testing.T) (*harness, *redistest.Server) {
+func newRedisHarness(t *testing.T, config Config) (*harness, *redistest.Server) {
 	t.Helper()
 	parallel(t)
 	server := redistest.Start(t)
 	database := patientDatabase(t)
 	keeper := newRedisKeeper(t, database.DatabaseURL, server)
-	h := newGatewayWith(t, Config{Terraform: true}, database, engine.Config{DeadAfter: time.Minute, Keepers: []engine.Keeper{keeper}})
+	h := newGatewayWith(t, config, database, engine.Config{DeadAfter: time.Minute, Keepers: []engine.Keeper{keeper}})
 	h.client = serve(t, conforming(t, h.gateway))
 	if policy := h.setPolicy(t, "jobs", `{"leases":"redis"}`); policy.Leases != "redis" {
 		t.Fatalf("the policy is %+v", policy)
@@ -48,7 +50,7 @@ func newRedisHarness(t *testing.T) (*harness, *redistest.Server) {
 
 // The lock of a state may be kept in Redis.
 func TestTerraformLockInRedis(t *testing.T) {
-	h, _ := newRedisHarness(t)
+	h, _ := newRedisHarness(t, Config{Terraform: true})
 	h.setPolicy(t, "terraform", `{"leases":"redis"}`)
 	c := h.terraform("prod")
 	if token, again := c.mustLock(t, "a"), c.mustLock(t, "a"); token != again {
@@ -68,7 +70,7 @@ func TestTerraformLockInRedis(t *testing.T) {
 // A lease in Redis is granted, renewed, shown, broken and released like one in PostgreSQL; PostgreSQL does not hear of
 // its renewals.
 func TestLeaseInRedis(t *testing.T) {
-	h, _ := newRedisHarness(t)
+	h, _ := newRedisHarness(t, Config{})
 	lease := h.acquire(t, "jobs/1", "worker")
 	if lease.Provider != "redis" || h.acquire(t, "other", "worker").Provider != "" {
 		t.Errorf("the lease is %+v, want it in redis, and others not", lease)
@@ -107,9 +109,29 @@ func TestLeaseInRedis(t *testing.T) {
 	}
 }
 
+// refusedByRedis expects that the answer, the log and the metrics say of the acquires so far that Redis failed, and not
+// the database.
+func (h *harness) refusedByRedis(t *testing.T, log *logged, acquires int, got answer) {
+	t.Helper()
+	refused := expectProblem(t, got, api.CodeUnavailable)
+	if refused.Title != store.ErrProviderUnavailable.Error() || !strings.Contains(refused.Detail, "in Redis (redis)") ||
+		strings.Contains(refused.Detail, "database") {
+		t.Errorf("%s: answered %+v, want a detail that names redis, and not the database", got.request, refused)
+	}
+	if named, other := log.lines(t, "redis unavailable"), log.lines(t, "database unavailable"); len(named) != acquires || len(other) > 0 {
+		t.Errorf("logged are %v and %v, want %d that name redis, and none that names the database", named, other, acquires)
+	}
+	scraped, _ := h.scrape(t)
+	scraped.want(t, []wanted{
+		{float64(acquires), "fencegate_lease_operations_total", "operation acquire mode exclusive result redis_unavailable"},
+		{0, "fencegate_lease_operations_total", "operation acquire mode exclusive result unavailable"},
+	})
+}
+
 // What Redis can't keep is refused. Without Redis nothing is granted or renewed, and writes go on.
 func TestLeaseInRedisIsRefused(t *testing.T) {
-	h, server := newRedisHarness(t)
+	log := &logged{}
+	h, server := newRedisHarness(t, Config{Logger: slog.New(slog.NewJSONHandler(log, nil))})
 	lease := h.acquire(t, "jobs/1", "worker")
 	session := h.createSession(t, "worker", time.Hour)
 	for _, body := range []string{
@@ -125,11 +147,18 @@ func TestLeaseInRedisIsRefused(t *testing.T) {
 		expectProblem(t, h.send(t, http.MethodPut, "/v1/policies/bad", policy), api.CodeInvalidRequest)
 	}
 
-	server.Kill()
-	refused := expectProblem(t, h.post(t, lockPath("jobs/2", "/acquire"), `{"owner_id":"a"}`), api.CodeUnavailable)
-	if refused.Title != store.ErrProviderUnavailable.Error() {
-		t.Errorf("an acquire without Redis: %+v", refused)
+	server.Do("RPUSH", "jobs/list", "a")
+	for i, c := range []struct{ lock, breaks, heals string }{
+		{"jobs/list", "PING", "PING"},
+		{"jobs/2", "CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0"},
+		{"jobs/2", "REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE"},
+	} {
+		server.Do(strings.Fields(c.breaks)...)
+		h.refusedByRedis(t, log, i+1, h.post(t, lockPath(c.lock, "/acquire"), `{"owner_id":"a"}`))
+		server.Do(strings.Fields(c.heals)...)
 	}
+	server.Kill()
+	h.refusedByRedis(t, log, 4, h.post(t, lockPath("jobs/2", "/acquire"), `{"owner_id":"a"}`))
 	expectProblem(t, h.post(t, lockPath("jobs/1", "/renew"), refOf(lease)), api.CodeUnavailable)
 	as[api.WriteResult](t, h.put(t, lease, 1, "value"), http.StatusCreated)
 	if lock := h.lock(t, "jobs/1"); lock.State != "held" {

@@ -65,8 +65,8 @@ var (
 
 	// ErrUnavailable says that the database could not be reached, or did not answer; see UnavailableError.
 	ErrUnavailable = errors.New("the database is unavailable")
-	// ErrProviderUnavailable says that the Redis that keeps the lease could not be reached, did not answer, or refused.
-	// It is always an ErrUnavailable, too.
+	// ErrProviderUnavailable says that the Redis that keeps the lease could not be reached, did not answer, or refused;
+	// see ProviderError. It is always an ErrUnavailable, too.
 	ErrProviderUnavailable = errors.New("the Redis that keeps the leases on this name is unavailable")
 	// ErrLocked says that another session of the database kept locked what a statement needs. It is always an
 	// ErrUnavailable, too, and nothing was applied.

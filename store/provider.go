@@ -60,6 +60,20 @@ func (e *UnsupportedError) Error() string {
 // Is reports whether target is ErrUnsupported.
 func (e *UnsupportedError) Is(target error) bool { return target == ErrUnsupported }
 
+// ProviderError is a failure of a provider, and not of the database. It is ErrProviderUnavailable.
+type ProviderError struct {
+	Provider Provider
+	Err      error
+}
+
+func (e *ProviderError) Error() string { return fmt.Sprintf("%v: %v", ErrProviderUnavailable, e.Err) }
+
+// Is reports whether target is ErrProviderUnavailable.
+func (e *ProviderError) Is(target error) bool { return target == ErrProviderUnavailable }
+
+// Unwrap returns the failures of the servers.
+func (e *ProviderError) Unwrap() error { return e.Err }
+
 // ProvidedGrant is an exclusive lease on a name that was granted in Redis, and that has no token yet. AcquireRequest has
 // the limits of its fields.
 type ProvidedGrant struct {

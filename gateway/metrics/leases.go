@@ -32,9 +32,23 @@ var (
 	modeLabel    = Label{Name: "mode", Values: texts(store.Exclusive, store.Shared)}
 	leaseResults = append([]string{resultOK}, texts(
 		api.CodeLockHeld, api.CodeDeadlock, api.CodeLeaseLost, api.CodeNotFound, api.CodeInvalidRequest,
-		api.CodeInvalidName, api.CodeUnauthenticated, api.CodeUnavailable, api.CodeInternal, ClientGone,
+		api.CodeInvalidName, api.CodeUnauthenticated, api.CodeUnavailable, unavailableIn(store.ProviderRedis),
+		unavailableIn(store.ProviderRedlock), api.CodeInternal, ClientGone,
 	)...)
 )
+
+// unavailableIn is the result where the provider of the lease failed, and not the database.
+func unavailableIn(provider store.Provider) api.Code {
+	return api.Code(provider) + "_" + api.CodeUnavailable
+}
+
+// leaseResult is result, which names a provider that failed.
+func (m *Metrics) leaseResult(err error) string {
+	if failed, ok := errors.AsType[*store.ProviderError](err); ok && m.codeOf(err) == api.CodeUnavailable {
+		return string(unavailableIn(failed.Provider))
+	}
+	return m.result(err, resultOK)
+}
 
 // quickBuckets are for what a database answers, in seconds.
 var quickBuckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10}
@@ -45,7 +59,8 @@ var (
 	leaseOperationsFamily = leaseSubject.counter("fencegate_lease_operations_total",
 		"Acquires (including campaigns), renewals, releases (including resignations) and breaks, by mode and "+
 			"result: ok, or the error's code.",
-		"`lock_held` is contention. `lease_lost` of a renewal is a holder that was away for too long, and "+
+		"`unavailable` is the database's, `redis_unavailable` and `redlock_unavailable` are Redis's. `lock_held` is "+
+			"contention. `lease_lost` of a renewal is a holder that was away for too long, and "+
 			"becomes a zombie unless it stops. The mode is `unknown` where the caller does not have the lease.",
 		leaseOperationLabel, Label{Name: "mode", Values: append([]string{modeUnknown}, modeLabel.Values...)},
 		Label{Name: "result", Values: leaseResults})
@@ -143,13 +158,13 @@ func newSessionMetrics(r registry) *prometheus.CounterVec {
 // operation counts an operation on a lease; the mode is "" where it is not known.
 func (m *Metrics) operation(operation string, mode store.Mode, took time.Duration, err error) {
 	mode = cmp.Or(mode, modeUnknown)
-	m.leases.operations.WithLabelValues(operation, string(mode), m.result(err, resultOK)).Inc()
+	m.leases.operations.WithLabelValues(operation, string(mode), m.leaseResult(err)).Inc()
 	m.leases.took[operation].Observe(took.Seconds())
 }
 
 // Acquired counts an acquire. The time of one that waited in the queue counts as waiting only.
 func (m *Metrics) Acquired(request store.AcquireRequest, lease store.Lease, took time.Duration, err error) {
-	result := m.result(err, resultOK)
+	result := m.leaseResult(err)
 	mode := cmp.Or(request.Mode, store.Exclusive)
 	m.leases.operations.WithLabelValues(operationAcquire, string(mode), result).Inc()
 	if request.Wait > 0 {

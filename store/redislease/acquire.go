@@ -157,7 +157,7 @@ func (l *Leases) tryReserve(
 // who holds the lock; split where nobody has a quorum.
 func (l *Leases) refused(request store.AcquireRequest, answers []answer[reply]) (lease store.Lease, split bool, err error) {
 	if count(answers, said("reserved", "held")) < l.quorum() {
-		return lease, false, unavailable(store.OutcomeNotApplied, l.servers, answers)
+		return lease, false, l.unavailable(store.OutcomeNotApplied, answers)
 	}
 	var keys []seen
 	for _, a := range answers {
@@ -255,11 +255,11 @@ func (l *Leases) confirm(
 		}, decided(len(l.servers), said("confirmed")))
 	switch took := time.Since(begun); {
 	case count(answers, said("confirmed", "lost")) < l.quorum():
-		return store.Lease{}, unavailable(store.OutcomeUnknown, l.servers, answers)
+		return store.Lease{}, l.unavailable(store.OutcomeUnknown, answers)
 	case count(answers, said("confirmed")) < l.quorum():
-		return store.Lease{}, notProvided(store.OutcomeNotApplied, errLost)
+		return store.Lease{}, l.failed(store.OutcomeNotApplied, errLost)
 	case !l.valid(granted.TTL, took):
-		return store.Lease{}, notProvided(store.OutcomeNotApplied, fmt.Errorf("%w: the servers took %s", errLost, took))
+		return store.Lease{}, l.failed(store.OutcomeNotApplied, fmt.Errorf("%w: the servers took %s", errLost, took))
 	}
 	lease := granted
 	// The TTL began later than that. Redis counts in milliseconds.

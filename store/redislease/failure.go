@@ -113,8 +113,8 @@ func (f *Failure) Error() string {
 func (f *Failure) Unwrap() error { return f.Err }
 
 // unavailable is the error where too few servers have answered, with what each of the others said.
-func unavailable(outcome store.Outcome, of []*server, answers []answer[reply]) error {
-	usable, silent := 0, slices.Clone(of)
+func (l *Leases) unavailable(outcome store.Outcome, answers []answer[reply]) error {
+	usable, silent := 0, slices.Clone(l.servers)
 	var failures []error
 	for _, a := range answers {
 		silent = slices.DeleteFunc(silent, func(s *server) bool { return s == a.server })
@@ -128,13 +128,13 @@ func unavailable(outcome store.Outcome, of []*server, answers []answer[reply]) e
 		failures = append(failures, &Failure{s.address, KindTimeout, context.DeadlineExceeded})
 	}
 	err := errors.Join(failures...)
-	if len(of) > 1 {
-		err = fmt.Errorf("%d of %d servers can be used for this, %d are needed: %w", usable, len(of), quorum(len(of)), err)
+	if all := len(l.servers); all > 1 {
+		err = fmt.Errorf("%d of %d servers can be used for this, %d are needed: %w", usable, all, l.quorum(), err)
 	}
-	return notProvided(outcome, err)
+	return l.failed(outcome, err)
 }
 
-// notProvided is an ErrUnavailable that is Redis's.
-func notProvided(outcome store.Outcome, err error) error {
-	return &store.UnavailableError{Outcome: outcome, Err: fmt.Errorf("%w: %w", store.ErrProviderUnavailable, err)}
+// failed is an ErrUnavailable that is Redis's.
+func (l *Leases) failed(outcome store.Outcome, err error) error {
+	return &store.UnavailableError{Outcome: outcome, Err: &store.ProviderError{Provider: l.config.Provider, Err: err}}
 }

@@ -91,9 +91,11 @@ func TestServerFails(t *testing.T) {
 			leases := open(t, db, config)
 			breaks()
 			_, err := leases.Acquire(await.Context(t), request("lock", "A"))
-			if !errors.Is(err, store.ErrUnavailable) || !errors.Is(err, store.ErrProviderUnavailable) ||
-				!strings.Contains(err.Error(), c.words) || strings.Contains(err.Error(), "wrong@") {
-				t.Errorf("the acquire: %v, want ErrUnavailable with %q", err, c.words)
+			failed, ok := errors.AsType[*store.ProviderError](err)
+			if !ok || failed.Provider != store.ProviderRedis || !errors.Is(err, store.ErrUnavailable) ||
+				!errors.Is(err, store.ErrProviderUnavailable) || !strings.Contains(err.Error(), c.words) ||
+				strings.Contains(err.Error(), "wrong@") {
+				t.Errorf("the acquire: %v, want ErrUnavailable of redis with %q", err, c.words)
 			}
 			stats := leases.Stats()[0]
 			if stats.Errors[c.kind] == 0 || stats.LastError == "" {

@@ -1,6 +1,7 @@
 package redislease
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"errors"
@@ -84,7 +85,8 @@ func (l *Leases) Waiting() int { return l.queues.all() }
 // one. ExpiresAt is by the clock of the server that ends it first. It returns ErrLeaseLost (a LostError), ErrNotFound,
 // ErrInvalid, or ErrUnavailable.
 func (l *Leases) Renew(ctx context.Context, ref store.LeaseRef, ttl time.Duration) (store.Lease, error) {
-	if _, err := l.check(store.AcquireRequest{Lock: ref.Lock, OwnerID: ref.OwnerID, TTL: ttl}); err != nil {
+	limited := cmp.Or(ttl, store.TTLMin) // the TTL that it has was within the limits when it was granted
+	if _, err := l.check(store.AcquireRequest{Lock: ref.Lock, OwnerID: ref.OwnerID, TTL: limited}); err != nil {
 		return store.Lease{}, err
 	}
 	begun := time.Now()
@@ -95,7 +97,7 @@ func (l *Leases) Renew(ctx context.Context, ref store.LeaseRef, ttl time.Duratio
 	case renewed >= l.quorum():
 		return l.renewed(ref, answers, time.Since(begun))
 	case count(answers, said("gone", "other", "max_hold")) < l.quorum():
-		return store.Lease{}, unavailable(store.OutcomeUnknown, l.servers, answers)
+		return store.Lease{}, l.unavailable(store.OutcomeUnknown, answers)
 	case renewed > 0: // what a minority still has is in the way of others
 		l.running.Go(func() { l.deleteKeys(context.WithoutCancel(ctx), ref, l.servers) })
 	}
@@ -115,7 +117,7 @@ func (l *Leases) renewed(ref store.LeaseRef, answers []answer[reply], took time.
 			continue // of a server that has not renewed it
 		}
 		if !l.valid(ms(ttlMS), took) {
-			return store.Lease{}, notProvided(store.OutcomeUnknown, fmt.Errorf("the renewal took %s, too long", took))
+			return store.Lease{}, l.failed(store.OutcomeUnknown, fmt.Errorf("the renewal took %s, too long", took))
 		}
 		one := v.lease(ref.Lock, nowMS, (ms(ttlMS) - l.drift(ms(ttlMS))).Milliseconds())
 		one.Late = ms(max(0, a.value.number(3)))
@@ -138,7 +140,7 @@ func (l *Leases) ReleaseLease(ctx context.Context, ref store.LeaseRef) (store.Re
 	answers := l.deleteKeys(ctx, ref, l.servers)
 	l.queues.woken(ref.Lock)
 	if err == nil && count(answers, said("released", "gone")) < l.quorum() {
-		err = unavailable(store.OutcomeUnknown, l.servers, answers)
+		err = l.unavailable(store.OutcomeUnknown, answers)
 	}
 	return released, err
 }
@@ -151,7 +153,7 @@ func (l *Leases) Forget(ctx context.Context, lock store.Name, broken int64) erro
 	answers := l.send(ctx, 0, decided(len(l.servers), deleted), forgetScript, l.keys(lock), l.channel(), string(lock), broken)
 	l.queues.woken(lock)
 	if count(answers, deleted) < l.quorum() {
-		return unavailable(store.OutcomeUnknown, l.servers, answers)
+		return l.unavailable(store.OutcomeUnknown, answers)
 	}
 	return nil
 }

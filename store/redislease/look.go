@@ -144,7 +144,7 @@ func (l *Leases) lookAt(ctx context.Context, locks []store.Name, timeout time.Du
 	for i, a := range looked {
 		failed[i] = answer[reply]{server: a.server, err: a.err}
 	}
-	return nil, unavailable(store.OutcomeNotApplied, l.servers, failed)
+	return nil, l.unavailable(store.OutcomeNotApplied, failed)
 }
 
 // copies are the keys of one lease at the servers.

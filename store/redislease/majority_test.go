@@ -145,6 +145,21 @@ func TestFreshServersVoteAfterTheTTL(t *testing.T) {
 	})
 }
 
+// TestRenewalBelowTheDefault checks that a renewal without a TTL keeps that of the lease where the longest one is shorter
+// than the default.
+func TestRenewalBelowTheDefault(t *testing.T) {
+	t.Parallel()
+	leases := open(t, openDB(t), redislease.Config{TTLMax: store.TTLDefault / 2}, startVoting(t, 3)...)
+	r := request("lock", "A")
+	r.TTL = store.TTLDefault / 2
+	lease := acquire(t, leases, r)
+	if renewed, err := leases.Renew(await.Context(t), lease.Ref(), 0); err != nil || renewed.TTL != r.TTL {
+		t.Errorf("renewed: %+v, %v, want a TTL of %s", renewed, err, r.TTL)
+	}
+	_, err := leases.Renew(await.Context(t), lease.Ref(), store.TTLDefault)
+	fails(t, "a renewal for longer than the limit", err, store.ErrInvalid)
+}
+
 // TestContention checks that never two of many callers have the lock, and that all get it in the end.
 func TestContention(t *testing.T) {
 	t.Parallel()
