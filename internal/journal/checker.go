@@ -3,6 +3,7 @@ package journal
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"sort"
@@ -20,6 +21,7 @@ type state struct {
 type storedLease struct {
 	lock, owner, leaseID string
 	token                int64
+	shared, subtree      bool
 	grantedAt, endsAt    time.Time
 }
 
@@ -59,6 +61,7 @@ func checkHistory(h history, s state) []string {
 		l.grantsAreKept(&found)
 		l.leasesAreApart(&found)
 		l.writesAreKept(&found)
+		l.forbiddenWritesFail(&found)
 		l.recordsWereSent(&found)
 		l.writesCountOnce(&found)
 		l.versionsFollowTokens(&found)
@@ -72,7 +75,8 @@ type findings []string
 
 func (f *findings) add(format string, args ...any) { *f = append(*f, fmt.Sprintf(format, args...)) }
 
-// lockHistory is all that happened to one lock and its resource.
+// lockHistory is all that happened to one lock and its resource. Its grants and leases are those on the name, and those
+// on the subtrees that it is in: they may write to the resource, too, and conflict.
 type lockHistory struct {
 	name    string
 	history *history
@@ -113,10 +117,36 @@ func split(h history, s state) []*lockHistory {
 		}
 	}
 	for _, l := range histories {
+		for above := range ancestors(l.name) {
+			if upper := histories[above]; upper != nil {
+				l.grants = slices.AppendSeq(l.grants, those(upper.grants, func(g grant) bool { return g.lock == above && g.subtree }))
+				l.leases = slices.AppendSeq(l.leases,
+					those(upper.leases, func(s storedLease) bool { return s.lock == above && s.subtree }))
+			}
+		}
 		slices.SortFunc(l.leases, func(a, b storedLease) int { return cmp.Compare(a.token, b.token) })
 		slices.SortFunc(l.records, func(a, b storedRecord) int { return cmp.Compare(a.version, b.version) })
 	}
 	return slices.SortedFunc(maps.Values(histories), func(a, b *lockHistory) int { return cmp.Compare(a.name, b.name) })
+}
+
+// ancestors yields the names above a name.
+func ancestors(name string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for at := strings.LastIndexByte(name, '/'); at > 0 && yield(name[:at]); {
+			at = strings.LastIndexByte(name[:at], '/')
+		}
+	}
+}
+
+func those[T any](all []T, are func(T) bool) iter.Seq[T] {
+	return func(yield func(T) bool) {
+		for _, one := range all {
+			if are(one) && !yield(one) {
+				return
+			}
+		}
+	}
 }
 
 // tokensRise is P2: an acquire that was sent after another was answered has the greater token, and no token is granted
@@ -152,7 +182,7 @@ func newestKnown(grants []grant) func(time.Duration) int64 {
 func (l *lockHistory) grantsAreKept(found *findings) {
 	stored := l.storedLeases()
 	for _, g := range l.grants {
-		if _, kept := stored[g.token]; !kept && l.history.mayBeLost(g.answered) {
+		if _, kept := stored[g.token]; g.lock != l.name || !kept && l.history.mayBeLost(g.answered) {
 			continue
 		}
 		if lease, kept := stored[g.token]; !kept || lease.leaseID != g.leaseID || lease.owner != g.owner {
@@ -172,14 +202,21 @@ func (l *lockHistory) storedLeases() map[int64]storedLease {
 	return stored
 }
 
-// leasesAreApart is P1, and P2 in the order of the database's clock.
+// leasesAreApart is P1, and P2 in the order of the database's clock. Shared leases may overlap each other.
 func (l *lockHistory) leasesAreApart(found *findings) {
-	for i := 1; i < len(l.leases); i++ {
-		a, b := l.leases[i-1], l.leases[i]
-		if !b.grantedAt.After(a.grantedAt) {
-			found.add("%s: token %d was granted before token %d", l.name, b.token, a.token)
-		} else if b.grantedAt.Before(a.endsAt) {
-			found.add("%s: the leases of the tokens %d and %d overlap", l.name, a.token, b.token)
+	var writer, reader storedLease // those of lower tokens that end last
+	for _, lease := range l.leases {
+		for _, before := range []storedLease{writer, reader} {
+			switch {
+			case before.token == 0 || before.shared && lease.shared:
+			case !lease.grantedAt.After(before.grantedAt):
+				found.add("%s: token %d was granted before token %d", l.name, lease.token, before.token)
+			case lease.grantedAt.Before(before.endsAt):
+				found.add("%s: the leases of the tokens %d and %d overlap", l.name, before.token, lease.token)
+			}
+		}
+		if last := map[bool]*storedLease{true: &reader, false: &writer}[lease.shared]; lease.endsAt.After(last.endsAt) {
+			*last = lease
 		}
 	}
 }
@@ -196,10 +233,24 @@ func (l *lockHistory) writesAreKept(found *findings) {
 		case w.outcome == acknowledged && l.history.mayBeLost(w.answered):
 		case w.outcome == acknowledged && !kept:
 			found.add("%s: the acknowledged write %s is lost", l.name, w.key)
-		case w.outcome == acknowledged && record.version != w.version:
+		case w.outcome == acknowledged && w.version != 0 && record.version != w.version:
 			found.add("%s: the write %s was acknowledged with version %d and has %d", l.name, w.key, w.version, record.version)
 		case w.outcome == notApplied && kept:
 			found.add("%s: the write %s was refused, and is there", l.name, w.key)
+		}
+	}
+}
+
+// forbiddenWritesFail is P5, P11 and the steps of the rule that no history can make pass: a token that was never granted, a
+// lease_id that is not the lease's, a lease that is shared or was released, a row without a token.
+func (l *lockHistory) forbiddenWritesFail(found *findings) {
+	stored := map[string]bool{}
+	for _, record := range l.records {
+		stored[record.key] = true
+	}
+	for _, w := range l.writes {
+		if w.mustFail != "" && (w.outcome == acknowledged || stored[w.key]) {
+			found.add("%s: the write %s was admitted, with %s", l.name, w.key, w.mustFail)
 		}
 	}
 }
@@ -210,16 +261,13 @@ func (l *lockHistory) recordsWereSent(found *findings) {
 	for _, w := range l.writes {
 		sent[w.key] = w
 	}
-	granted := map[int64]bool{}
-	for _, lease := range l.leases {
-		granted[lease.token] = true
-	}
+	leases := l.storedLeases()
 	for _, record := range l.records {
 		w, known := sent[record.key]
 		if !known || w.value != record.value || w.token != record.token || w.sequence != record.sequence {
 			found.add("%s: no client sent the record %s as it is", l.name, record.key)
 		}
-		if !granted[record.token] {
+		if _, granted := leases[record.token]; !granted {
 			found.add("%s: the record %s was admitted by token %d, which was never granted", l.name, record.key, record.token)
 		}
 	}

@@ -133,6 +133,92 @@ var badHistories = []struct {
 	}, "of version 2, the common record says " + byTransaction + "three of version 1"},
 }
 
+// treeHistory returns a history without faults of nested subtrees: leases on a (a subtree), a/b (shared) and a/b/c, each
+// after the one before, and the records of a/b/c, a row among them.
+func treeHistory() (history, state) {
+	at := func(seconds int) time.Time { return time.Unix(int64(seconds), 0) }
+	h := history{
+		grants: []grant{
+			{lock: "a", subtree: true, owner: "x", leaseID: "l4", token: 4, sent: 10, answered: 11},
+			{lock: "a/b", subtree: true, owner: "y", leaseID: "l7", token: 7, sent: 20, answered: 21},
+			{lock: "a/b", subtree: true, owner: "z", leaseID: "l8", token: 8, sent: 22, answered: 23},
+			{lock: "a/b/c", owner: "x", leaseID: "l9", token: 9, sent: 40, answered: 41},
+		},
+		writes: []write{
+			{resource: "a/b/c", key: "w/4.1", token: 4, sequence: 1, value: byPut + "one", outcome: acknowledged, sent: 12,
+				version: 1},
+			{resource: "a/b/c", key: "w/9.1", token: 9, sequence: 1, value: byPut + "two", outcome: acknowledged, sent: 42},
+			{resource: "a/b/c", key: "w/8.1", token: 8, sequence: 1, value: byPut + "three", outcome: notApplied, sent: 24,
+				mustFail: "a shared lease"},
+		},
+	}
+	s := state{
+		leases: []storedLease{
+			{lock: "a", subtree: true, owner: "x", leaseID: "l4", token: 4, grantedAt: at(110), endsAt: at(119)},
+			{lock: "a/b", subtree: true, shared: true, owner: "y", leaseID: "l7", token: 7, grantedAt: at(120), endsAt: at(139)},
+			{lock: "a/b", subtree: true, shared: true, owner: "z", leaseID: "l8", token: 8, grantedAt: at(120), endsAt: at(130)},
+			{lock: "a/b/c", owner: "x", leaseID: "l9", token: 9, grantedAt: at(140), endsAt: at(150)},
+		},
+		records: []storedRecord{
+			{resource: "a/b/c", key: "w/4.1", version: 1, token: 4, sequence: 1, value: byPut + "one", updatedAt: at(112)},
+			{resource: "a/b/c", key: "w/9.1", version: 2, token: 9, sequence: 1, value: byPut + "two", updatedAt: at(142)},
+		},
+		fences: map[string]storedFence{
+			"a": {grantedToken: 4}, "a/b": {grantedToken: 8},
+			"a/b/c": {grantedToken: 9, lastToken: 9, lastSequence: 1, lastVersion: 2},
+		},
+	}
+	return h, s
+}
+
+// badTrees are that one, spoiled, and what is to be found.
+var badTrees = []struct {
+	name  string
+	spoil func(*history, *state)
+	want  string
+}{
+	{"a subtree lease does not cover names beside it", func(h *history, s *state) {
+		h.grants[0].subtree, s.leases[0].subtree = false, false
+	}, "admitted by token 4, which was never granted"},
+	{"an older subtree's write passed", func(h *history, _ *state) {
+		h.writes[0].sent = 24
+	}, "the write w/4.1 was admitted, sent after token 8 had been granted"},
+	{"an older subtree's write came late", func(_ *history, s *state) {
+		s.records[0].updatedAt = s.leases[1].grantedAt.Add(time.Microsecond)
+	}, "the record w/4.1 was stored after token 7 had been granted"},
+	{"a lease overlaps the subtree above", func(_ *history, s *state) {
+		s.leases[0].endsAt = s.leases[1].grantedAt.Add(time.Microsecond)
+	}, "a/b: the leases of the tokens 4 and 7 overlap"},
+	{"a lease overlaps the reader of the subtree above that ends last", func(_ *history, s *state) {
+		s.leases[1].endsAt = s.leases[3].grantedAt.Add(time.Microsecond)
+	}, "a/b/c: the leases of the tokens 7 and 9 overlap"},
+	{"tokens fell below a subtree", func(h *history, _ *state) {
+		h.grants[3].token = 6
+	}, "token 6 was granted to x when 8 had been before"},
+	{"a forbidden write was acknowledged", func(h *history, _ *state) {
+		h.writes[2].outcome = acknowledged
+	}, "the write w/8.1 was admitted, with a shared lease"},
+	{"a forbidden write is there", func(h *history, _ *state) {
+		h.writes[1].outcome, h.writes[1].mustFail = doubtful, "a released lease"
+	}, "the write w/9.1 was admitted, with a released lease"},
+}
+
+func TestCheckerJudgesTrees(t *testing.T) {
+	if found := checkHistory(treeHistory()); len(found) > 0 {
+		t.Errorf("it finds fault: %q", found)
+	}
+	for _, bad := range badTrees {
+		t.Run(bad.name, func(t *testing.T) {
+			h, s := treeHistory()
+			bad.spoil(&h, &s)
+			found := checkHistory(h, s)
+			if !slices.ContainsFunc(found, func(what string) bool { return strings.Contains(what, bad.want) }) {
+				t.Errorf("it does not find %q, but %q", bad.want, found)
+			}
+		})
+	}
+}
+
 func TestCheckerFindsBadHistories(t *testing.T) {
 	for _, bad := range badHistories {
 		t.Run(bad.name, func(t *testing.T) {

@@ -20,7 +20,7 @@ type Cost struct {
 func (j *Journal) Cost(ctx context.Context, db *pgxpool.Pool) (Cost, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	stored, err := readState(ctx, db, "")
+	stored, err := readState(ctx, db, "", j.Rows)
 	if err != nil {
 		return Cost{}, fmt.Errorf("read what the database has: %w", err)
 	}

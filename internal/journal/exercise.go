@@ -34,8 +34,17 @@ func compose(random *rand.Rand, number, owner string) (key, value string) {
 }
 
 // Put returns the key and the value of a numbered write that puts one record.
-func Put(number, owner string) (key, value string) {
-	return ownPrefix + number, byPut + number + " by " + owner + `"`
+func Put(number, owner string) (key, value string) { return Value("put", number, owner) }
+
+// Value returns the key and the value of a numbered write of one record or row. The kind is a word that says how it came.
+func Value(kind, number, owner string) (key, value string) {
+	return ownPrefix + number, `"` + kind + " " + number + " by " + owner + `"`
+}
+
+// kindOf returns what a value begins with: its kind.
+func kindOf(value string) string {
+	kind, _, _ := strings.Cut(value, " ")
+	return kind + " "
 }
 
 // Send sends a write by the source that its value names.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -32,6 +34,7 @@ func (h *history) mayBeLost(answered time.Duration) bool {
 // grant is a lease that an acquire returned. Sent is when its acquire was first sent.
 type grant struct {
 	lock, owner, leaseID string
+	subtree              bool
 	token                int64
 	sent, answered       time.Duration
 }
@@ -42,6 +45,7 @@ type write struct {
 	token, sequence int64
 	value           string
 	outcome         outcome
+	mustFail        string // why it must be refused, whenever it comes; "" if it may be admitted
 
 	// Of the attempt that was answered for good: when it was sent and answered, and what an acknowledgement said.
 	sent, answered time.Duration
@@ -62,17 +66,22 @@ const (
 
 // Journal is what the clients of a load saw. It is the load's Observer, and safe for concurrent use.
 type Journal struct {
+	// Rows is a query of the rows of protected tables that were written under names with the prefix $1: resource, key,
+	// value, token, sequence and time, in the order of tokens and sequences. Each row is one write, by SQL. "" if there are
+	// none.
+	Rows string
+
 	begun time.Time
 
 	mu           sync.Mutex
 	history      history
-	acks         int
-	unexpected   []string // what no fault explains
+	acks         map[string]int // by the kind of the values
+	unexpected   []string       // what no fault explains
 	unavailables int
 }
 
 // New returns an empty journal, which begins now.
-func New() *Journal { return &Journal{begun: time.Now()} }
+func New() *Journal { return &Journal{begun: time.Now(), acks: map[string]int{}} }
 
 // Now is the time since its begin.
 func (j *Journal) Now() time.Duration { return time.Since(j.begun) }
@@ -83,7 +92,7 @@ func (j *Journal) Granted(lease api.Lease, sent, answered time.Duration) {
 	defer j.mu.Unlock()
 	j.history.grants = append(j.history.grants, grant{
 		lock: lease.Lock, owner: lease.OwnerID, leaseID: lease.LeaseID, token: lease.FencingToken,
-		sent: sent, answered: answered,
+		subtree: lease.Scope == "subtree", sent: sent, answered: answered,
 	})
 }
 
@@ -95,13 +104,14 @@ func (j *Journal) Wrote(w load.Write) {
 	switch {
 	case w.Applied:
 		outcome = acknowledged
-		j.acks++
+		j.acks[kindOf(w.Value)]++
 	case w.Doubtful:
 		outcome = doubtful
 	}
 	j.history.writes = append(j.history.writes, write{
 		resource: w.Resource, key: w.Key, value: w.Value, token: w.Token, sequence: w.Sequence,
 		outcome: outcome, sent: w.Sent, answered: w.Answered, version: w.Version, replayed: w.Replayed,
+		mustFail: w.MustFail,
 	})
 }
 
@@ -123,11 +133,18 @@ func (j *Journal) Unexpected(what string) {
 	j.unexpected = append(j.unexpected, what)
 }
 
-// Progress returns how many writes were acknowledged so far, and whether all answers were expected ones.
+// Progress returns how many writes of an Exercise were acknowledged so far, and whether all answers were expected ones.
 func (j *Journal) Progress() (acks int, sound bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.acks, len(j.unexpected) == 0
+	return j.acks[byPut] + j.acks[byTransaction], len(j.unexpected) == 0
+}
+
+// ProgressOf is Progress for the writes whose values Value made of this kind.
+func (j *Journal) ProgressOf(kind string) (acks int, sound bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.acks[`"`+kind+" "], len(j.unexpected) == 0
 }
 
 // Lost notes that what was answered from one time to another may be gone, by design: a standby that lacked it was
@@ -150,9 +167,14 @@ func (j *Journal) Summary() string {
 			replayed++
 		}
 	}
+	var kinds []string
+	for _, kind := range slices.Sorted(maps.Keys(j.acks)) {
+		kinds = append(kinds, fmt.Sprintf("%d by %s", j.acks[kind], strings.Trim(kind, `" `)))
+	}
 	return fmt.Sprintf(
-		"%d grants; %d writes acknowledged, %d of them as replays, %d not applied, %d doubtful; unavailable %d times",
-		len(j.history.grants), outcomes[acknowledged], replayed, outcomes[notApplied], outcomes[doubtful], j.unavailables)
+		"%d grants; %d writes acknowledged (%s), %d of them as replays, %d not applied, %d doubtful; unavailable %d times",
+		len(j.history.grants), outcomes[acknowledged], strings.Join(kinds, ", "), replayed, outcomes[notApplied],
+		outcomes[doubtful], j.unavailables)
 }
 
 // Check compares what clients saw with what the database has, and returns what contradicts the contract, and the
@@ -160,7 +182,7 @@ func (j *Journal) Summary() string {
 func (j *Journal) Check(ctx context.Context, db *pgxpool.Pool, prefix string) ([]string, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	stored, err := readState(ctx, db, prefix)
+	stored, err := readState(ctx, db, prefix, j.Rows)
 	if err != nil {
 		return nil, fmt.Errorf("read what the database has: %w", err)
 	}

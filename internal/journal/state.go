@@ -8,24 +8,48 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// readState reads what fencegate keeps of the names with a prefix, as of one moment.
-func readState(ctx context.Context, db *pgxpool.Pool, prefix string) (state, error) {
+// readState reads what the database keeps of the names with a prefix, as of one moment. For rows see Journal.
+func readState(ctx context.Context, db *pgxpool.Pool, prefix, rows string) (state, error) {
 	s := state{fences: map[string]storedFence{}}
 	err := pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
-		return readTables(ctx, tx, prefix, &s)
+		err := readTables(ctx, tx, prefix, &s)
+		if err == nil && rows != "" {
+			err = readRows(ctx, tx, rows, prefix, &s)
+		}
+		return err
 	})
 	return s, err
 }
 
+// readRows reads the rows of protected tables. Their resources have no records. A row has no version: its place in the
+// order of numbers is one, and the fence counts none.
+func readRows(ctx context.Context, tx pgx.Tx, query, prefix string, s *state) error {
+	rows, err := tx.Query(ctx, query, prefix)
+	if err != nil {
+		return err
+	}
+	var r storedRecord
+	columns := []any{&r.resource, &r.key, &r.value, &r.token, &r.sequence, &r.updatedAt}
+	_, err = pgx.ForEachRow(rows, columns, func() error {
+		f := s.fences[r.resource]
+		f.lastVersion++
+		r.version, s.fences[r.resource] = f.lastVersion, f
+		s.records = append(s.records, r)
+		return nil
+	})
+	return errors.Join(err, rows.Err())
+}
+
 func readTables(ctx context.Context, tx pgx.Tx, prefix string, s *state) error {
 	leases, err := tx.Query(ctx, `
-		select lock, owner_id, lease_id::text, fencing_token, granted_at, coalesce(ended_at, expires_at) from fence.leases
-		where starts_with(lock, $1)`, prefix)
+		select lock, owner_id, lease_id::text, fencing_token, mode = 'shared', scope = 'subtree', granted_at,
+			coalesce(ended_at, fence.runs_until(l))
+		from fence.leases l where starts_with(lock, $1)`, prefix)
 	if err != nil {
 		return err
 	}
 	s.leases, err = pgx.CollectRows(leases, func(row pgx.CollectableRow) (l storedLease, err error) {
-		return l, row.Scan(&l.lock, &l.owner, &l.leaseID, &l.token, &l.grantedAt, &l.endsAt)
+		return l, row.Scan(&l.lock, &l.owner, &l.leaseID, &l.token, &l.shared, &l.subtree, &l.grantedAt, &l.endsAt)
 	})
 	if err != nil {
 		return err

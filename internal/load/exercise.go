@@ -53,6 +53,8 @@ type Write struct {
 	Resource, Key, Value string
 	Token, Sequence      int64
 	Attempts             int
+	// MustFail is why it must be refused, whenever it comes; "" if it may be admitted.
+	MustFail string
 	// Applied writes were acknowledged. Doubtful ones may have been applied, once. All others were not.
 	Applied, Doubtful bool
 	// Of the attempt that was acknowledged, the first that was no replay if there is one:
