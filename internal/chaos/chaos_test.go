@@ -101,6 +101,7 @@ func (w *world) violations(number int, e epoch) []string {
 		}
 	}
 	w.progress(acksEachStep)
+	w.awaitPaths()
 	l.end()
 	found := w.check(prefix)
 	for _, violation := range l.found {
@@ -146,6 +147,7 @@ func (w *world) startLoad(prefix string, e epoch) *clientLoad {
 		names[i] = fmt.Sprint(prefix, i)
 	}
 	w.journal = journal.New()
+	w.journal.Rows = readRows
 	work := w.journal.Exercise(clients, names, await.Limit)
 	work.Gateway = func(random *rand.Rand) *lockclient.API { return w.members[random.IntN(len(w.members))].api }
 	work.RenewalsMayBeLost, work.CommitsMayBeLost = e.breaksDatabases(), e.loses
@@ -154,9 +156,11 @@ func (w *world) startLoad(prefix string, e epoch) *clientLoad {
 	l := &clientLoad{}
 	var running sync.WaitGroup
 	running.Go(func() { l.found = work.Run(ctx, *seed+1) })
+	pathsEnd := w.startPaths(ctx, prefix, e)
 	l.end = func() {
 		stop()
 		running.Wait()
+		pathsEnd()
 	}
 	return l
 }

@@ -5,6 +5,8 @@
 //	schedule   a seed → epochs of faults; pure, so a seed replays its schedule
 //	nemesis    one small function for each fault, a file for each family
 //	world      the databases, gateways, and the network between them, of which nothing is healthy for long
+//	paths      clients beside those of the load: by HTTP under nested subtree leases, shared ones and sessions, and by SQL
+//	           on a protected table. They also send what must fail: invented tokens, foreign lease_ids, no token at all
 //
 // An epoch has a load of its own, on names of its own. When its faults are healed, the whole history is compared with
 // the database (internal/journal). While replication is synchronous, nothing that was acknowledged may be lost. In some

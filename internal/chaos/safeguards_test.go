@@ -4,6 +4,7 @@ package chaos
 
 import (
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,7 +21,7 @@ type safeguard struct {
 	name string
 	// file is a Go file of the module, or a function of the database without its path (rule.sql).
 	file, old, broken string
-	// more are further changes of a Go file, where a second check does the same.
+	// more are further changes of the file, where a second check does the same.
 	more map[string]string
 	// loses and faults are of the epochs in which its lack is found.
 	loses  bool
@@ -67,6 +68,26 @@ var safeguards = []safeguard{
 	{name: "newest-token-compared", file: "store/engine/providers.go",
 		old: "return store.Lease{}, e.RefuseGrant(ctx, lease, request.NewestToken)", broken: "return lease, nil",
 		loses: true, faults: []string{forgotten}},
+	{name: "unknown-token-rejected", file: "rule.sql", old: "when not external and token > granted_token",
+		broken: "when false", faults: []string{"client-slow"}},
+	{name: "release-closes-fence", file: "close_fence.sql", old: "set open = false, admitted_in = null",
+		broken: "set admitted_in = null", faults: []string{"client-slow"}},
+	{name: "reader-closes-fence", file: "grant_lease.sql", old: "open = v_lease.mode = 'exclusive', admitted_in",
+		broken: "open = true, admitted_in", faults: []string{"client-slow"}},
+	{name: "subtree-closes-below", file: "grant_lease.sql", old: "set open = false, admitted_in = null from below b",
+		broken: "set admitted_in = null from below b",
+		faults: []string{"client-slow", "client-slow", "client-slow"}},
+	// Without it, a transaction with an older snapshot does not notice.
+	{name: "subtrees-changed", file: "grant_lease.sql",
+		old:    "update fence.subtrees s set open = false where s.open and fence.is_below(s.name, p_request.lock);\n",
+		broken: "\n", more: map[string]string{
+			"update fence.subtrees s set open = s.open where s.open and s.name = any (fence.ancestors(p_request.lock));": "",
+		}, faults: []string{"client-slow", "client-slow", "client-slow"}},
+	{name: "rows-checked", file: "check_rows.sql",
+		old:    "perform fence.raise_rejection(v_resource, v_token, v_sequence, v_ruling, v_table);",
+		broken: "null;", faults: []string{"client-slow"}},
+	{name: "lease-id-compared", file: "admit.sql", old: "and c.lease_id is distinct from (",
+		broken: "and false and c.lease_id is distinct from (", faults: []string{"client-slow"}},
 }
 
 // attemptsMax bounds the epochs in which a violation is looked for.
@@ -109,7 +130,7 @@ func (s safeguard) test(t *testing.T) {
 	// Where a constraint refuses what the safeguard lets through, the gateway logs an error.
 	w := newWorld(t, path, gatewaytest.StartBroken, 3)
 	if sql {
-		w.replace(strings.TrimSuffix(s.file, ".sql"), s.old, s.broken)
+		w.replace(strings.TrimSuffix(s.file, ".sql"), s.changes())
 	}
 	e := epoch{loses: s.loses, remembers: slices.Contains(s.faults, forgotten)}
 	for i, fault := range s.faults {
@@ -126,22 +147,32 @@ func (s safeguard) test(t *testing.T) {
 }
 
 // replace changes a function of the database, which is replicated.
-func (w *world) replace(function, old, broken string) {
+func (w *world) replace(function string, changes map[string]string) {
 	w.t.Helper()
 	source, _ := migrations.GuardSource(function)
-	if strings.Count(source, old) != 1 {
-		w.t.Fatalf("%s has the text %q %d times, want once", function, old, strings.Count(source, old))
+	for old, broken := range changes {
+		source = strings.Replace(source, old, broken, 1)
 	}
 	conn := connect(w.t, w.primary)
-	execute(w.t, conn, strings.Replace(source, old, broken, 1))
+	execute(w.t, conn, source)
 	check(w.t, conn.Close(w.t.Context()))
 }
 
-// TestSafeguardNames checks that each safeguard has a name of its own, and faults that exist.
-func TestSafeguardNames(t *testing.T) {
+// TestSafeguardsExist checks that each safeguard has a name of its own, is in the source, and has faults that exist.
+func TestSafeguardsExist(t *testing.T) {
 	t.Parallel()
 	var names []string
 	for _, s := range safeguards {
+		source, err := os.ReadFile(filepath.Join("../..", s.file))
+		if function, sql := strings.CutSuffix(s.file, ".sql"); sql {
+			text, _ := migrations.GuardSource(function)
+			source, err = []byte(text), nil
+		}
+		for old := range s.changes() {
+			if n := strings.Count(string(source), old); n != 1 || err != nil {
+				t.Errorf("%s: %s has the text %q %d times (%v), want once", s.name, s.file, old, n, err)
+			}
+		}
 		if slices.Contains(names, s.name) {
 			t.Errorf("there are two safeguards %q", s.name)
 		}

@@ -41,8 +41,9 @@ type world struct {
 	hosts            []*relay.Relay
 	primary, standby *pgtest.Cluster
 	members          []*member
-	// journal is that of the load.
+	// journal is that of the load and of the paths beside it.
 	journal *journal.Journal
+	paths   []way
 }
 
 // member is a gateway of the world, and its network.
@@ -63,6 +64,10 @@ func newWorld(t *testing.T, program string, start startGateway, gateways int) *w
 	for i := range gateways {
 		w.members = append(w.members, w.newMember(i))
 	}
+	conn := connect(t, w.primary)
+	execute(t, conn, createRows)
+	execute(t, conn, protectRows)
+	check(t, conn.Close(t.Context()))
 	return w
 }
 
