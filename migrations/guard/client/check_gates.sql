@@ -7,16 +7,17 @@ create or replace function fence.check_gates(p_lock text, p_scope text default '
 language plpgsql
 as $$
 begin
-    if (position('/' in p_lock) > 0 or p_scope = 'subtree')
-        and pg_current_xact_id_if_assigned() is not null
-        and 64 <= (
+    if (position('/' in p_lock) > 0 or p_scope = 'subtree') and pg_current_xact_id_if_assigned() is not null then
+        -- Not in one expression, which would be a query, and lock the view, in any case.
+        if 64 <= (
             select count(*) from pg_locks l
             where l.pid = pg_backend_pid() and l.locktype = 'advisory' and l.classid = 1718511205 and l.objsubid = 2)
-    then
-        raise exception 'this transaction has used locks below 64 names, which is the limit'
-            using errcode = 'program_limit_exceeded',
-            hint = 'Use several transactions: commit after each lock, or after a few. '
-                'Or acquire a name above with the scope subtree.';
+        then
+            raise exception 'this transaction has used locks below 64 names, which is the limit'
+                using errcode = 'program_limit_exceeded',
+                hint = 'Use several transactions: commit after each lock, or after a few. '
+                    'Or acquire a name above with the scope subtree.';
+        end if;
     end if;
 end
 $$;
