@@ -64,3 +64,16 @@ func TestActionsOfOnePrincipal(t *testing.T) {
 	h.exec(t, "update fence.audit set at = at - interval '1 day' where principal = 'jobs' and id % 1000 = 0")
 	as[api.Policy](t, jobs.send(t, "PUT", "/v1/policies/jobs", `{}`, jsonType), http.StatusOK)
 }
+
+// TestStreamsAreReserved checks that callers that observe only some names leave the last streams of a gateway to one that
+// observes all.
+func TestStreamsAreReserved(t *testing.T) {
+	h := newGateway(t, Config{WatchesMax: 10}, patientDatabase(t))
+	h.guard(t)
+	root, jobs := h.by(h.key(t, "root", "observe:")), h.by(h.key(t, "jobs", "observe:job"))
+	for range 9 {
+		jobs.open(t, lockPath("job", "/watch"))
+	}
+	expectUnavailable(t, jobs.get(t, lockPath("job", "/watch")), api.OutcomeNotApplied)
+	root.open(t, lockPath("job", "/watch"))
+}

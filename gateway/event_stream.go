@@ -12,6 +12,7 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/gateway/metrics"
+	"github.com/fencegate/fencegate/internal/access"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -22,6 +23,9 @@ const (
 	endUnavailable = "unavailable"
 	endDismissed   = "unauthenticated" // the credential has ended
 )
+
+// streamsReserved is the share of the streams of a gateway, one in so many, that is for callers that may observe all names.
+const streamsReserved = 10
 
 // eventSource makes the events of one stream.
 type eventSource interface {
@@ -40,7 +44,11 @@ type eventSource interface {
 // streamEvents answers with the events of a source, until the client leaves or the stream has to end.
 func (g *Gateway) streamEvents(w *answerWriter, r *http.Request, open func() (eventSource, error)) error {
 	defer g.streams.Add(-1)
-	if g.streams.Add(1) > int64(g.config.WatchesMax) {
+	most := int64(g.config.WatchesMax)
+	if !w.principal.May(access.Observe, "") {
+		most -= most / streamsReserved
+	}
+	if g.streams.Add(1) > most {
 		return busy("This gateway has as many event streams open as it may (--watches-max). " +
 			"Try again, or another gateway.")
 	}

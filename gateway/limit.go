@@ -54,15 +54,15 @@ func (g *Gateway) enter(slots *limits.Slots, limit, what string) error {
 	return g.rateLimited(limit, "You have "+what+".", slotRetry)
 }
 
-// checkLeases refuses an acquire of a principal that had as many leases as one may when the database counted last: some
-// seconds ago. To know it exactly, all acquires of a principal would have to wait for each other.
+// checkLeases refuses an acquire or a session of a principal that had as many leases and sessions as one may when the
+// database counted last: some seconds ago. To know it exactly, all acquires of a principal would have to wait for each other.
 func (g *Gateway) checkLeases(principal string) error {
 	most, known := int64(g.config.CallerLeasesMax), g.known.Load()
 	if most == 0 || principal == "" || known.Inventory.LeasesOf[principal] < most ||
 		known.at().Sub(known.Inventory.At) > leasesCountAge {
 		return nil
 	}
-	return g.rateLimited(metrics.LimitLeases, "You have as many leases as one caller may (--caller-leases-max).",
+	return g.rateLimited(metrics.LimitLeases, "You have as many leases and sessions as one caller may (--caller-leases-max).",
 		store.SampleInterval)
 }
 

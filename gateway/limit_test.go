@@ -68,8 +68,8 @@ func TestCallerLimits(t *testing.T) {
 	as[api.Lease](t, <-waiting, http.StatusOK)
 }
 
-// TestLeasesOfOnePrincipal checks that a principal with as many leases as one may have gets no more until some have
-// ended, and that others do.
+// TestLeasesOfOnePrincipal checks that a principal with as many leases and sessions as one may have gets no more of
+// either until some have ended, and that others do.
 func TestLeasesOfOnePrincipal(t *testing.T) {
 	const most = store.LeasesListed
 	h := newGateway(t, Config{CallerLeasesMax: most}, patientDatabase(t))
@@ -82,16 +82,20 @@ func TestLeasesOfOnePrincipal(t *testing.T) {
 	h.exec(t, `
 		insert into fence.leases (lock, fencing_token, lease_id, owner_id, principal, ttl_ms, granted_at, expires_at)
 		select 'held/' || n, n, gen_random_uuid(), 'w', 'greedy', 3600000, now(), now() + interval '1 hour'
-		from generate_series(1, $1) n`, most)
+		from generate_series(1, $1) n`, most/2)
+	h.exec(t, `
+		insert into fence.sessions (session_id, owner_id, principal, ttl_ms, created_at, expires_at)
+		select gen_random_uuid(), 'w', 'greedy', 3600000, now(), now() + interval '1 hour'
+		from generate_series(1, $1) n`, most/2)
 	count()
-	got := greedy.post(t, lockPath("one more", "/acquire"), `{"owner_id":"w"}`)
-	if problem := expectProblem(t, got, api.CodeRateLimited); got.header.Get("Retry-After") == "" || !problem.Retryable {
-		t.Errorf("answered %s %s, want a pause", got.header, got.body)
-	}
+	expectLimited(t, greedy.post(t, lockPath("one more", "/acquire"), `{"owner_id":"w"}`))
+	expectLimited(t, greedy.post(t, sessionsPath, `{"owner_id":"w"}`))
 	modest.acquire(t, "another", "w")
+	as[api.Session](t, modest.post(t, sessionsPath, `{"owner_id":"w"}`), http.StatusCreated)
 	h.exec(t, "delete from fence.leases where lock = 'held/1'")
 	count()
 	greedy.acquire(t, "one more", "w")
+	as[api.Session](t, greedy.post(t, sessionsPath, `{"owner_id":"w"}`), http.StatusCreated)
 }
 
 // newHostile is a gateway that serves with the bounds of a real one, but for the time for a header.

@@ -32,8 +32,12 @@ func (g *Gateway) createSession(ctx context.Context, a action[store.Name, api.Se
 	if err != nil {
 		return nil, err
 	}
+	principal := recorded(a.w.principal)
+	if err := g.checkLeases(principal); err != nil {
+		return nil, err
+	}
 	session, err := g.backend.CreateSession(ctx, store.SessionRequest{
-		OwnerID: a.body.OwnerID, TTL: duration, Metadata: optionalJSON(a.body.Metadata), Principal: recorded(a.w.principal),
+		OwnerID: a.body.OwnerID, TTL: duration, Metadata: optionalJSON(a.body.Metadata), Principal: principal,
 	})
 	g.metrics.SessionCreated(err)
 	return created{sessionAnswer(session)}, err

@@ -20,7 +20,7 @@ type Inventory struct {
 	// Waiting are acquires in all queues; OldestWait is how long the first of them has waited.
 	Waiting    int64
 	OldestWait time.Duration
-	// LeasesOf are the leases that run of each principal that has LeasesListed of them or more.
+	// LeasesOf are the leases that run and the live sessions of each principal that has LeasesListed of them or more.
 	LeasesOf map[string]int64
 	// Sessions are those that live.
 	Sessions int64

@@ -80,7 +80,7 @@ type serveCmd struct {
 
 	CallerRequestsMax     int `help:"Requests a second of one principal, or without authentication of one address, at most; lines of bulk writes count. 0: any number." env:"FENCEGATE_CALLER_REQUESTS_MAX" default:"100000"`
 	CallerWaitingMax      int `help:"Acquires of one principal or address that wait, at most; 0: any number." env:"FENCEGATE_CALLER_WAITING_MAX" default:"10000"`
-	CallerLeasesMax       int `help:"Leases of one principal, at most, on all gateways, by the last count: 1000 or more; 0: any number." env:"FENCEGATE_CALLER_LEASES_MAX" default:"1000000"`
+	CallerLeasesMax       int `help:"Leases and sessions of one principal, at most, on all gateways, by the last count: 1000 or more; 0: any number." env:"FENCEGATE_CALLER_LEASES_MAX" default:"1000000"`
 	CallerStreamsMax      int `help:"Event streams of one principal or address, at most; 0: any number, and of bulk streams, too." env:"FENCEGATE_CALLER_STREAMS_MAX" default:"5000"`
 	ConnectionsMax        int `help:"Connections of clients, at most; further ones are closed at once. 0: any number." env:"FENCEGATE_CONNECTIONS_MAX" default:"20000"`
 	AddressConnectionsMax int `help:"Connections from one address, at most, unless it is in --trusted-proxies; 0: any number." env:"FENCEGATE_ADDRESS_CONNECTIONS_MAX" default:"10000"`

@@ -14,6 +14,9 @@
 --           expired. If a sweep ended more than 10,000 leases, an estimate
 -- waiting   waiters that count (fence.live_waiters)
 --
+-- sessions  those that are live
+-- leases_of the running leases and live sessions of each principal that has many
+--
 -- fence.check_tables counts the protected tables. The commit waits for neither the disk nor standbys.
 create or replace function fence.recount() returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off set enable_seqscan = on
@@ -24,7 +27,7 @@ declare
     v_ended   bigint; -- leases that a sweep ended, of which
     v_late    bigint; -- those whose fence is open
     c_counted constant bigint := 10000;
-    c_many    constant bigint := 1000; -- leases of a principal that is listed, so that the list is short
+    c_many    constant bigint := 1000; -- leases and sessions of a principal that is listed, so that the list is short
 begin
     perform set_config('synchronous_commit', 'off', true);
     perform from fence.inventory c where c.due_at <= clock_timestamp() for update skip locked;
@@ -51,6 +54,9 @@ begin
         from fence.leases l
         left join fence.sessions s on s.session_id = l.session_id
         where l.ended_at is null
+    ), sessions as materialized (
+        select s.principal from fence.sessions s
+        where not s.settled and s.ended_at is null and s.expires_at > v_begun
     ), leases as (
         select count(*) filter (where u.until > v_begun) as held,
             count(*) filter (where u.until > v_begun and u.until < v_begun + u.ttl / 4) as expiring,
@@ -60,8 +66,11 @@ begin
         select coalesce(jsonb_object_agg(p.principal, p.held), '{}') as leases
         from (
             select u.principal, count(*) as held
-            from unended u
-            where u.until > v_begun and u.principal <> ''
+            from (
+                select u.principal from unended u where u.until > v_begun
+                union all
+                select s.principal from sessions s) u
+            where u.principal <> ''
             group by u.principal
             having count(*) >= c_many
         ) p
@@ -80,8 +89,7 @@ begin
     set at = v_begun, locks = v_locks + queue.ungranted, held = leases.held, expiring = leases.expiring,
         expired = v_late + late.expired, waiting = queue.waiting,
         oldest_wait_ms = coalesce(greatest(extract(epoch from v_begun - queue.since) * 1000, 0), 0),
-        sessions = (select count(*) from fence.sessions s
-            where not s.settled and s.ended_at is null and s.expires_at > v_begun),
+        sessions = (select count(*) from sessions),
         leases_of = of_principals.leases,
         newest_token = greatest(c.newest_token, leases.newest, (
             select case when t.is_called then t.last_value else 0 end from fence.tokens t))
