@@ -8,6 +8,7 @@ import (
 
 	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/program"
 )
 
 // The Python client and its tests have the types that they say.
@@ -21,6 +22,14 @@ func TestPythonTypes(t *testing.T) {
 func TestPythonEnd(t *testing.T) {
 	t.Parallel()
 	inFolder(t, "python", "env", "PYTHONPATH=src", pgtest.Require(t, "python3"), "-m", "unittest", "tests.test_end")
+}
+
+// The Python client releases each lease that its caller did not get, and returns all of a record.
+func TestPythonDelivery(t *testing.T) {
+	t.Parallel()
+	gateway := program.Serve(t, pgtest.Migrated(t))
+	inFolder(t, "python", "env", "PYTHONPATH=src", "FENCEGATE_URL="+gateway.URL, pgtest.Require(t, "python3"),
+		"-m", "unittest", "tests.test_delivery")
 }
 
 // The TypeScript client has the types that it says, the declarations in types are those of the source, and a program in

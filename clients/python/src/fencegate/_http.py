@@ -143,7 +143,7 @@ class Pool:
         elif length is not None:
             body = await reader.readexactly(self._bounded(int(length)))
         else:
-            body, keep = await reader.read(self._answer_bytes_max), False
+            body, keep = await self._rest(reader), False
         return Answer(status, headers, body), keep
 
     async def _chunks(self, reader: asyncio.StreamReader) -> bytes:
@@ -157,6 +157,13 @@ class Pool:
                 return bytes(body)
             body += await reader.readexactly(size)
             await reader.readexactly(2)
+
+    async def _rest(self, reader: asyncio.StreamReader) -> bytes:
+        body = bytearray()
+        while part := await reader.read(HEAD_BYTES_MAX):
+            body += part
+            self._bounded(len(body))
+        return bytes(body)
 
     def _bounded(self, size: int) -> int:
         if size > self._answer_bytes_max:

@@ -139,6 +139,10 @@ class AsyncClient:
         task.add_done_callback(self._tasks.discard)
         return task
 
+    def abandon(self, release: Coroutine[Any, Any, Any]) -> None:
+        """Releases in the background what no caller got."""
+        self.background(_quietly(release))
+
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Calls back in the event loop, from any thread."""
         if self._loop is not None and not self._loop.is_closed():
@@ -209,7 +213,7 @@ class _Acquiring:
             await lease._confirm(self._since)
             lease.check()
         except FencegateError:
-            self._client.background(_quietly(self._client.send(release_call(granted), as_object())))
+            self._client.abandon(self._client.send(release_call(granted), as_object()))
             raise
         self._client._leases.add(lease)
         lease._validity.on_end(lambda _: self._client._leases.discard(lease))
@@ -218,7 +222,7 @@ class _Acquiring:
     def _abandon_if(self, in_doubt: bool) -> None:
         """Finds out, in the background, whether a lease was granted whose answer was lost, and releases it."""
         if in_doubt:
-            self._client.background(_quietly(retry(UNTIL_ANSWERED, self._find_and_release)))
+            self._client.abandon(retry(UNTIL_ANSWERED, self._find_and_release))
 
     async def _find_and_release(self) -> None:
         granted = await self._send(wait=0)

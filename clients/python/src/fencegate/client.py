@@ -6,8 +6,8 @@ import asyncio
 import os
 import ssl
 import threading
-from contextlib import contextmanager
-from typing import Any, Callable, Coroutine, Dict, Iterator, Mapping, Optional, Sequence, TypeVar, Union
+from contextlib import contextmanager, suppress
+from typing import Any, Callable, Coroutine, Dict, Generic, Iterator, List, Mapping, Optional, Sequence, TypeVar, Union
 
 from ._calls import Token
 from ._lease import AsyncLease, Record, WriteResult
@@ -26,17 +26,20 @@ class _LoopThread:
         self._thread = threading.Thread(target=self._loop.run_forever, name="fencegate", daemon=True)
         self._thread.start()
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
+    def run(self, work: Coroutine[Any, Any, T], undo: Optional[Callable[[T], None]] = None) -> T:
+        """Runs work in the loop. An exception that is raised into the wait ends work. If that had a result already,
+        which then nobody gets, undo is called with it, in the loop."""
         if os.getpid() != self.pid or self._loop.is_closed() or threading.current_thread() is self._thread:
             work.close()
             if threading.current_thread() is self._thread:
                 raise RuntimeError("a callback of a lease must not wait: let another thread do it")
             raise ClientClosed("the client is closed, or belongs to the process that this one was forked from")
-        running = asyncio.run_coroutine_threadsafe(work, self._loop)
+        delivery = _Delivery(work, undo)
         try:
-            return running.result()
+            return asyncio.run_coroutine_threadsafe(delivery.run(), self._loop).result()
         except BaseException:  # KeyboardInterrupt among them: the wait ends with it
-            running.cancel()
+            with suppress(RuntimeError):  # the loop is closed: nothing runs any more
+                self._loop.call_soon_threadsafe(delivery.abandon)
             raise
 
     def stop(self) -> None:
@@ -44,6 +47,32 @@ class _LoopThread:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+class _Delivery(Generic[T]):
+    """A result on its way to a thread. Its methods run in the loop, one after the other."""
+
+    def __init__(self, work: Coroutine[Any, Any, T], undo: Optional[Callable[[T], None]]) -> None:
+        self._work, self._undo = work, undo
+        self._task: Optional[asyncio.Task[Any]] = None
+        self._results: List[T] = []
+        self._abandoned = False
+
+    async def run(self) -> T:
+        self._task = asyncio.current_task()
+        if self._abandoned:
+            self._work.close()
+            raise asyncio.CancelledError
+        self._results.append(await self._work)
+        return self._results[0]
+
+    def abandon(self) -> None:
+        self._abandoned = True
+        if self._task is not None:
+            self._task.cancel()
+        if self._undo is not None:
+            for result in self._results:
+                self._undo(result)
 
 
 async def _end_tasks() -> None:
@@ -149,7 +178,10 @@ class Lease:
     def numbered(self) -> Iterator[str]:
         """See AsyncLease.numbered."""
         turn = self._lease.numbered()
-        token = self._thread.run(_coroutine(turn.__aenter__()))
+        token = self._thread.run(
+            _coroutine(turn.__aenter__()),
+            lambda _: self._lease._client.abandon(_coroutine(turn.__aexit__(None, None, None))),
+        )
         try:
             yield token
         finally:
@@ -210,11 +242,16 @@ class Client:
         metadata: Optional[Mapping[str, Any]] = None,
     ) -> Lease:
         """See AsyncClient.acquire."""
-        thread = self._running()
-        return Lease(thread, thread.run(self._client.acquire(
-            lock, ttl=ttl, wait=wait, heartbeat=heartbeat, shared=shared, subtree=subtree, owner=owner,
-            metadata=metadata,
-        )))
+        thread, client = self._running(), self._client
+
+        async def acquire() -> Lease:
+            return Lease(thread, await client.acquire(
+                lock, ttl=ttl, wait=wait, heartbeat=heartbeat, shared=shared, subtree=subtree, owner=owner,
+                metadata=metadata,
+            ))
+
+        # Nothing may follow: an exception would lose the lease.
+        return thread.run(acquire(), lambda lease: client.abandon(lease._lease.release()))
 
     @contextmanager
     def lock(self, name: str, *, wait: Optional[float] = None, **options: Any) -> Iterator[Lease]:
