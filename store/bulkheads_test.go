@@ -74,55 +74,80 @@ func (o *others) expectServed(t *testing.T) {
 	}
 }
 
-// While another session keeps a fence locked, any number of calls for that lock leave the connections to others (P13).
-func TestLockedFenceDelaysNobodyElse(t *testing.T) {
+// TestOpenTransactionsDelayNobodyElse checks that while transactions of other sessions stay open, any number of calls
+// that need what these have locked leave the connections to others (P13).
+func TestOpenTransactionsDelayNobodyElse(t *testing.T) {
 	t.Parallel()
-	const calls = 20 // more than there are connections
-	stuck := map[string]func(ctx context.Context, o *others, hot store.Lease) error{
-		"acquires": func(ctx context.Context, o *others, _ store.Lease) error {
-			_, err := o.on.Acquire(ctx, store.AcquireRequest{Lock: "hot", OwnerID: "another"})
+	const (
+		locks   = 10
+		calls   = 2 * locks // more than there are connections
+		leases  = "select from fence.leases where lock = any ($1) order by lock for update"
+		subtree = "select fence.acquire('hot', 'sql', scope => 'subtree') where cardinality($1::text[]) > 0"
+	)
+	stuck := map[string]struct {
+		lockSQL string
+		call    func(ctx context.Context, o *others, hot store.Lease) error
+	}{
+		"acquires": {lockFencesSQL, func(ctx context.Context, o *others, hot store.Lease) error {
+			_, err := o.on.Acquire(ctx, store.AcquireRequest{Lock: hot.Lock, OwnerID: "another"})
 			return err
-		},
-		"waiting acquires": func(ctx context.Context, o *others, _ store.Lease) error {
-			_, err := o.on.Acquire(ctx, store.AcquireRequest{Lock: "hot", OwnerID: "another", Wait: time.Second})
+		}},
+		"waiting acquires": {lockFencesSQL, func(ctx context.Context, o *others, hot store.Lease) error {
+			_, err := o.on.Acquire(ctx, store.AcquireRequest{Lock: hot.Lock, OwnerID: "another", Wait: time.Second})
 			return err
-		},
-		"releases": func(ctx context.Context, o *others, hot store.Lease) error { return o.on.Release(ctx, hot.Ref()) },
-		"breaks": func(ctx context.Context, o *others, _ store.Lease) error {
-			_, err := o.on.Break(ctx, "hot", "a reason")
+		}},
+		"acquires below a subtree": {subtree, func(ctx context.Context, o *others, hot store.Lease) error {
+			_, err := o.on.Acquire(ctx, store.AcquireRequest{Lock: "hot/" + hot.Lock, OwnerID: "another"})
 			return err
-		},
-		"watches": func(ctx context.Context, o *others, _ store.Lease) error {
-			watch, err := o.on.Watch(ctx, "hot", nil)
+		}},
+		"releases": {lockFencesSQL, func(ctx context.Context, o *others, hot store.Lease) error {
+			return o.on.Release(ctx, hot.Ref())
+		}},
+		"renewals": {leases, func(ctx context.Context, o *others, hot store.Lease) error {
+			_, err := o.on.Renew(ctx, hot.Ref(), 0)
+			return err
+		}},
+		"breaks": {lockFencesSQL, func(ctx context.Context, o *others, hot store.Lease) error {
+			_, err := o.on.Break(ctx, hot.Lock, "a reason")
+			return err
+		}},
+		"watches": {lockFencesSQL, func(ctx context.Context, o *others, hot store.Lease) error {
+			watch, err := o.on.Watch(ctx, hot.Lock, nil)
 			if err == nil {
 				watch.Close()
 			}
 			return err
-		},
-		"transactions": func(ctx context.Context, o *others, hot store.Lease) error {
+		}},
+		"transactions": {lockFencesSQL, func(ctx context.Context, o *others, hot store.Lease) error {
 			_, err := o.on.Transact(ctx, transactionOf(enginetest.Put(hot, 1, "v")))
 			return err
-		},
+		}},
 	}
-	for name, call := range stuck {
+	for name, c := range stuck {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newTestbed(t)
-			// The timeout of a statement is long: what ends the wait is not that.
-			on := openStore(t, store.Config{DatabaseURL: b.URL, StatementTimeout: time.Minute})
+			// The timeouts are long: what ends the wait of the others is not that.
+			on := openStore(t, store.Config{DatabaseURL: b.URL, StatementTimeout: time.Hour, LockTimeout: time.Hour})
 			o := newOthers(t, runService(t, on, engine.Config{}).Engine)
-			hot, err := o.on.Acquire(t.Context(), store.AcquireRequest{Lock: "hot", OwnerID: "o", TTL: time.Hour})
-			if err != nil {
-				t.Fatal(err)
+			var hot []store.Lease
+			var names []string
+			for i := range locks {
+				lease, err := o.on.Acquire(t.Context(),
+					store.AcquireRequest{Lock: numbered("hot", i), OwnerID: "o", TTL: time.Hour})
+				if err != nil {
+					t.Fatal(err)
+				}
+				hot, names = append(hot, lease), append(names, string(lease.Lock))
 			}
-			_, unlock := b.LockedBy(t, lockFencesSQL, []string{"hot"})
+			_, unlock := b.LockedBy(t, c.lockSQL, names)
 			before := on.PoolStats().Waited
 			var answered atomic.Int64
 			done := make(chan struct{})
 			ctx, cancel := context.WithCancel(t.Context())
-			for range calls {
+			for i := range calls {
 				go func() {
-					_ = call(ctx, o, hot)
+					_ = c.call(ctx, o, hot[i%locks])
 					if answered.Add(1) == calls {
 						close(done)
 					}

@@ -77,21 +77,21 @@ type WatchState struct {
 // between them. Both statements are sent at once, so a gateway that is frozen keeps nothing locked.
 func (s *Store) WatchState(ctx context.Context, name Name) (state WatchState, err error) {
 	var since, newest pgtype.Int8
-	err = s.send(ctx, onLock(useReads, name), func(conn *pgxpool.Conn) (bool, error) {
+	err = s.send(ctx, onLock(useReads, name), func(conn *pgxpool.Conn, lockWait time.Duration) (bool, error) {
 		batch := &pgx.Batch{}
 		batch.Queue("select since, newest from fence.watch_state($1)", name)
 		batch.Queue(oneLockSQL, oneLock(name))
-		results := conn.SendBatch(ctx, batch)
 		state.Lock = Lock{}
-		err := results.QueryRow().Scan(&since, &newest)
-		if err == nil {
-			var locks []Lock
-			locks, err = readLocks(ctx, inBatch(results), oneLockSQL)
+		return true, sendBatch(ctx, conn, lockWait, batch, func(results pgx.BatchResults) error {
+			if err := results.QueryRow().Scan(&since, &newest); err != nil {
+				return err
+			}
+			locks, err := readLocks(ctx, inBatch(results), oneLockSQL)
 			if len(locks) > 0 {
 				state.Lock = locks[0]
 			}
-		}
-		return true, errors.Join(err, results.Close())
+			return err
+		})
 	})
 	if err == nil && !since.Valid {
 		err = errors.New("the watch lapsed before it began")

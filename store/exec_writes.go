@@ -18,7 +18,7 @@ const fenceWaitMS = 100
 // applied. It returns ErrLocked, where wait is true, or ErrUnavailable for the whole batch.
 func (s *Store) ExecWrites(ctx context.Context, batch *WriteBatch, wait bool) error {
 	batch.arrange()
-	j := job{use: useBatches}
+	j := job{use: useBatches, bounded: true}
 	if wait {
 		batch.lockWait = int32(s.config.StatementTimeout.Milliseconds())
 	} else {

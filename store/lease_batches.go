@@ -83,7 +83,7 @@ func (s *Store) execAcquires(ctx context.Context, batch batch[AcquireRequest, Le
 	var sequence int64 // 0: nothing was granted
 	var row leaseRow
 	dest := append([]any{&sequence}, row.dest()...)
-	err := s.queryAs(ctx, job{use: useAcquires}, statement, args, func(rows pgx.Rows) error {
+	err := s.queryAs(ctx, job{use: useAcquires, bounded: true}, statement, args, func(rows pgx.Rows) error {
 		if err := rows.Scan(dest...); err != nil {
 			return err
 		}
@@ -112,7 +112,7 @@ func (s *Store) execRenewals(ctx context.Context, batch batch[renewal, Lease]) e
 	var lateMS pgtype.Int8
 	var row leaseRow
 	dest := append([]any{&lateMS}, row.dest()...)
-	return s.queryAs(ctx, job{use: useRenewals}, sql, []any{refs.locks, refs.owners, refs.ids, refs.tokens, ttls},
+	return s.queryAs(ctx, job{use: useRenewals, bounded: true}, sql, []any{refs.locks, refs.owners, refs.ids, refs.tokens, ttls},
 		func(rows pgx.Rows) error {
 			if err := rows.Scan(dest...); err != nil {
 				return err
@@ -140,7 +140,7 @@ func (s *Store) execReleases(ctx context.Context, batch batch[LeaseRef, Released
 	var lock Name
 	var row releaseRow
 	dest := append([]any{&lock}, row.dest()...)
-	return s.queryAs(ctx, job{use: useReleases}, statement, args, func(rows pgx.Rows) error {
+	return s.queryAs(ctx, job{use: useReleases, bounded: true}, statement, args, func(rows pgx.Rows) error {
 		if err := rows.Scan(dest...); err != nil {
 			return err
 		}

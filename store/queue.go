@@ -52,7 +52,7 @@ func (s *Store) GrantNext(
 			lateral fence.grant_next($1, $2, case when s.lock_timeout <> '' then $3 end) c, lateral (select (c.lease).*) l`
 	args := []any{gateway, lock, scope, strconv.FormatInt(lockWait.Milliseconds(), 10)}
 	granting := s.beginGranting()
-	err := s.queryAs(ctx, job{use: useGrants}, sql, args, func(rows pgx.Rows) error { return granting.scan(rows) })
+	err := s.queryAs(ctx, job{use: useGrants, bounded: true}, sql, args, func(rows pgx.Rows) error { return granting.scan(rows) })
 	return granting.committed(ctx, err)
 }
 

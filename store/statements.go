@@ -1,9 +1,11 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -47,27 +49,78 @@ func (s *Store) queryRow(ctx context.Context, j job, sql string, args []any, des
 // queryAs is query with a connection of the job's share. A statement that was undone is sent again, unless scan has
 // seen rows of it.
 func (s *Store) queryAs(ctx context.Context, j job, sql string, args []any, scan func(pgx.Rows) error) error {
-	return s.send(ctx, j, func(conn *pgxpool.Conn) (again bool, err error) {
-		rows, err := conn.Query(ctx, sql, args...)
-		if err != nil {
-			return true, err
-		}
-		defer rows.Close()
+	return s.send(ctx, j, func(conn *pgxpool.Conn, lockWait time.Duration) (again bool, err error) {
 		again = true
-		for rows.Next() {
+		read := func(rows pgx.Rows) error {
 			again = false
-			if err := scan(rows); err != nil {
-				return false, scanError{err}
-			}
+			return scan(rows)
 		}
-		return again, rows.Err()
+		if lockWait == 0 {
+			rows, err := conn.Query(ctx, sql, args...)
+			err = scanAll(rows, err, read)
+			return again, err
+		}
+		batch := &pgx.Batch{}
+		batch.Queue(sql, withoutMode(args)...)
+		err = sendBatch(ctx, conn, lockWait, batch, func(results pgx.BatchResults) error {
+			return inBatch(results)(ctx, "", nil, read)
+		})
+		return again, err
 	})
+}
+
+// sendBatch runs statements in one transaction, and has read read the results. They are sent at once, so a gateway that is
+// frozen keeps nothing locked. Each waits so long for a lock; 0: as long as the session's do.
+func sendBatch(
+	ctx context.Context, conn *pgxpool.Conn, lockWait time.Duration, batch *pgx.Batch, read func(pgx.BatchResults) error,
+) (err error) {
+	whole := &pgx.Batch{}
+	if lockWait > 0 {
+		whole.Queue(lockWaitSQL, lockWaitArg(lockWait))
+	}
+	whole.QueuedQueries = append(whole.QueuedQueries, batch.QueuedQueries...)
+	results := conn.SendBatch(ctx, whole)
+	if lockWait > 0 {
+		_, err = results.Exec()
+	}
+	if err == nil {
+		err = read(results)
+	}
+	return cmp.Or(err, results.Close())
+}
+
+const lockWaitSQL = "select set_config('lock_timeout', $1, true)"
+
+func lockWaitArg(wait time.Duration) string { return strconv.FormatInt(wait.Milliseconds(), 10) }
+
+// withoutMode returns the arguments of a query for a batch, whose statements are all sent in the connection's mode.
+func withoutMode(args []any) []any {
+	if len(args) > 0 {
+		if _, mode := args[0].(pgx.QueryExecMode); mode {
+			return args[1:]
+		}
+	}
+	return args
+}
+
+// setLockWait bounds how long each further statement of a transaction waits for a lock. 0 leaves that as it is.
+func setLockWait(ctx context.Context, tx pgx.Tx, wait time.Duration) error {
+	if wait == 0 {
+		return nil
+	}
+	_, err := tx.Exec(ctx, lockWaitSQL, lockWaitArg(wait))
+	return err
 }
 
 // inTx runs work in one transaction, which it may do more than once: what was undone is done again.
 func (s *Store) inTx(ctx context.Context, options pgx.TxOptions, work func(pgx.Tx) error) error {
-	return s.send(ctx, job{}, func(conn *pgxpool.Conn) (bool, error) {
-		return true, pgx.BeginTxFunc(ctx, conn, options, work)
+	return s.send(ctx, job{}, func(conn *pgxpool.Conn, lockWait time.Duration) (bool, error) {
+		return true, pgx.BeginTxFunc(ctx, conn, options, func(tx pgx.Tx) error {
+			if err := setLockWait(ctx, tx, lockWait); err != nil {
+				return err
+			}
+			return work(tx)
+		})
 	})
 }
 
@@ -121,38 +174,56 @@ type scanError struct{ error }
 
 func (e scanError) Unwrap() error { return e.error }
 
+// work is what send sends with a connection, with the lockWait of a pass. again: it may be sent again.
+type work func(conn *pgxpool.Conn, lockWait time.Duration) (again bool, err error)
+
 // send is the one level at which statements are sent again: after a deadlock or a failed serialization (40P01, 40001),
-// or a change of the schema beneath a prepared statement, at most triesMax times; once after a lock timeout, if the job
-// has a lockWait. All of these were rolled back, so nothing is applied twice. The callers of the Store
-// add no tries for 40P01 and 40001. What they do after other errors is in the docs of their packages.
-func (s *Store) send(ctx context.Context, j job, work func(*pgxpool.Conn) (again bool, err error)) error {
+// or a change of the schema beneath a prepared statement, at most triesMax times; once after a lock timeout, with a
+// connection for such waits (see bulkheads), or as the job's lockWait says. All of these were rolled back, so nothing is
+// applied twice. The callers of the Store add no tries for 40P01 and 40001. What they do after other errors is in the
+// docs of their packages.
+func (s *Store) send(ctx context.Context, j job, work work) error {
+	var again bool
+	var err error
+	known := !j.bounded && s.bulkheads.isHeld(j)
+	if !known {
+		again, err = s.sendAs(ctx, j, work)
+	}
+	if known || again && !j.bounded && isState(err, "55P03") && ctx.Err() == nil {
+		waiting := j
+		waiting.waiting = true
+		_, err = s.sendAs(ctx, waiting, work)
+		s.bulkheads.noteHeld(j, isState(err, "55P03"))
+	}
+	if isState(err, "55P03") && len(j.locks) > 0 {
+		return s.explainLocked(ctx, err, j.locks)
+	}
+	return err
+}
+
+// sendAs is send with a connection of the job's use.
+func (s *Store) sendAs(ctx context.Context, j job, work work) (again bool, err error) {
 	pass, err := s.bulkheads.enter(ctx, j)
 	if err != nil {
-		return s.failed(err)
+		return false, s.failed(err)
 	}
 	defer pass.leave()
 	pause := retryPause
 	for try := 1; ; try++ {
-		again, err := s.sendOnce(ctx, work)
+		again, err = s.sendOnce(ctx, func(conn *pgxpool.Conn) (bool, error) { return work(conn, pass.lockWait) })
 		switch {
-		case err == nil:
-			return nil
-		case !again || ctx.Err() != nil:
+		case err == nil || !again || ctx.Err() != nil:
+			return again, err
 		case undone(err) && try < triesMax:
 			s.CountRetry(err)
 			timing.Sleep(ctx, pause/2+rand.N(pause)) //nolint:gosec // jitter, not a secret
 			pause *= 2
-			continue
 		case isState(err, "55P03") && j.lockWait != nil && *j.lockWait > 0:
 			*j.lockWait = 0 // nothing was applied, because of one fence: the others do not wait for it again
-			continue
 		case isStale(err) && try < triesMax: // the next connection may be stale, too
-			continue
+		default:
+			return again, err
 		}
-		if isState(err, "55P03") && len(j.locks) > 0 {
-			return s.explainLocked(ctx, err, j.locks)
-		}
-		return err
 	}
 }
 

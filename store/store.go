@@ -77,7 +77,7 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		bulkheads: newBulkheads(config.ConnectionsMax, config.StatementTimeout),
+		bulkheads: newBulkheads(config),
 		config:    config, tracer: config.Tracing.Tracer(), lineage: lineage{newest: map[int64]state{}},
 	}
 	s.leases = newLeaseBatches(s)
@@ -121,10 +121,11 @@ func (c Config) settings() map[string]string {
 	return map[string]string{
 		"default_transaction_isolation": "read committed", // the functions lock first and read in a later statement
 		"statement_timeout":             fmt.Sprint(c.StatementTimeout.Milliseconds()),
-		"lock_timeout":                  fmt.Sprint(c.LockTimeout.Milliseconds()),
-		"standard_conforming_strings":   "on", // the functions are parsed by it
-		"jit":                           "off",
-		"client_min_messages":           "warning", // noteNotReplicated needs to see them
+		// At first; see bulkheads.
+		"lock_timeout":                fmt.Sprint(min(c.LockTimeout, briefWait).Milliseconds()),
+		"standard_conforming_strings": "on", // the functions are parsed by it
+		"jit":                         "off",
+		"client_min_messages":         "warning", // noteNotReplicated needs to see them
 	}
 }
 
