@@ -29,3 +29,12 @@ comment on column fence.policies.principal is 'who set it first; by SQL: sql: an
 
 -- What a principal did in the last day (fence.check_actor).
 create index audit_principal on fence.audit (principal, at);
+
+-- A sample of the fences that roles made by SQL (fence.check_new_fence).
+create table fence.fences_made (
+    role   name not null,
+    "full" boolean not null
+);
+
+create index fences_made_role on fence.fences_made (role);
+create index fences_made_full on fence.fences_made (role) where "full";

@@ -10,8 +10,8 @@
 --                  max_hold
 --
 -- Raises 22023 for a bad argument, also for a request_id that was used otherwise; LF003 if the policy says that another
--- lock service issues the tokens; LF005 if the policy says that leases are kept in Redis; LF002 from mint; 25000, see
--- fence.check_lease_call; 54000, see fence.check_gates.
+-- lock service issues the tokens; LF005 if the policy says that leases are kept in Redis; LF002 from mint; LF007, see
+-- fence.check_new_fence; 25000, see fence.check_lease_call; 54000, see fence.check_gates.
 --
 -- A grant is on disk before its commit is acknowledged (fence.commit_durably). Otherwise the synchronous_commit of the
 -- caller's transaction is left as it was.
@@ -49,6 +49,7 @@ begin
         raise exception 'leases on % are kept in Redis: acquire through a gateway', lock using errcode = 'LF005';
     end if;
 
+    perform fence.check_new_fence(lock);
     v_answer := fence.acquire_lease(
         fence.lease_request(lock, owner_id, mode, scope, ttl_ms, null, request_id, metadata,
             'sql:' || session_user), 0, null);
