@@ -163,7 +163,7 @@ func TestSafeguardsExist(t *testing.T) {
 	t.Parallel()
 	var names []string
 	for _, s := range safeguards {
-		source, err := os.ReadFile(filepath.Join("../..", s.file))
+		source, err := os.ReadFile("../../" + s.file)
 		if function, sql := strings.CutSuffix(s.file, ".sql"); sql {
 			text, _ := migrations.GuardSource(function)
 			source, err = []byte(text), nil
