@@ -1,6 +1,7 @@
 package migrations_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -56,6 +57,67 @@ func granted(t *testing.T, conn *pgx.Conn, call string, args ...any) sqlLease {
 	}
 	return lease
 }
+
+// TestTransactionsAreBounded checks that each function of clients that keeps something locked bounds how long its
+// transaction may be idle, for that transaction alone: by its setting, and never for longer than the session's own.
+func TestTransactionsAreBounded(t *testing.T) {
+	t.Parallel()
+	conn := connect(t, pgtest.Migrated(t))
+	lease := granted(t, conn, "acquire('n', 'o')")
+	calls := map[string]string{
+		"fence.acquire('other', 'o')":   "lease",
+		"fence.renew('n', 'o', $1, $2)": "lease", "fence.release('gone', 'o', $1, $2)": "lease",
+		"fence.guard('n', $2, 1)":                "guard",
+		"fence.guard('n', $2, 1, $1)":            "guard",
+		"fence.try_guard('n', $2, 1)":            "guard",
+		"fence.guard('n', $2, 1, digest => 'x')": "guard",
+	}
+	const lasts = "select coalesce(current_setting('transaction_timeout', true), $1)" // before version 17 there is none
+	for call, kind := range calls {
+		most := map[string]string{"lease": "5s", "guard": "1min"}[kind]
+		for _, c := range []struct{ set, want, lasts string }{
+			{"select", most, most},
+			{"set local idle_in_transaction_session_timeout = '2s'", "2s", most},
+			{"set local idle_in_transaction_session_timeout = '2h'", most, most},
+			{"set local fencegate." + kind + "_timeout = '7min'", "7min", "7min"},
+			{"set local fencegate." + kind + "_timeout = '0'", "0", "0"},
+		} {
+			var bound, lasting, after string
+			err := pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
+				if _, err := tx.Exec(t.Context(), c.set); err != nil {
+					return err
+				}
+				rows, err := tx.Query(t.Context(), "select "+call+" from (select $1::uuid, $2::bigint) a", lease.ID, lease.Token)
+				if err == nil {
+					rows.Close()
+					err = rows.Err()
+				}
+				if err == nil {
+					err = tx.QueryRow(t.Context(), "show idle_in_transaction_session_timeout").Scan(&bound)
+				}
+				if err == nil {
+					err = tx.QueryRow(t.Context(), lasts, c.lasts).Scan(&lasting)
+				}
+				if err == nil {
+					err = errRollback
+				}
+				return err
+			})
+			if !errors.Is(err, errRollback) {
+				t.Fatalf("%s after %s: %v", call, c.set, err)
+			}
+			if err := conn.QueryRow(t.Context(), "show idle_in_transaction_session_timeout").Scan(&after); err != nil {
+				t.Fatal(err)
+			}
+			if bound != c.want || lasting != c.lasts || after != "0" {
+				t.Errorf("%s after %s: idle for %s, in all %s, and afterwards %s; want %s, %s and 0",
+					call, c.set, bound, lasting, after, c.want, c.lasts)
+			}
+		}
+	}
+}
+
+var errRollback = errors.New("roll back")
 
 // TestLeasesBySQL checks the answers to a role that has the rights of an application and no others.
 func TestLeasesBySQL(t *testing.T) {

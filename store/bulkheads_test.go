@@ -74,56 +74,63 @@ func (o *others) expectServed(t *testing.T) {
 	}
 }
 
+// What transactions of other sessions lock.
+const (
+	lockLeasesSQL  = "select from fence.leases where lock = any ($1) order by lock for update"
+	lockSubtreeSQL = "select fence.acquire_lease(fence.lease_request('hot', 'sql', 'exclusive', 'subtree', 3600000, null, " +
+		"null, null), 0, null) where cardinality($1::text[]) > 0"
+)
+
+// stuckCalls are calls that need what a statement locks.
+var stuckCalls = map[string]struct {
+	lockSQL string
+	call    func(ctx context.Context, o *others, hot store.Lease) error
+}{
+	"acquires": {lockFencesSQL, func(ctx context.Context, o *others, hot store.Lease) error {
+		_, err := o.on.Acquire(ctx, store.AcquireRequest{Lock: hot.Lock, OwnerID: "another"})
+		return err
+	}},
+	"waiting acquires": {lockFencesSQL, func(ctx context.Context, o *others, hot store.Lease) error {
+		_, err := o.on.Acquire(ctx, store.AcquireRequest{Lock: hot.Lock, OwnerID: "another", Wait: time.Second})
+		return err
+	}},
+	"acquires below a subtree": {lockSubtreeSQL, func(ctx context.Context, o *others, hot store.Lease) error {
+		_, err := o.on.Acquire(ctx, store.AcquireRequest{Lock: "hot/" + hot.Lock, OwnerID: "another"})
+		return err
+	}},
+	"releases": {lockFencesSQL, func(ctx context.Context, o *others, hot store.Lease) error {
+		return o.on.Release(ctx, hot.Ref())
+	}},
+	"renewals": {lockLeasesSQL, func(ctx context.Context, o *others, hot store.Lease) error {
+		_, err := o.on.Renew(ctx, hot.Ref(), 0)
+		return err
+	}},
+	"breaks": {lockFencesSQL, func(ctx context.Context, o *others, hot store.Lease) error {
+		_, err := o.on.Break(ctx, hot.Lock, "a reason")
+		return err
+	}},
+	"watches": {lockFencesSQL, func(ctx context.Context, o *others, hot store.Lease) error {
+		watch, err := o.on.Watch(ctx, hot.Lock, nil)
+		if err == nil {
+			watch.Close()
+		}
+		return err
+	}},
+	"transactions": {lockFencesSQL, func(ctx context.Context, o *others, hot store.Lease) error {
+		_, err := o.on.Transact(ctx, transactionOf(enginetest.Put(hot, 1, "v")))
+		return err
+	}},
+}
+
 // TestOpenTransactionsDelayNobodyElse checks that while transactions of other sessions stay open, any number of calls
 // that need what these have locked leave the connections to others (P13).
 func TestOpenTransactionsDelayNobodyElse(t *testing.T) {
 	t.Parallel()
 	const (
-		locks   = 10
-		calls   = 2 * locks // more than there are connections
-		leases  = "select from fence.leases where lock = any ($1) order by lock for update"
-		subtree = "select fence.acquire('hot', 'sql', scope => 'subtree') where cardinality($1::text[]) > 0"
+		locks = 10
+		calls = 2 * locks // more than there are connections
 	)
-	stuck := map[string]struct {
-		lockSQL string
-		call    func(ctx context.Context, o *others, hot store.Lease) error
-	}{
-		"acquires": {lockFencesSQL, func(ctx context.Context, o *others, hot store.Lease) error {
-			_, err := o.on.Acquire(ctx, store.AcquireRequest{Lock: hot.Lock, OwnerID: "another"})
-			return err
-		}},
-		"waiting acquires": {lockFencesSQL, func(ctx context.Context, o *others, hot store.Lease) error {
-			_, err := o.on.Acquire(ctx, store.AcquireRequest{Lock: hot.Lock, OwnerID: "another", Wait: time.Second})
-			return err
-		}},
-		"acquires below a subtree": {subtree, func(ctx context.Context, o *others, hot store.Lease) error {
-			_, err := o.on.Acquire(ctx, store.AcquireRequest{Lock: "hot/" + hot.Lock, OwnerID: "another"})
-			return err
-		}},
-		"releases": {lockFencesSQL, func(ctx context.Context, o *others, hot store.Lease) error {
-			return o.on.Release(ctx, hot.Ref())
-		}},
-		"renewals": {leases, func(ctx context.Context, o *others, hot store.Lease) error {
-			_, err := o.on.Renew(ctx, hot.Ref(), 0)
-			return err
-		}},
-		"breaks": {lockFencesSQL, func(ctx context.Context, o *others, hot store.Lease) error {
-			_, err := o.on.Break(ctx, hot.Lock, "a reason")
-			return err
-		}},
-		"watches": {lockFencesSQL, func(ctx context.Context, o *others, hot store.Lease) error {
-			watch, err := o.on.Watch(ctx, hot.Lock, nil)
-			if err == nil {
-				watch.Close()
-			}
-			return err
-		}},
-		"transactions": {lockFencesSQL, func(ctx context.Context, o *others, hot store.Lease) error {
-			_, err := o.on.Transact(ctx, transactionOf(enginetest.Put(hot, 1, "v")))
-			return err
-		}},
-	}
-	for name, c := range stuck {
+	for name, c := range stuckCalls {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newTestbed(t)

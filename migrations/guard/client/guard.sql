@@ -18,6 +18,9 @@
 -- fence.guard_by_rule does, or if the first policy was set while this waited for the fence. A policy that was set in the
 -- last milliseconds may not apply yet.
 --
+-- Bounds how long the transaction may keep the fence (fence.bound_transaction): 60 s, or the setting
+-- fencegate.guard_timeout.
+--
 -- Leaves synchronous_commit as it is: data and fence are lost together or not at all.
 --
 -- The common case is one statement, the fast path (fence.fast_path_admits). To set search_path would cost a tenth of it,
@@ -33,6 +36,7 @@ set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare
+    v_bound pg_catalog.text;
     v_began constant pg_catalog.timestamptz := pg_catalog.clock_timestamp();
 begin
     if guard.digest is null and (guard.sequence operator(pg_catalog.>=) 0) is not false then
@@ -49,6 +53,19 @@ begin
                 operator(pg_catalog.>) '5 ms'::pg_catalog.interval
             then
                 perform fence.no_policy_came();
+            end if;
+            -- In place: to call fence.bound_transaction would cost a third of a guard.
+            if pg_catalog.current_setting('idle_in_transaction_session_timeout') operator(pg_catalog.=) '0'
+                and pg_catalog.current_setting('fencegate.guard_timeout', true) is null
+            then
+                v_bound := pg_catalog.set_config('idle_in_transaction_session_timeout', '60000', true);
+                if pg_catalog.current_setting('transaction_timeout', true) operator(pg_catalog.=) '0' then
+                    v_bound := pg_catalog.set_config('transaction_timeout', '60000', true);
+                end if;
+            elsif pg_catalog.current_setting('idle_in_transaction_session_timeout') operator(pg_catalog.<>) '1min'
+                or pg_catalog.current_setting('fencegate.guard_timeout', true) is not null
+            then
+                perform fence.bound_transaction('fencegate.guard_timeout', '60 s');
             end if;
             return true;
         end if;

@@ -24,6 +24,7 @@ declare
     v_ruling   fence.ruling;
 begin
     perform fence.check_guard_arguments(p_resource, p_token, p_sequence, p_digest);
+    perform fence.bound_transaction('fencegate.guard_timeout', '60 s');
     v_locks := fence.lock_write_tokens(array[p_resource], array[p_token], true);
     v_ruling := (fence.admit(array[p_resource], array[p_token], array[p_sequence], array[p_lease_id], array[v_digest],
         v_locks.covering, v_locks.locked, true))[1];

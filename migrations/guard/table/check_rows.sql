@@ -43,6 +43,9 @@ begin
     if not v_observe then
         perform fence.require(v_given.problem is null, v_given.problem);
     end if;
+    if v_given.token is not null then
+        perform fence.bound_transaction('fencegate.guard_timeout', '60 s');
+    end if;
     -- In one order for all transactions, so that they do not deadlock.
     foreach v_resource in array array(select r from unnest(p_resources) r where r is not null order by r collate "C") loop
         v_token := null;
