@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/lockclient"
@@ -16,12 +17,16 @@ import (
 type treePath struct {
 	w    *world
 	root string
+	// newest is the newest token that a client of the tree was granted. They send it with each acquire; nil: they do not.
+	newest *atomic.Int64
 
 	gateway func() *lockclient.API
 	session string // of the lease that was acquired last; "" if it has none
 }
 
-func newTreePath(w *world, root string) *treePath { return &treePath{w: w, root: root} }
+func newTreePath(w *world, root string, newest *atomic.Int64) *treePath {
+	return &treePath{w: w, root: root, newest: newest}
+}
 
 func (*treePath) kind() string { return "tree" }
 
@@ -51,8 +56,16 @@ func (p *treePath) acquire(ctx context.Context, lock string, request api.Acquire
 	} else {
 		request.TTLMS = &ttl
 	}
+	if p.newest != nil {
+		request.NewestToken = p.newest.Load()
+	}
 	lease, err := p.gateway().Acquire(calling, lock, request)
 	p.note(err)
+	if p.newest != nil {
+		for known := p.newest.Load(); known < lease.FencingToken && !p.newest.CompareAndSwap(known, lease.FencingToken); {
+			known = p.newest.Load()
+		}
+	}
 	return lease, err == nil
 }
 

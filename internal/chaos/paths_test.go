@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"path"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -87,9 +88,13 @@ type pathClient struct {
 
 // startPaths starts the clients of the paths. wait returns when the clients have ended, which they do soon after ctx.
 func (w *world) startPaths(ctx context.Context, prefix string, e epoch) (wait func()) {
+	var newest *atomic.Int64
+	if e.remembers {
+		newest = &atomic.Int64{}
+	}
 	w.paths = nil
 	for range pathClients {
-		w.paths = append(w.paths, newTreePath(w, prefix+"tree"))
+		w.paths = append(w.paths, newTreePath(w, prefix+"tree", newest))
 		if !e.loses { // a client of SQL may use the database that has lost
 			w.paths = append(w.paths, newSQLPath(w, prefix+"sql"))
 		}
