@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"fmt"
 	"net/http"
 	"testing"
 
@@ -65,15 +66,25 @@ func TestActionsOfOnePrincipal(t *testing.T) {
 	as[api.Policy](t, jobs.send(t, "PUT", "/v1/policies/jobs", `{}`, jsonType), http.StatusOK)
 }
 
-// TestStreamsAreReserved checks that callers that observe only some names leave the last streams of a gateway to one that
-// observes all.
-func TestStreamsAreReserved(t *testing.T) {
-	h := newGateway(t, Config{WatchesMax: 10}, patientDatabase(t))
+// TestLastPlacesAreReserved checks that callers with a scope on some names leave the last streams and the last waits of
+// a gateway to one with the scope on all.
+func TestLastPlacesAreReserved(t *testing.T) {
+	h := newGateway(t, Config{WatchesMax: 10, WaitingMax: 10}, patientDatabase(t))
 	h.guard(t)
-	root, jobs := h.by(h.key(t, "root", "observe:")), h.by(h.key(t, "jobs", "observe:job"))
-	for range 9 {
+	root, jobs := h.by(h.key(t, "root", "observe,lock:")), h.by(h.key(t, "jobs", "observe,lock:job"))
+	lease := root.acquire(t, "job", "holder")
+	waiting := []<-chan answer{}
+	for i := range 9 {
 		jobs.open(t, lockPath("job", "/watch"))
+		waiting = append(waiting, jobs.waitInQueue(t, "job", api.AcquireRequest{OwnerID: fmt.Sprint(i)}))
 	}
 	expectUnavailable(t, jobs.get(t, lockPath("job", "/watch")), api.OutcomeNotApplied)
+	expectUnavailable(t, jobs.post(t, lockPath("job", "/acquire"), `{"owner_id":"w","wait_ms":1}`),
+		api.OutcomeNotApplied)
 	root.open(t, lockPath("job", "/watch"))
+	waiting = append(waiting, root.waitInQueue(t, "job", api.AcquireRequest{OwnerID: "root"}))
+	root.release(t, lease)
+	for _, each := range waiting {
+		jobs.release(t, as[api.Lease](t, <-each, http.StatusOK))
+	}
 }

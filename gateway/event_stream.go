@@ -24,9 +24,6 @@ const (
 	endDismissed   = "unauthenticated" // the credential has ended
 )
 
-// streamsReserved is the share of the streams of a gateway, one in so many, that is for callers that may observe all names.
-const streamsReserved = 10
-
 // eventSource makes the events of one stream.
 type eventSource interface {
 	// begin sends the first event, if there is one.
@@ -44,11 +41,7 @@ type eventSource interface {
 // streamEvents answers with the events of a source, until the client leaves or the stream has to end.
 func (g *Gateway) streamEvents(w *answerWriter, r *http.Request, open func() (eventSource, error)) error {
 	defer g.streams.Add(-1)
-	most := int64(g.config.WatchesMax)
-	if !w.principal.May(access.Observe, "") {
-		most -= most / streamsReserved
-	}
-	if g.streams.Add(1) > most {
+	if g.streams.Add(1) > shareOf(g.config.WatchesMax, w.principal, access.Observe) {
 		return busy("This gateway has as many event streams open as it may (--watches-max). " +
 			"Try again, or another gateway.")
 	}

@@ -175,6 +175,8 @@ type Config struct {
 	KeepAlive time.Duration
 	// WatchesMax bounds the open event streams. Default 10,000; at least 1.
 	WatchesMax int
+	// WaitingMax bounds the acquires that wait. Default 50,000; at least 1.
+	WaitingMax int
 	// Limits bound what one caller may ask for. Default: nothing is bound.
 	Limits limits.Config
 	// CallerLeasesMax bounds the leases of one principal that run, by the last count of the database. Default: any number;
@@ -231,6 +233,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, 20*time.Second)
 	c.KeepAlive = cmp.Or(c.KeepAlive, 15*time.Second)
 	c.WatchesMax = cmp.Or(c.WatchesMax, 10_000)
+	c.WaitingMax = cmp.Or(c.WaitingMax, 50_000)
 	c.TerraformLockTTL = cmp.Or(c.TerraformLockTTL, store.TTLMax)
 	c.TerraformVersionsMax = cmp.Or(c.TerraformVersionsMax, 20)
 	if c.Logger == nil {
@@ -256,6 +259,7 @@ func (c Config) withDefaults() (Config, error) {
 			"0 (none), 1 (every request) or more (one in so many)"},
 		{c.RefusalDelayMax >= 0 && c.RefusalDelayMax <= time.Minute, "refusal-delay-max", c.RefusalDelayMax, "0 to 1m"},
 		{c.WatchesMax >= 1, "watches-max", c.WatchesMax, "at least 1"},
+		{c.WaitingMax >= 1, "waiting-max", c.WaitingMax, "at least 1"},
 		{c.Limits.RequestsPerSecond >= 0 && c.Limits.RequestsPerSecond <= 1_000_000, "caller-requests-max",
 			c.Limits.RequestsPerSecond, "0 to 1000000"},
 		{c.Limits.Waiting >= 0, "caller-waiting-max", c.Limits.Waiting, "0 or more"},
@@ -308,6 +312,7 @@ type Gateway struct {
 
 	bodies        bodyBudget
 	streams       atomic.Int64  // open event streams
+	waiting       atomic.Int64  // acquires that wait
 	bulkStreams   atomic.Int64  // open bulk streams
 	requests      atomic.Uint64 // answered, if some of them are logged
 	refusalDelays *refusalDelays

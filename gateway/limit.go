@@ -66,6 +66,14 @@ func (g *Gateway) checkLeases(principal string) error {
 		store.SampleInterval)
 }
 
+// shareOf is how many of what a gateway has are for a caller: the last tenth is for those with the scope on all names.
+func shareOf(most int, principal *access.Principal, scope access.Scope) int64 {
+	if !principal.May(scope, "") {
+		most -= most / 10
+	}
+	return int64(most)
+}
+
 // rateLimited is the answer to a request that changed nothing, and that its caller may send again later.
 func (g *Gateway) rateLimited(limit, detail string, wait time.Duration) *api.Problem {
 	g.metrics.RateLimited(limit)

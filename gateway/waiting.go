@@ -10,6 +10,7 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/gateway/metrics"
+	"github.com/fencegate/fencegate/internal/access"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -53,6 +54,11 @@ func (g *Gateway) grant(
 func (g *Gateway) acquireWaiting(
 	w *answerWriter, r *http.Request, request store.AcquireRequest,
 ) (store.Lease, error) {
+	defer g.waiting.Add(-1)
+	if g.waiting.Add(1) > shareOf(g.config.WaitingMax, w.principal, access.Lock) {
+		return store.Lease{}, busy("This gateway has as many acquires that wait as it may (--waiting-max). " +
+			"Nothing was changed: try again, or another gateway.")
+	}
 	defer w.caller.Waiting.Leave()
 	if err := g.enter(&w.caller.Waiting, metrics.LimitWaiting,
 		"as many acquires that wait as one caller may (--caller-waiting-max)"); err != nil {
