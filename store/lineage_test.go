@@ -20,17 +20,20 @@ func TestDatabaseWentBack(t *testing.T) {
 	b := newTestbed(t)
 	lease := b.granted(t, store.AcquireRequest{Lock: "lock", OwnerID: "w"})
 	_, unlock := b.LockedBy(t, lockFenceSQL, "lock")
-	released := make(chan error, 1)
-	go func() { released <- b.Release(context.WithoutCancel(t.Context()), lease.Ref()) }()
-	if err := b.AwaitBlocked(t.Context(), released); err != nil {
+	written := make(chan error, 1)
+	go func() { // a write waits for its fence with one connection, other calls change theirs
+		_, err := b.Write(context.WithoutCancel(t.Context()), []store.Write{enginetest.Put(lease, 1, "v")})
+		written <- err
+	}()
+	if err := b.AwaitBlocked(t.Context(), written); err != nil {
 		t.Fatal(err)
 	}
 
 	b.Exec(t, "update fence.database_identity set accepted_at = now()")
 	b.connectAnew(t, nil)
 	unlock()
-	if err := enginetest.Unavailable(<-released, store.OutcomeUnknown); err != nil {
-		t.Errorf("a release that ended after another database had taken over: %v", err)
+	if err := enginetest.Unavailable(<-written, store.OutcomeUnknown); err != nil {
+		t.Errorf("a write that ended after another database had taken over: %v", err)
 	}
 	newest := mintOne(t, b, "b")
 
