@@ -3,6 +3,7 @@ package migrations_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/fencegate/fencegate/migrations"
@@ -291,5 +292,5 @@ func protectedDatabase(t *testing.T) (url string, variables map[string]string) {
 func TestProtect(t *testing.T) {
 	t.Parallel()
 	url, variables := protectedDatabase(t)
-	runScripts(t, url, variables, append(protectScripts, attackScripts...))
+	runScripts(t, url, variables, slices.Concat(protectScripts, settingsScripts, attackScripts))
 }

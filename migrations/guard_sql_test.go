@@ -309,6 +309,20 @@ var ruledScripts = []script{
 		B update fence.leases set expires_at = clock_timestamp() + interval '10 min' where lock = 'renewed'
 		A select fence.guard('renewed', $t, 1)  -- !40001
 		A rollback; begin isolation level repeatable read; select fence.guard('renewed', $t, 1)  -- t`},
+	{"repeatable read: a longer hold since the snapshot is 40001, not LF103", `
+		A insert into fence.policies (prefix, max_hold_ms) values ('longer', 600000)
+		A select test.grant('longer')  -- $t
+		A update fence.leases set hold_until = clock_timestamp() where lock = 'longer';
+			begin isolation level repeatable read; select 1
+		B update fence.leases set hold_until = clock_timestamp() + interval '10 min' where lock = 'longer'
+		A select fence.guard('longer', $t, 1)  -- !40001
+		A rollback; begin isolation level repeatable read; select fence.guard('longer', $t, 1)  -- t`},
+	{"repeatable read: an external fence that was set back since the snapshot is 40001, not LF103", `
+		A insert into fence.policies (prefix, authority) values ('back', 'external')
+		A select fence.guard('back/a', 100); begin isolation level repeatable read; select 1
+		B select fence.set_fence('back/a', 10, 0)
+		A select fence.guard('back/a', 50)  -- !40001
+		A rollback; select fence.guard('back/a', 50)  -- t`},
 	{"max_hold", `
 		A insert into fence.policies (prefix, max_hold_ms) values ('hold', 600000)
 		A select test.grant('hold')  -- $t
@@ -322,7 +336,9 @@ var ruledScripts = []script{
 		A select fence.guard('external/a', 99)  -- !LF103 superseded
 		A select fence.guard('external/a', 101, 5, null, '\x01')  -- t
 		A select fence.guard('external/a', 101, 5, null, '\x01')  -- f
-		A begin; select fence.guard('external/new', 7)  -- t
+		A begin; select fence.guard('external/a', 102)  -- t
+		B set lock_timeout = '2s'; select fence.guard('external/a', 50)  -- !LF103 superseded
+		A rollback; begin; select fence.guard('external/new', 7)  -- t
 		B select fence.guard('external/new', 6)  -- waits
 		A commit
 		B ...  -- !LF103`},

@@ -31,6 +31,16 @@ var sqlMutations = []struct{ function, old, broken, script string }{
 		"repeatable read: the token of a grant since the snapshot is 40001"},
 	{"guard_by_rule", "v_ruling.verdict in ('lease_expired', 'lease_mismatch')", "false",
 		"repeatable read: a renewal since the snapshot is 40001, not LF105"},
+	{"guard_by_rule", "or v_ruling.reason = 'max_hold'", "",
+		"repeatable read: a longer hold since the snapshot is 40001, not LF103"},
+	{"lock_write_tokens", "where (select true from fence.fences f where f.resource = n limit 1) is null", "",
+		"external authority: any token that rises"},
+	{"guard_by_rule", "array[false, true]", "array[true]",
+		"a zombie is rejected without a wait while the holder's transaction is open"},
+	{"guard_statement", "fence.guard_known(tg_relid)", "tg_relid",
+		"the fence is locked before the rows where the resource is known before them"},
+	{"guard_known", "and not exists (select from fence.admitted a where a.resource = v_resource)", "",
+		"the settings do not count for a resource that is admitted already"},
 	{"grant_lease", "update fence.subtrees s set open = false where", "perform from fence.subtrees s where",
 		"repeatable read: a grant of a subtree above since the snapshot is 40001"},
 	{"grant_lease", "update fence.subtrees s set open = s.open where", "perform from fence.subtrees s where",
@@ -71,7 +81,7 @@ var sqlMutations = []struct{ function, old, broken, script string }{
 	{"check_truncate", "for share of p", "", "a mode is in force for transactions with an older snapshot"},
 	{"make_triggers", "enable %s trigger %I'", "enable trigger %3$I'",
 		"replicated rows: session_replication_role = replica"},
-	{"check_rows", "fence.fast_path_admits(f, v_token, v_sequence)", "true",
+	{"guard_by_settings", "fence.fast_path_admits(f, p_token, p_sequence)", "true",
 		"a token in the settings of the transaction"},
 	{"check_table_owner", "not pg_has_role(v_caller, v_owner, 'usage')", "false",
 		"an owner who is not fencegate: no other trigger with its functions, and no other's table"},
@@ -94,7 +104,9 @@ var sqlMutations = []struct{ function, old, broken, script string }{
 func TestMutations(t *testing.T) {
 	t.Parallel()
 	scripts := map[string]script{firstPolicy.name: firstPolicy}
-	for _, group := range [][]script{guardScripts, ruledScripts, nestedScripts, gateScripts, protectScripts, attackScripts} {
+	for _, group := range [][]script{
+		guardScripts, ruledScripts, nestedScripts, gateScripts, protectScripts, settingsScripts, attackScripts,
+	} {
 		for _, s := range group {
 			scripts[s.name] = s
 		}

@@ -299,42 +299,6 @@ var protectScripts = []script{
 		A set fencegate.token = '1'; set fencegate.lease_id = 'x'; insert into observed values (6)
 		A select string_agg(concat_ws(' ', code, fencing_token), ', ' order by id desc) from fence.reported
 			where resource = 'observed' and code = 'token_required'  -- token_required 0, token_required 0`},
-	{"a token in the settings of the transaction", `
-		A create table orm (id integer primary key, n integer); insert into orm values (1, 1), (2, 2);
-			select fence.protect('orm', 'orm/{id}'); select test.grant('orm/1')  -- $t
-		A begin; set local fencegate.token = '$t.2'; update orm set n = 2 where id = 1;
-			update orm set n = 3 where id = 1; select last_sequence from fence.admitted  -- 2
-		A update orm set n = 2  -- !LF102 orm/2
-		A rollback; begin; set local fencegate.token = '$t'; set local fencegate.resource = 'orm/1';
-			update orm set n = 3 where id = 2  -- !LF101 fencegate.resource is 'orm/1', so fencegate.token does not
-		A rollback; begin; set local fencegate.token = '$t'; set local fencegate.resource = 'orm/1';
-			update orm set n = 3 where id = 1; commit
-		A set fencegate.token = '$t'; update orm set n = 4 where id = 1  -- !LF103 reused
-		A set fencegate.token = '$t.1'; update orm set n = 4 where id = 1;
-			update orm set n = 4 where id = 1  -- !LF106
-		A set fencegate.token = '$t.3'; set fencegate.lease_id = '00000000-0000-0000-0000-000000000000';
-			update orm set n = 4 where id = 1  -- !LF104
-		A set fencegate.lease_id = ''; select test.grant('orm/1');
-			update orm set n = 4 where id = 1  -- !LF103 superseded
-		A set fencegate.token = ''; update orm set n = 4 where id = 1  -- !LF101
-		A set fencegate.token = 'x'; update orm set n = 4 where id = 1  -- !22023 fencegate.token
-		A set fencegate.token = '1.2.3'; update orm set n = 4 where id = 1  -- !22023 fencegate.token
-		A set fencegate.token = '0'; update orm set n = 4 where id = 1  -- !22023 positive
-		A set fencegate.token = '9999999999999999'; update orm set n = 4 where id = 1  -- !22023 2^53
-		A set fencegate.token = '1'; set fencegate.lease_id = 'x';
-			update orm set n = 4 where id = 1  -- !22023 fencegate.lease_id is not a UUID`},
-	{"P3 through the trigger: a zombie that waits behind a grant", `
-		A create table zombies (id integer primary key, n integer); insert into zombies values (1, 1);
-			select fence.protect('zombies', 'zombies/{id}'); select test.grant('zombies/1')  -- $t
-		B begin; select test.grant('zombies/1')  -- $new
-		A begin; set local fencegate.token = '$t.1'; update zombies set n = 666  -- waits
-		B commit
-		A ...  -- !LF103 "resource":"zombies/1","table":"public.zombies"
-		A rollback; begin; set local fencegate.token = '$new.1'; update zombies set n = 2
-		B select test.grant('zombies/1')  -- waits
-		A commit
-		B ...
-		A select n from zombies  -- 2`},
 	{"names with quotes, signs and capitals", `
 		A create table "T ""x"" %s %I $body$ {1}; --" ("$body$; select 1;
 			--" integer, "a""b%I" text, "Übergrößenträgerxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx" integer,

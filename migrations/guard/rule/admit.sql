@@ -18,6 +18,9 @@
 --                   answer again. Only if this is true of every token of a write; otherwise the verdict holds.
 --         granted_token, last_token, last_sequence, last_version  the fence
 --
+-- wait is null for a look without the locks: covering and locked do not count then, nor is a fence needed that
+-- fence.lock_write_tokens would make. Only its rejections hold (fence.guard_by_rule).
+--
 -- Locks nothing. An earlier statement locked the fences: a snapshot taken before the wait for a lock would be stale. A
 -- rejection holds without a lock, because it changes nothing: it is the answer at the moment of the snapshot. So does a
 -- replay. Does not raise the fence, and step 7 is decided by the data (fence.apply_operations). A resource occurs once
@@ -55,7 +58,8 @@ begin
             -- A policy that was set after the fences were locked may find no fence here, and without one nothing is
             -- admitted.
             select coalesce(policy.rule = 'same_token', false) as same_token,
-                stored.resource is not null and coalesce(policy.authority = 'external', false) as external,
+                (p_wait is null or stored.resource is not null) and coalesce(policy.authority = 'external', false)
+                    as external,
                 coalesce(policy.require_lease_id, false) as require_lease_id,
                 coalesce(policy.require_live_lease, false) as require_live_lease
         ) p
@@ -70,7 +74,8 @@ begin
             -- knows it yet.
             select coalesce(above.granted_token, stored.granted_token, 0) as granted_token,
                 case when above.name is null then coalesce(stored.open, false)
-                    else above.open and above.name = any (p_covering) and stored.resource is not null end
+                    else above.open and (p_wait is null
+                        or above.name = any (p_covering) and stored.resource is not null) end
                     -- At its hold_until a lease closes the fence, even before the sweep (fence.sweep_holds).
                     and not ((v_policies or stored.limited or above.name is not null) and exists (
                         select from fence.leases l

@@ -46,7 +46,10 @@ begin
     if cardinality(v_needed) > 0 then
         with made as (
             insert into fence.fences (resource)
-            select distinct n collate "C" from unnest(v_needed) n order by n collate "C"
+            -- An INSERT that conflicts with a fence would wait for the transaction that has changed it.
+            select distinct n collate "C" from unnest(v_needed) n
+            where (select true from fence.fences f where f.resource = n limit 1) is null
+            order by n collate "C"
             on conflict do nothing
             returning resource
         )

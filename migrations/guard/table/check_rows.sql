@@ -43,9 +43,6 @@ begin
     if not v_observe then
         perform fence.require(v_given.problem is null, v_given.problem);
     end if;
-    if v_given.token is not null then
-        perform fence.bound_transaction('fencegate.guard_timeout', '60 s');
-    end if;
     -- In one order for all transactions, so that they do not deadlock.
     foreach v_resource in array array(select r from unnest(p_resources) r where r is not null order by r collate "C") loop
         v_token := null;
@@ -54,25 +51,8 @@ begin
         if v_given.token is not null and coalesce(v_only = v_resource, true) then
             v_token := v_given.token;
             v_sequence := v_given.sequence;
-            -- As in fence.guard.
-            update fence.fences f
-            set last_token = v_token, last_sequence = coalesce(v_sequence, 0), last_digest = null,
-                admitted_in = pg_current_xact_id()
-            where f.resource = v_resource and v_given.lease_id is null
-                and fence.fast_path_admits(f, v_token, v_sequence)
-                and not exists (select from fence.policies);
-            if found then
-                perform fence.no_policy_came();
-                continue;
-            end if;
-            if fence.is_name(v_resource) then
-                if v_observe then
-                    v_ruling := fence.guard_or_undo(v_resource, v_token, v_sequence, v_given.lease_id, null);
-                else
-                    v_ruling := fence.guard_by_rule(v_resource, v_token, v_sequence, v_given.lease_id, null);
-                end if;
-                continue when v_ruling.verdict = 'admitted';
-            end if;
+            v_ruling := fence.guard_by_settings(v_resource, v_token, v_sequence, v_given.lease_id, v_observe);
+            continue when v_ruling.verdict = 'admitted';
         end if;
         if v_ruling.verdict is null then
             v_token := null;

@@ -22,7 +22,7 @@ begin
             || case when w.name = 'fencegate_row'
                 then format('; grant execute on function %s() to %s', w.function_name, c.relowner::regrole) else '' end
         from fence.wanted_triggers(p_id, p_table) w, pg_class c
-        where c.oid = p_table and w.function_name <> 'fence.check_truncate'
+        where c.oid = p_table and w.function_name not in ('fence.check_truncate', 'fence.guard_statement')
     loop
         execute v_sql;
     end loop;

@@ -11,8 +11,8 @@ begin
         select t.tgname, t.tgrelid::regclass as on_table
         from pg_trigger t
         where t.tgrelid in (select p_table::oid union select p.relid from pg_partition_tree(p_table) p)
-            and t.tgname in ('fencegate_insert', 'fencegate_update', 'fencegate_delete', 'fencegate_replica',
-                'fencegate_row', 'fencegate_truncate')
+            and t.tgname in ('fencegate_guard', 'fencegate_insert', 'fencegate_update', 'fencegate_delete',
+                'fencegate_replica', 'fencegate_row', 'fencegate_truncate')
             and t.tgparentid = 0
     loop
         execute format('drop trigger %I on %s', v_trigger.tgname, v_trigger.on_table);

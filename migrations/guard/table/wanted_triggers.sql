@@ -7,13 +7,15 @@
 -- replication fire others. So a partitioned table has a row trigger, which PostgreSQL also makes on each partition, at
 -- once or when it is attached; and other tables have one for replicated rows only. A condition (WHEN) would do the same as
 -- ENABLE REPLICA, but PostgreSQL would parse it for each statement.
--- TRUNCATE has no such row triggers: each partition needs its own.
+-- TRUNCATE has no such row triggers: each partition needs its own. Before a statement, fence.guard_statement checks nothing:
+-- it lets the fence be locked before the rows. A statement on a partition itself does without.
 create or replace function fence.wanted_triggers(p_id integer, p_table regclass)
 returns table (on_table regclass, name name, function_name text, definition text, fires text)
 language sql stable
 as $$
     select w.on_table, w.name, f.function_name,
-        format('CREATE TRIGGER %I ' || w.events || ' EXECUTE FUNCTION %s()', w.name, w.on_table, f.function_name),
+        format('CREATE TRIGGER %I ' || w.events || ' EXECUTE FUNCTION %s(%s)', w.name, w.on_table, f.function_name,
+            case when w.name = 'fencegate_guard' and p.template !~ '[{]' then '''one resource''' end),
         case w.name when 'fencegate_replica' then 'replica' else 'always' end
     from (
         select p_table as on_table, w.name, w.kind, w.events
@@ -29,9 +31,14 @@ as $$
         ) as w (partitioned, name, kind, events)
         where c.oid = p_table and w.partitioned = (c.relkind = 'p')
         union all
+        select p_table, 'fencegate_guard', null, 'BEFORE INSERT OR DELETE OR UPDATE ON %s FOR EACH STATEMENT'
+        union all
         select t.relid, 'fencegate_truncate', null, 'BEFORE TRUNCATE ON %s FOR EACH STATEMENT'
         from fence.with_partitions(p_table) as t (relid)
     ) w
     cross join lateral (
-        select coalesce('fence.check_' || p_id || '_' || w.kind, 'fence.check_truncate') as function_name) f
+        select case w.name when 'fencegate_truncate' then 'fence.check_truncate'
+            when 'fencegate_guard' then 'fence.guard_statement'
+            else 'fence.check_' || p_id || '_' || w.kind end as function_name) f
+    left join fence.protected_tables p on p.id = p_id
 $$;
