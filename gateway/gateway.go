@@ -21,10 +21,8 @@ import (
 	"net/http"
 	"net/netip"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
@@ -33,6 +31,7 @@ import (
 	"github.com/fencegate/fencegate/gateway/limits"
 	"github.com/fencegate/fencegate/gateway/metrics"
 	"github.com/fencegate/fencegate/gateway/terraform"
+	"github.com/fencegate/fencegate/internal/printable"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/groupcommit"
 	"github.com/fencegate/fencegate/store/readiness"
@@ -282,9 +281,7 @@ func (c Config) withDefaults() (Config, error) {
 }
 
 func isPrintable(name string, most int) bool {
-	return utf8.RuneCountInString(name) <= most && !strings.ContainsFunc(name, func(r rune) bool {
-		return r == utf8.RuneError || !unicode.IsPrint(r)
-	})
+	return utf8.RuneCountInString(name) <= most && printable.IndexUnfit(name) < 0
 }
 
 // Gateway answers the HTTP API.

@@ -98,10 +98,13 @@ func TestKeysEnd(t *testing.T) {
 	expectProblem(t, root.send(t, "DELETE", "/v1/keys/0123456789", ""), api.CodeNotFound)
 	expectProblem(t, root.post(t, "/v1/keys", `{"principal":"p","grants":["wirte:a"]}`), api.CodeInvalidRequest)
 	expectProblem(t, root.post(t, "/v1/keys", `{"principal":"p","grants":["write:a//b"]}`), api.CodeInvalidName)
-	for _, principal := range []string{"", "anonymous", "sql:", "sql:admin"} {
+	for _, principal := range []string{"", "anonymous", "sql:", "sql:admin", `a\u200bb`, `a\u202eb`, `a\u00a0b`} {
 		body := `{"principal":"` + principal + `","grants":["write:a"]}`
 		expectProblem(t, root.post(t, "/v1/keys", body), api.CodeInvalidRequest)
 	}
+
+	expectProblem(t, root.post(t, "/v1/keys", `{"principal":"p","description":"a\u2066b","grants":["write:a"]}`),
+		api.CodeInvalidRequest)
 
 	short := root.makeKey(t, api.KeyRequest{Principal: "p", Grants: []string{"observe:"}, LifetimeMS: new(int64(1000))})
 	h.by(bearerOf(short.Secret)).awaitStatus(t, http.StatusUnauthorized)

@@ -111,14 +111,14 @@ func (h *harness) beHostile(t *testing.T, word string) {
 		h.post(t, lockPath(word, action), refOf(lease))
 	}
 	h.put(t, lease, 1, word)
-	h.putWith(t, "r", "Fencing-Token: 1", "Content-Type: "+strings.Map(printable, word))
+	h.putWith(t, "r", "Fencing-Token: 1", "Content-Type: "+strings.Map(inHeader, word))
 	h.bulk(t, encode(api.BulkWrite{Op: word, Resource: word, Key: word})+"\n")
 	rejected := &store.RejectedError{Verdict: store.VerdictTokenStale, Resource: store.Name(word), Token: 1}
 	h.recorder.Record(rejected, metrics.SourceHTTP, "test", "")
 }
 
-// printable drops what a header can't have.
-func printable(c rune) rune {
+// inHeader drops what a header can't have.
+func inHeader(c rune) rune {
 	if c < ' ' || c > '~' {
 		return -1
 	}

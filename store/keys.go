@@ -83,8 +83,8 @@ func (r KeyRequest) checkHolder() error {
 			return fmt.Errorf("grants: %w", err)
 		}
 	}
-	return cmp.Or(checkText("principal", r.Principal, 1, PrincipalMax),
-		checkText("description", r.Description, 0, descriptionMax))
+	return cmp.Or(checkText("principal", r.Principal, 1, PrincipalMax), checkSeen("principal", r.Principal),
+		checkText("description", r.Description, 0, descriptionMax), checkSeen("description", r.Description))
 }
 
 const keyColumns = `k.id, k.principal, k.description, k.grants, k.created_at, k.created_by, k.expires_at, k.revoked_at,

@@ -10,6 +10,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/uuid"
+
+	"github.com/fencegate/fencegate/internal/printable"
 )
 
 // Limits of leases.
@@ -166,6 +168,16 @@ func checkText(field, text string, bytesMin, bytesMax int) error {
 		return fmt.Errorf("%w: %s is not valid UTF-8", ErrInvalid, field)
 	case strings.ContainsFunc(text, unicode.IsControl):
 		return fmt.Errorf("%w: %s has a control character", ErrInvalid, field)
+	}
+	return nil
+}
+
+// checkSeen refuses text by which an administrator could mistake one thing for another.
+func checkSeen(field, text string) error {
+	if at := printable.IndexUnfit(text); at >= 0 {
+		r, _ := utf8.DecodeRuneInString(text[at:])
+		return fmt.Errorf("%w: %s has the character %U at byte %d, which is not seen or changes what is seen",
+			ErrInvalid, field, r, at)
 	}
 	return nil
 }

@@ -5,19 +5,46 @@ package document
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"unicode"
+	"unicode/utf16"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/fencegate/fencegate/internal/printable"
 )
 
 // JSON writes a document on one line.
 func JSON(w io.Writer, document any) error {
-	encoder := json.NewEncoder(w)
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false)
-	return encoder.Encode(document)
+	if err := encoder.Encode(document); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, escaped(text.String(), func(r rune) string {
+		if first, second := utf16.EncodeRune(r); first != unicode.ReplacementChar {
+			return fmt.Sprintf(`\u%04x\u%04x`, first, second)
+		}
+		return fmt.Sprintf(`\u%04x`, r)
+	}))
+	return err
+}
+
+// escaped writes hidden characters, of which only texts have any, so that they can't deceive who reads the document.
+func escaped(document string, as func(rune) string) string {
+	var text strings.Builder
+	for _, r := range document {
+		if r != '\n' && printable.Hidden(r) {
+			text.WriteString(as(r))
+		} else {
+			text.WriteRune(r)
+		}
+	}
+	return text.String()
 }
 
 // YAML writes a document in block style, with the fields in the order of its JSON.
@@ -30,12 +57,14 @@ func YAML(w io.Writer, document any) error {
 	if err != nil {
 		return err
 	}
-	encoder := yaml.NewEncoder(w)
+	var text bytes.Buffer
+	encoder := yaml.NewEncoder(&text)
 	encoder.SetIndent(2)
-	if err := encoder.Encode(node); err != nil {
+	if err := errors.Join(encoder.Encode(node), encoder.Close()); err != nil {
 		return fmt.Errorf("write YAML: %w", err)
 	}
-	return encoder.Close()
+	_, err = io.WriteString(w, escaped(text.String(), func(r rune) string { return fmt.Sprintf(`\U%08X`, r) }))
+	return err
 }
 
 // decoderOf reads the JSON of a document. Numbers keep all their digits.
@@ -67,9 +96,9 @@ func yamlNode(decoder *json.Decoder) (*yaml.Node, error) {
 }
 
 // yamlText is quoted where readers of YAML 1.1 or 1.2 would take it for something else, such as yes. A text of several
-// lines is quoted, too: the library writes some that it can't read.
+// lines, or with a hidden character, is quoted, too: the library writes some that it can't read.
 func yamlText(text string) (*yaml.Node, error) {
-	if strings.ContainsFunc(text, unicode.IsControl) {
+	if strings.ContainsFunc(text, printable.Hidden) {
 		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Style: yaml.DoubleQuotedStyle, Value: text}, nil
 	}
 	node := new(yaml.Node)

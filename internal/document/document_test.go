@@ -3,6 +3,7 @@ package document
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"os/exec"
 	"reflect"
 	"strings"
@@ -10,6 +11,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 	"pgregory.net/rapid"
+
+	"github.com/fencegate/fencegate/internal/printable"
 )
 
 type sample struct {
@@ -52,26 +55,39 @@ raw:
 	}
 }
 
-// Every text can be read back from the YAML.
-func TestYAMLKeepsEveryText(t *testing.T) {
+// Every text can be read back from the JSON and the YAML, and neither has a hidden character.
+func TestDocumentsKeepEveryText(t *testing.T) {
 	t.Parallel()
+	text := rapid.OneOf(rapid.String(), rapid.SampledFrom(hostile))
 	rapid.Check(t, func(t *rapid.T) {
-		document := map[string]string{rapid.String().Draw(t, "name"): rapid.String().Draw(t, "value")}
-		var out bytes.Buffer
-		if err := YAML(&out, document); err != nil {
-			t.Fatal(err)
-		}
-		var read map[string]string
-		if err := yaml.Unmarshal(out.Bytes(), &read); err != nil || !reflect.DeepEqual(read, document) {
-			t.Fatalf("%q was written as %q and read as %q (%v)", document, out.String(), read, err)
+		document := map[string]string{text.Draw(t, "name"): text.Draw(t, "value")}
+		for name, format := range map[string]struct {
+			write func(io.Writer, any) error
+			read  func([]byte, any) error
+		}{"JSON": {JSON, json.Unmarshal}, "YAML": {YAML, yaml.Unmarshal}} {
+			var out bytes.Buffer
+			if err := format.write(&out, document); err != nil {
+				t.Fatal(err)
+			}
+			var read map[string]string
+			if err := format.read(out.Bytes(), &read); err != nil || !reflect.DeepEqual(read, document) {
+				t.Fatalf("%s: %q was written as %q and read as %q (%v)", name, document, out.String(), read, err)
+			}
+			if hides(out.String()) {
+				t.Fatalf("%s: %q has a hidden character", name, out.String())
+			}
 		}
 	})
+}
+
+func hides(text string) bool {
+	return strings.ContainsFunc(strings.ReplaceAll(text, "\n", ""), printable.Hidden)
 }
 
 // hostile would run commands, or end its quotes, if the quoting had a hole.
 var hostile = []string{
 	"it's", "$(echo owned)", "`echo owned`", "a\nb\n", "'; echo owned; '", `\'; echo owned #`, `"$HOME"`, "", " -n ", "*",
-	"\\", "ä\u202e\x1b[2J", "!!", "'\\''", "$'x'", "\r\t",
+	"\\", "ä\u202e\x1b[2J", "a\u200b\U000e0041\ufe0f", "!!", "'\\''", "$'x'", "\r\t",
 }
 
 // A real shell that evaluates the assignments runs nothing else, and its variables have the values of the document.
@@ -100,6 +116,9 @@ func TestShellQuotesHostileValues(t *testing.T) {
 		want := name + "|7||" + strings.TrimSpace(plainList.String()) + "||" + strings.TrimSpace(plainRaw.String()) + "|" + name
 		if err != nil || string(out) != want {
 			t.Errorf("%q was evaluated as %q (%v), want %q; the script is %s", name, out, err, want, script.String())
+		}
+		if hides(script.String()) {
+			t.Errorf("the script %q has a hidden character", script.String())
 		}
 	}
 }

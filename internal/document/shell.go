@@ -46,7 +46,14 @@ func plain(value json.RawMessage) string {
 	return *text
 }
 
-// quoted is one word of a shell. No variable can have a NUL, so it is left out.
+// quoted is one word of a shell. No variable can have a NUL, so it is left out. printf makes hidden characters.
 func quoted(text string) string {
-	return "'" + strings.NewReplacer("'", `'\''`, "\x00", "").Replace(text) + "'"
+	text = strings.NewReplacer("'", `'\''`, "\x00", "").Replace(text)
+	return "'" + escaped(text, func(r rune) string {
+		var octal strings.Builder
+		for _, each := range []byte(string(r)) {
+			fmt.Fprintf(&octal, `\%03o`, each)
+		}
+		return `'"$(printf '` + octal.String() + `')"'`
+	}) + "'"
 }

@@ -4,11 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/fencegate/fencegate/internal/access"
+	"github.com/fencegate/fencegate/internal/printable"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -85,7 +83,7 @@ func parseGrants(texts []string) ([]access.Grant, error) {
 func (m *Mapping) Map(claims Claims, kind access.Kind) (*access.Principal, error) {
 	name, ok := m.Principal.expand(claims)
 	name = m.prefix + name
-	if !ok || len(name) > store.PrincipalMax || !utf8.ValidString(name) || strings.ContainsFunc(name, isUnprintable) {
+	if !ok || len(name) > store.PrincipalMax || printable.IndexUnfit(name) >= 0 {
 		return nil, ErrNoName // a shortened name could be another's
 	}
 	var grants []access.Grant
@@ -112,8 +110,6 @@ func (r *Rule) matches(claims Claims) bool {
 	}
 	return true
 }
-
-func isUnprintable(r rune) bool { return !unicode.IsPrint(r) }
 
 func isLoopback(host string) bool {
 	address := net.ParseIP(host)

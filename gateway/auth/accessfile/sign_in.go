@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/fencegate/fencegate/internal/printable"
 )
 
 // labelMax is the length of a label, at most, in characters.
@@ -38,7 +40,7 @@ func (s *SignIn) check(issuer *Issuer) error {
 		return fmt.Errorf("audiences must contain the client_id, %q: it is the aud of the issuer's ID tokens", s.ClientID)
 	case !slices.Contains(s.Scopes, "openid"):
 		return errors.New("scopes must contain openid: without it, an issuer returns no ID token")
-	case utf8.RuneCountInString(s.Label) > labelMax || strings.ContainsFunc(s.Label, isUnprintable):
+	case utf8.RuneCountInString(s.Label) > labelMax || printable.IndexUnfit(s.Label) >= 0:
 		return fmt.Errorf("label must have 1 to %d printable characters", labelMax)
 	case issuer.JWKSFile != "" || issuer.JWKSURL != "":
 		return errors.New("it needs the issuer's discovery document, so there can be neither jwks_file nor jwks_url")
