@@ -15,12 +15,14 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/freeport"
 	"github.com/fencegate/fencegate/internal/gatewayprocess"
 	"github.com/fencegate/fencegate/internal/pgtest"
 	"github.com/fencegate/fencegate/internal/redistest"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/admin"
 )
 
 // prometheus is a process that runs on the configuration of docker-compose.yml.
@@ -164,11 +166,26 @@ func (p prometheus) alerts(state string) (names []string) {
 	return names
 }
 
+// redisFails has an acquire fail since another program keeps a list under the lock's key.
+func redisFails(t *testing.T, redis *redistest.Server, client *lockclient.Client, url string) {
+	t.Helper()
+	_, err := admin.New(client).PutPolicy(t.Context(), "in-redis", api.PolicyRequest{Leases: "redis"})
+	check(t, err)
+	redis.Do("RPUSH", "in-redis", "a")
+	answer, err := http.Post(url+"/v1/locks/in-redis/acquire", "application/json", strings.NewReader(`{"owner_id":"a"}`))
+	check(t, err)
+	check(t, answer.Body.Close())
+	if answer.StatusCode != http.StatusServiceUnavailable {
+		t.Fatalf("the acquire is answered %s, want 503", answer.Status)
+	}
+}
+
 // TestPrometheus lets a real Prometheus scrape two real gateways. Every query of the dashboards and of the alerts finds
 // data. The alert on zombies fires in a storm, and is resolved after it.
 func TestPrometheus(t *testing.T) {
 	t.Parallel()
-	all := gateways(t, 2, "--redis-url", redistest.Start(t).URL())
+	redis := redistest.Start(t)
+	all := gateways(t, 2, "--redis-url", redis.URL())
 	p := startPrometheus(t, all)
 	clients := []*lockclient.Client{clientOf(t, all[0].URL), clientOf(t, all[1].URL)}
 	workload(t, clients)
@@ -199,6 +216,7 @@ func TestPrometheus(t *testing.T) {
 	if !p.finds(`max_over_time(ALERTS{alertname="FencegateZombieRate",alertstate="pending"}[5m])`) {
 		t.Error("FencegateZombieRate was not pending before it fired")
 	}
+	redisFails(t, redis, clients[0], all[0].URL)
 	p.checkQueries()
 	calm()
 	await.True(t, "FencegateZombieRate is resolved", func() bool {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -111,9 +112,21 @@ func (h *harness) hold(t testing.TB, sql string, args ...any) (unlock func()) {
 // awaitWaiting returns when n database sessions of the gateway wait for a row.
 func (h *harness) awaitWaiting(t testing.TB, n int64) {
 	t.Helper()
-	await.True(t, fmt.Sprintf("%d database sessions wait for a row", n), func() bool {
+	h.awaitWaitingFor(t, n, 0)
+}
+
+// awaitTurns waits until as many statements have a turn to wait for a lock: before that, each waits only briefly.
+func (h *harness) awaitTurns(t testing.TB, n int64) {
+	t.Helper()
+	h.awaitWaitingFor(t, n, 500*time.Millisecond)
+}
+
+func (h *harness) awaitWaitingFor(t testing.TB, n int64, least time.Duration) {
+	t.Helper()
+	await.True(t, fmt.Sprintf("%d database sessions wait for a row, for %s", n, least), func() bool {
 		return h.count(t, `select count(*) from pg_stat_activity where datname = current_database()
-			and application_name = 'fencegate' and wait_event_type = 'Lock'`) == n
+			and application_name = 'fencegate' and wait_event_type = 'Lock'
+			and clock_timestamp() - query_start >= $1`, least) == n
 	})
 }
 

@@ -271,7 +271,7 @@ func TestTableWaits(t *testing.T) {
 			Ops: ops(t, fmt.Sprintf(`"op":"insert","resource":%q,"table":"public.accounts","row":{"id":%d}`, resource, i))}
 		requests.Go(func() { as[api.TransactionResult](t, h.transact(t, request), http.StatusOK) })
 	}
-	h.awaitWaiting(t, int64(h.store.PoolStats().Max/4))
+	h.awaitTurns(t, int64(h.store.PoolStats().Max/8))
 	h.written(t, `"op":"put","resource":"note","key":"k","value":1`)
 	unlock()
 	requests.Wait()

@@ -203,7 +203,7 @@ func TestNoConnectionFree(t *testing.T) {
 	change := api.TransactionRequest{Fences: []api.WriteToken{writeToken(lease, 1)}, Ops: []api.Op{putOp(lease, "k", "1")}}
 	first := inBackground(func() answer { return patient.transact(t, change) })
 	second := inBackground(func() answer { return patient.transact(t, change) })
-	patient.awaitWaiting(t, 1) // the other connection is reserved for renewals
+	patient.awaitTurns(t, 1) // the other connection is reserved for renewals
 	patient.unchanged(t, func() {
 		expectUnavailable(t, serve(t, conforming(t, hasty)).put(t, other, 1, "hasty"), api.OutcomeNotApplied)
 	})
