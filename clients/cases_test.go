@@ -29,6 +29,7 @@ type contractCase struct {
 	Needs  string `json:"needs"`
 	Client struct {
 		AnswerTimeoutMS int64    `json:"answer_timeout_ms"`
+		AnswerBytesMax  int64    `json:"answer_bytes_max"`
 		Gateways        []string `json:"gateways"`
 	} `json:"client"`
 	Steps []step `json:"steps"`

@@ -84,8 +84,13 @@ func runCase(ctx context.Context, run string, each contractCase, at place) error
 	}
 	defer r.close()
 	for name, urls := range map[string][]string{"main": gateways, "other": {at.gatewayURL}} {
+		var answerBytesMax int64
+		if name == "main" {
+			answerBytesMax = each.Client.AnswerBytesMax
+		}
 		client, err := lockclient.New(urls[0], lockclient.WithFailover(urls[1:]...), lockclient.WithOwner(run+"/"+name),
 			lockclient.WithToken(apiKey), lockclient.WithLogger(slog.New(slog.DiscardHandler)),
+			lockclient.WithAnswerBytesMax(answerBytesMax),
 			lockclient.WithAnswerTimeout(time.Duration(each.Client.AnswerTimeoutMS)*time.Millisecond))
 		if err != nil {
 			return err

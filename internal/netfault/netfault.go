@@ -13,17 +13,18 @@ type Fault string
 
 // The faults.
 const (
-	None        Fault = ""
-	RequestLost Fault = "request_lost" // the gateway never gets it
-	AnswerLost  Fault = "answer_lost"  // the gateway executes it, and its answer is lost
-	AnswerCut   Fault = "answer_cut"   // half of the answer arrives
-	BadGateway  Fault = "bad_gateway"  // the gateway executes it, and a proxy answers instead
-	RequestHeld Fault = "request_held" // it waits, and then continues
-	AnswerHeld  Fault = "answer_held"  // its answer does
-	Page        Fault = "page"         // the gateway never gets it, and a proxy answers 200 with a page
-	Redirect    Fault = "redirect"     // the same with a redirect to where it was sent
-	Unavailable Fault = "unavailable"  // the gateway refuses it for now
-	RateLimited Fault = "rate_limited" // the gateway refuses it for now, since the caller sends too much
+	None          Fault = ""
+	RequestLost   Fault = "request_lost"   // the gateway never gets it
+	AnswerLost    Fault = "answer_lost"    // the gateway executes it, and its answer is lost
+	AnswerCut     Fault = "answer_cut"     // half of the answer arrives
+	BadGateway    Fault = "bad_gateway"    // the gateway executes it, and a proxy answers instead
+	RequestHeld   Fault = "request_held"   // it waits, and then continues
+	AnswerHeld    Fault = "answer_held"    // its answer does
+	AnswerEndless Fault = "answer_endless" // it arrives without its length, and does not end
+	Page          Fault = "page"           // the gateway never gets it, and a proxy answers 200 with a page
+	Redirect      Fault = "redirect"       // the same with a redirect to where it was sent
+	Unavailable   Fault = "unavailable"    // the gateway refuses it for now
+	RateLimited   Fault = "rate_limited"   // the gateway refuses it for now, since the caller sends too much
 )
 
 // pass passes one call on to the gateway, with a fault. hold returns when a held call shall continue.
@@ -60,12 +61,19 @@ func pass(w http.ResponseWriter, r *http.Request, gatewayURL string, fault Fault
 	for name, values := range answer.Header {
 		w.Header()[name] = values
 	}
+	if fault == AnswerEndless {
+		w.Header().Del("Content-Length")
+	}
 	w.WriteHeader(answer.StatusCode)
 	if fault == AnswerCut {
 		_, _ = w.Write(text[:len(text)/2])
 		panic(http.ErrAbortHandler)
 	}
 	_, _ = w.Write(text)
+	if fault == AnswerEndless {
+		abortOn(http.NewResponseController(w).Flush())
+		hold(r)
+	}
 }
 
 // replace answers instead of the gateway.

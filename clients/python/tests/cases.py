@@ -44,17 +44,19 @@ class CaseRun:
         addresses = {"proxy": self.proxy, "gateway": os.environ["FENCEGATE_URL"], "nowhere": "http://127.0.0.1:2"}
         urls = [addresses[name] for name in options.get("gateways", ["proxy"])]
         timeout = options.get("answer_timeout_ms", 30_000) / 1000
+        limit = {"answer_bytes_max": options["answer_bytes_max"]} if "answer_bytes_max" in options else {}
         self.clients = {
-            "main": self.client("main", urls, timeout),
+            "main": self.client("main", urls, timeout, **limit),
             "other": self.client("other", [addresses["gateway"]], timeout),
         }
         self.leases: Dict[str, Any] = {}
         self.tasks: Dict[str, asyncio.Task[Result]] = {}
 
-    def client(self, name: str, urls: List[str], timeout: float) -> Any:
+    def client(self, name: str, urls: List[str], timeout: float, **limit: int) -> Any:
         make: Any = fencegate.Client if self.mode == "sync" else fencegate.AsyncClient
         return make(
-            urls[0], failover=urls[1:], owner=f"{self.run}/{name}", token=os.environ["API_KEY"], answer_timeout=timeout
+            urls[0], failover=urls[1:], owner=f"{self.run}/{name}", token=os.environ["API_KEY"], answer_timeout=timeout,
+            **limit,
         )
 
     async def call(self, method: Callable[..., Any], *args: Any, **options: Any) -> Any:

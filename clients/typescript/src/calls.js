@@ -62,7 +62,8 @@ export class Caller {
   /**
    * @param {string[]} urls
    * @param {{
-   *   token: Token | undefined, headers: Record<string, string>, answerTimeoutMs: number, fetch: typeof fetch
+   *   token: Token | undefined, headers: Record<string, string>, answerTimeoutMs: number,
+   *   answerBytesMax: number, fetch: typeof fetch
    * }} options
    */
   constructor(urls, options) {
@@ -116,7 +117,7 @@ export class Caller {
 
   /** @param {Call} call @param {string} gateway @returns {Promise<Answer>} */
   async #exchange(call, gateway) {
-    const { token, headers, answerTimeoutMs, fetch } = this.#options;
+    const { token, headers, answerTimeoutMs, answerBytesMax, fetch } = this.#options;
     const credential = typeof token === 'function' ? await token() : token;
     const late = new AbortController();
     const limitMs = (call.limitMs ?? answerTimeoutMs) + (call.waitMs ?? 0);
@@ -131,8 +132,12 @@ export class Caller {
         cache: 'no-store',
         signal: either.signal,
       });
-      return { status: response.status, headers: response.headers, body: new Uint8Array(await response.arrayBuffer()) };
+      const body = await readBody(response, answerBytesMax);
+      const answer = { status: response.status, headers: response.headers, body: body ?? new Uint8Array() };
+      if (!body) throw foreign(call, gateway, answer, `it is over the client's limit of ${answerBytesMax} bytes`);
+      return answer;
     } catch (error) {
+      if (error instanceof ForeignAnswer) throw error;
       if (call.signal?.aborted) throw call.signal.reason;
       throw noAnswer(call, gateway, error);
     } finally {
@@ -140,6 +145,32 @@ export class Caller {
       either.done();
     }
   }
+}
+
+/**
+ * Reads a body. Returns nothing, and reads no further, where it has more bytes than a limit.
+ *
+ * @param {Response} response @param {number} bytesMax @returns {Promise<Uint8Array | undefined>}
+ */
+async function readBody(response, bytesMax) {
+  const reader = response.body?.getReader();
+  const parts = [];
+  let length = 0;
+  for (let part; reader && !(part = await reader.read()).done;) {
+    length += part.value.length;
+    if (length > bytesMax) {
+      reader.cancel().catch(() => {});
+      return undefined;
+    }
+    parts.push(part.value);
+  }
+  const body = new Uint8Array(length);
+  let at = 0;
+  for (const part of parts) {
+    body.set(part, at);
+    at += part.length;
+  }
+  return body;
 }
 
 /** @param {Call} call */

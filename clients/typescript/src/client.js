@@ -12,10 +12,11 @@ import { Clocks, anySignal } from './validity.js';
  * Options of a client. failover has the URLs of more gateways of the same database. owner is shown to others as the
  * holder: two processes must not share one. token is an API key, or a function that returns the current one.
  * answerTimeoutMs bounds the time of one gateway for its answer, beyond the time that it was asked to wait for a lock.
+ * answerBytesMax bounds the body of an answer, by default 256 MiB: a longer one is a ForeignAnswer.
  *
  * @typedef {{
  *   failover?: string[], owner?: string, token?: import('./calls.js').Token, headers?: Record<string, string>,
- *   answerTimeoutMs?: number, fetch?: typeof fetch
+ *   answerTimeoutMs?: number, answerBytesMax?: number, fetch?: typeof fetch
  * }} ClientOptions
  */
 
@@ -91,8 +92,9 @@ export class Client {
   /** @param {string} url @param {ClientOptions} [options] */
   constructor(url, options = {}) {
     const { failover = [], owner, token, headers = {}, answerTimeoutMs = 30_000 } = options;
+    const { answerBytesMax = 256 * 2 ** 20 } = options;
     const send = options.fetch ?? ((...request) => globalThis.fetch(...request));
-    this.#caller = new Caller([url, ...failover], { token, headers, answerTimeoutMs, fetch: send });
+    this.#caller = new Caller([url, ...failover], { token, headers, answerTimeoutMs, answerBytesMax, fetch: send });
     /** The owner of this client's leases. */
     this.owner = owner ?? `js:${randomText(8)}`;
   }

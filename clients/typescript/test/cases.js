@@ -28,11 +28,11 @@ class CaseRun {
     this.tasks = {};
     const addresses = { proxy: this.proxy, gateway: FENCEGATE_URL, nowhere: 'http://127.0.0.1:2' };
     const urls = (client.gateways ?? ['proxy']).map((name) => addresses[name]);
-    const make = (name, [url, ...failover]) => new fencegate.Client(url, {
-      failover, owner: `${run}/${name}`, token: API_KEY, answerTimeoutMs: client.answer_timeout_ms,
+    const make = (name, [url, ...failover], answerBytesMax) => new fencegate.Client(url, {
+      failover, owner: `${run}/${name}`, token: API_KEY, answerTimeoutMs: client.answer_timeout_ms, answerBytesMax,
       ...(fetchOnce && { fetch: fetchOnce }),
     });
-    this.clients = { main: make('main', urls), other: make('other', [FENCEGATE_URL]) };
+    this.clients = { main: make('main', urls, client.answer_bytes_max), other: make('other', [FENCEGATE_URL]) };
   }
 
   async runSteps(steps = this.caseSteps) {

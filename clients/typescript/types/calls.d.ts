@@ -28,13 +28,15 @@ export class Caller {
     /**
      * @param {string[]} urls
      * @param {{
-     *   token: Token | undefined, headers: Record<string, string>, answerTimeoutMs: number, fetch: typeof fetch
+     *   token: Token | undefined, headers: Record<string, string>, answerTimeoutMs: number,
+     *   answerBytesMax: number, fetch: typeof fetch
      * }} options
      */
     constructor(urls: string[], options: {
         token: Token | undefined;
         headers: Record<string, string>;
         answerTimeoutMs: number;
+        answerBytesMax: number;
         fetch: typeof fetch;
     });
     /**

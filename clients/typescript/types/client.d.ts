@@ -90,6 +90,7 @@ export type Granted = import("./lease.js").Granted;
  * Options of a client. failover has the URLs of more gateways of the same database. owner is shown to others as the
  * holder: two processes must not share one. token is an API key, or a function that returns the current one.
  * answerTimeoutMs bounds the time of one gateway for its answer, beyond the time that it was asked to wait for a lock.
+ * answerBytesMax bounds the body of an answer, by default 256 MiB: a longer one is a ForeignAnswer.
  */
 export type ClientOptions = {
     failover?: string[];
@@ -97,6 +98,7 @@ export type ClientOptions = {
     token?: import("./calls.js").Token;
     headers?: Record<string, string>;
     answerTimeoutMs?: number;
+    answerBytesMax?: number;
     fetch?: typeof fetch;
 };
 /**

@@ -8,7 +8,7 @@ import ssl
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, TypeVar, Union
 
-from ._http import Answer, Gateway, NoAnswer, NotSent, Pool
+from ._http import Answer, Gateway, NoAnswer, NotSent, Pool, TooLong
 from ._retry import Doubt, within
 from .errors import FencegateError, ForeignAnswer, Unavailable, local, of_problem
 
@@ -105,6 +105,8 @@ class Caller:
             raise local(
                 "unavailable", f"no answer from {gateway.shown}: {why}", outcome_unknown=call.changes
             ) from error
+        except TooLong as error:
+            raise _foreign(call, gateway, error.answer, str(error)) from error
         if not 200 <= answer.status < 300:
             raise _refusal(call, gateway, answer)
         try:

@@ -26,8 +26,20 @@ class NoAnswer(Exception):
     """The connection ended before the whole answer had arrived."""
 
 
+class TooLong(Exception):
+    """The answer is over the client's limit. Nothing beyond it was read."""
+
+    def __init__(self, status: int, headers: Message, limit: int) -> None:
+        super().__init__(f"it is over the client's limit of {limit} bytes")
+        self.answer = Answer(status, headers, b"")
+
+
 class _Silence(Exception):
     """The connection has ended before the first byte of an answer."""
+
+
+class _OverLimit(Exception):
+    """The body of an answer has more bytes than the client reads."""
 
 
 class Answer(NamedTuple):
@@ -136,14 +148,17 @@ class Pool:
         headers = http.client.parse_headers(io.BytesIO(fields))
         keep = version == "HTTP/1.1" and headers.get("Connection", "").lower() != "close"
         length = headers.get("Content-Length")
-        if method == "HEAD" or status in (204, 304):
-            body = b""
-        elif headers.get("Transfer-Encoding", "").lower() == "chunked":
-            body = await self._chunks(reader)
-        elif length is not None:
-            body = await reader.readexactly(self._bounded(int(length)))
-        else:
-            body, keep = await self._rest(reader), False
+        try:
+            if method == "HEAD" or status in (204, 304):
+                body = b""
+            elif headers.get("Transfer-Encoding", "").lower() == "chunked":
+                body = await self._chunks(reader)
+            elif length is not None:
+                body = await reader.readexactly(self._bounded(int(length)))
+            else:
+                body, keep = await self._rest(reader), False
+        except _OverLimit as error:
+            raise TooLong(status, headers, self._answer_bytes_max) from error
         return Answer(status, headers, body), keep
 
     async def _chunks(self, reader: asyncio.StreamReader) -> bytes:
@@ -167,5 +182,5 @@ class Pool:
 
     def _bounded(self, size: int) -> int:
         if size > self._answer_bytes_max:
-            raise ValueError(f"the answer is over the client's limit of {self._answer_bytes_max} bytes")
+            raise _OverLimit
         return size

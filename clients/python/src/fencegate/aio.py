@@ -40,7 +40,8 @@ class AsyncClient:
 
     failover has the URLs of more gateways of the same database. owner is shown to others as the holder: two processes
     must not share one. token is an API key, or a function that returns the current one. answer_timeout bounds the time
-    of one gateway for its answer, in seconds, beyond the time that it was asked to wait for a lock."""
+    of one gateway for its answer, in seconds, beyond the time that it was asked to wait for a lock. answer_bytes_max
+    bounds the body of an answer: a longer one is a ForeignAnswer."""
 
     def __init__(
         self, url: str, *, failover: Sequence[str] = (), owner: Optional[str] = None, token: Token = None,
