@@ -45,8 +45,10 @@ func failure(err error, code api.Code) (level slog.Level, message string) {
 	switch {
 	case code == api.CodeInternal:
 		return slog.LevelError, "request failed"
+	case ofProvider && provider.Provider == store.ProviderRedlock:
+		return slog.LevelWarn, "redlock unavailable"
 	case ofProvider:
-		return slog.LevelWarn, string(provider.Provider) + " unavailable"
+		return slog.LevelWarn, "redis unavailable"
 	case errors.Is(err, store.ErrNotReplicated):
 		return slog.LevelWarn, "commit not replicated"
 	case code == api.CodeUnavailable && errors.Is(err, store.ErrUnavailable) && !errors.Is(err, store.ErrOverloaded):
