@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -113,9 +114,9 @@ func (r *Recorder) flush(ctx context.Context, groups map[group]*Rejection) error
 		return nil
 	}
 
-	rejections := make([]Rejection, 0, len(groups))
-	for _, rejection := range groups {
-		rejections = append(rejections, *rejection)
+	keys, rejections := make([]group, 0, len(groups)), make([]Rejection, 0, len(groups))
+	for key, rejection := range groups {
+		keys, rejections = append(keys, key), append(rejections, *rejection)
 	}
 	ctx, cancel := context.WithTimeout(ctx, recorderTimeout)
 	defer cancel()
@@ -126,13 +127,18 @@ func (r *Recorder) flush(ctx context.Context, groups map[group]*Rejection) error
 	}, func() []attribute.KeyValue {
 		return []attribute.KeyValue{attribute.Int("fencegate.groups", len(rejections))}
 	})
+	for i, of := range recorded {
+		if of.Writes > 0 {
+			delete(groups, keys[i])
+		}
+	}
+	r.keep(groups)
 	if err != nil {
 		r.store.CountRetry(err)
-		r.keep(groups)
 		return err
 	}
 	if r.onRecorded != nil {
-		r.onRecorded(recorded)
+		r.onRecorded(slices.DeleteFunc(recorded, func(of Recorded) bool { return of.Writes == 0 }))
 	}
 	return nil
 }

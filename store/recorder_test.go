@@ -204,6 +204,40 @@ func TestRecorderKeepsWhatItCannotWrite(t *testing.T) {
 	}
 }
 
+// TestRecorderSkipsALockedGroup checks that a group whose row another session has locked keeps no other group from being
+// recorded, and is recorded later, with one event for each time. The same holds for rejections by SQL, which the sweep
+// records.
+func TestRecorderSkipsALockedGroup(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	recorder, sweeper := store.NewRecorder(b.Store), newSweeper(t, b.Store, store.SweeperConfig{})
+	record := func() error {
+		for _, resource := range []store.Name{"free", "locked"} {
+			rejected := store.RejectedError{Verdict: store.VerdictTokenStale, Reason: "superseded", Resource: resource, Token: 33}
+			recorder.Record(&rejected, "http", "192.0.2.1", "")
+			b.Exec(t, `insert into fence.reported (resource, table_name, code, reason, address, fencing_token, granted_token,
+				last_token, last_sequence, principal) values ($1, 't', 'token_stale', 'superseded', '', 33, 0, 0, 0, '')`, resource)
+		}
+		_, err := sweeper.Sweep(t.Context())
+		return errors.Join(err, flush(recorder))
+	}
+	b.Exec(t, "insert into fence.watched (lock, since, until) values ('locked', 0, 'infinity')")
+	const counts = `select string_agg(format('%s %s %s', resource, source, count), ', ' order by resource, source)
+		|| format(', %s events', (select count(*) from fence.unpublished)) from fence.rejections`
+	expect := func(want string) {
+		t.Helper()
+		if err := record(); err != nil {
+			t.Error(err)
+		}
+		expectSQL(t, b, want, counts)
+	}
+	expect("free http 1, free sql 1, locked http 1, locked sql 1, 2 events")
+	unlock := b.hold(t, "select from fence.rejections where resource = 'locked' for update")
+	expect("free http 2, free sql 2, locked http 1, locked sql 1, 2 events")
+	unlock()
+	expect("free http 3, free sql 3, locked http 3, locked sql 3, 4 events")
+}
+
 // groupsMax is how many groups a Recorder remembers.
 const groupsMax = 10_000
 

@@ -22,7 +22,8 @@ const recordRejectionsSQL = `
 	select rejected_code, writes, lateness_ms * interval '1 millisecond', token_age_ms * interval '1 millisecond'
 	from fence.record_rejections($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)`
 
-// recordRejections adds to the record; no group twice in a call.
+// recordRejections adds to the record; no group twice in a call. It returns one Recorded for each, with 0 writes where
+// another session has locked the row of the group.
 func (s *Store) recordRejections(ctx context.Context, rejections []Rejection) ([]Recorded, error) {
 	var (
 		resources, keys, verdicts, reasons, sources, addresses, principals []string

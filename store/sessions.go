@@ -100,7 +100,7 @@ func (s *Store) EndSession(ctx context.Context, id uuid.UUID) (released int64, e
 	if status == "not_found" {
 		return 0, sessionLost("")
 	}
-	released, err = s.settle(ctx, id, time.Now().Add(settleFor))
+	released, err = s.settle(ctx, id, settleLonger, time.Now().Add(settleFor))
 	switch {
 	case errors.Is(err, ErrUnavailable):
 		err = &UnavailableError{OutcomeUnknown, fmt.Errorf("the session has ended, its fences are yet to be closed: %w", err)}

@@ -16,9 +16,9 @@ const (
 	// room for some thousands.
 	settleLocksMax   = 64
 	settleWaitersMax = 64
-	// settleBriefly is how long a transaction of many locks waits for what another session has locked; settleLonger, one
-	// of a single lock.
-	settleBriefly = 50 * time.Millisecond
+	// settleBriefly is how long a transaction of many locks waits for what another session has locked, and any of the
+	// sweep, where other sessions wait; settleLonger, one of a single lock.
+	settleBriefly = 20 * time.Millisecond
 	settleLonger  = 500 * time.Millisecond
 	// settleFor is how long EndSession returns to locks that another session keeps locked, before it leaves them to the
 	// sweep.
@@ -30,13 +30,15 @@ var errSettleLater = errors.New("leases of the session remain, on locks that are
 
 // settle ends the leases of a session that has ended, closes their fences, and wakes those that its waiters held up.
 // Where another session has locked something, it skips that and returns to it, one lock at a time, until the
-// deadline. It returns how many leases it has ended, also beside an error, which is ErrUnavailable: any number of
-// leases may then remain.
-func (s *Store) settle(ctx context.Context, id uuid.UUID, deadline time.Time) (ended int64, err error) {
+// deadline, and waits so long for each. It returns how many leases it has ended, also beside an error, which is
+// ErrUnavailable: any number of leases may then remain.
+func (s *Store) settle(
+	ctx context.Context, id uuid.UUID, wait time.Duration, deadline time.Time,
+) (ended int64, err error) {
 	ended, skipped, err := s.settleLeases(ctx, id, settleLocksMax, settleBriefly, deadline)
 	if err == nil && skipped > 0 {
 		var more int64
-		more, skipped, err = s.settleLeases(ctx, id, 1, settleLonger, deadline)
+		more, skipped, err = s.settleLeases(ctx, id, 1, wait, deadline)
 		ended += more
 	}
 	if err != nil {
@@ -81,7 +83,7 @@ func (s *Store) settleAll(ctx context.Context, ids []uuid.UUID, deadline time.Ti
 		if time.Now().After(deadline) {
 			return true, err
 		}
-		ended, failed := s.settle(ctx, id, deadline)
+		ended, failed := s.settle(ctx, id, settleBriefly, deadline)
 		if failed == nil {
 			continue
 		}

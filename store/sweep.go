@@ -13,9 +13,6 @@ import (
 const (
 	// sweepRowsMax is how much one statement tidies of each kind, so that none takes long.
 	sweepRowsMax = 1000
-	// sweepLeasesMax is how many expired leases one statement ends: each that is watched takes a lock in the lock table of
-	// the server.
-	sweepLeasesMax = 250
 	// sweepRoundsMax is how often the parts are done in one sweep, where there is more to do than one statement does.
 	sweepRoundsMax = 100
 	// sweepSettleMax is how long the sessions that have ended are settled in one round.
@@ -39,8 +36,8 @@ type sweepPart struct {
 func (s *Sweeper) parts(swept *Swept) []sweepPart {
 	c, uncounted := s.config, new(int64)
 	return []sweepPart{
-		{"holds", sweepLeasesMax, 0, 0, &swept.Expired},
-		{"leases", sweepLeasesMax, 0, 0, &swept.Expired},
+		{"holds", sweepRowsMax, 0, 0, &swept.Expired},
+		{"leases", sweepRowsMax, 0, 0, &swept.Expired},
 		{"sessions", sweepRowsMax, c.LeaseRetention, 0, &swept.SessionsExpired},
 		{"ended leases", sweepRowsMax, c.LeaseRetention, 0, &swept.LeasesForgotten},
 		{"reported", sweepRowsMax, 0, 0, uncounted},

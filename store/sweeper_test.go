@@ -130,19 +130,57 @@ func TestManySweepAtOnce(t *testing.T) {
 	}
 }
 
-// TestSweepSkipsWhatIsLocked checks that a sweep skips a lease that another session has locked.
+// TestSweepSkipsWhatIsLocked checks that each part of a sweep skips the rows that another session has locked, however
+// many, does everything else, and does those later.
 func TestSweepSkipsWhatIsLocked(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	sweeper := newSweeper(t, b.Store, store.SweeperConfig{})
-	for _, lock := range []store.Name{"free", "locked"} {
-		b.given(t, lock, acquire, expire)
+	config := store.SweeperConfig{AuditAnonymousMax: 1}
+	expectSwept(t, newSweeper(t, b.Store, config), store.Swept{})
+	var unlock func()
+	// The locked ones come first in the order of the sweep, and are more than one statement does.
+	for _, of := range []string{"locked", "free"} {
+		count, seconds := 1, 1
+		if of == "locked" {
+			count, seconds = 1100, 2
+		}
+		b.Exec(t, "delete from fence.unused")
+		for _, sql := range []string{
+			"insert into fence.fences (resource, granted_token, open, limited) select $1 || kind || n, 1, true, true " + eachOf,
+			`insert into fence.leases (lock, fencing_token, lease_id, owner_id, ttl_ms, granted_at, expires_at, check_at, hold_until)
+				select $1 || kind || n, 1, gen_random_uuid(), 'w', 1000, at - interval '9 s', at, case kind when ' hold ' then 'infinity'
+					else at end, case kind when ' hold ' then at end ` + eachOf,
+			"insert into fence.sessions (session_id, owner_id, ttl_ms, created_at, expires_at, check_at) " +
+				"select gen_random_uuid(), $1, 1000, at, at, at " + eachOf + " and kind = ' hold '",
+			`insert into fence.gateway_states (gateway_id, name, version, started_at, seen_at, waiting, streams, queue,
+					connections_busy, connections_max, listening, accepted, rejected, failed, durations)
+				select gen_random_uuid(), $1, '', old, old, 0, 0, 0, 0, 0, true, 0, '{}', 0, '{}' ` + eachOf,
+			"insert into fence.audit (at, principal, address, action, name, details) select now(), 'anonymous', '', 'x', $1, '{}' " +
+				eachOf + " and kind = ' hold ' and n <= 900", // the sweep reads as many from the oldest on
+		} {
+			b.Exec(t, sql, of, count, seconds)
+		}
+		if of == "free" {
+			continue
+		}
+		unlock = b.hold(t, `do $$ begin
+			perform from fence.fences where resource like 'locked hold %' for update;
+			perform from fence.leases where lock like 'locked lease %' for update;
+			perform from fence.sessions for update;
+			perform from fence.gateway_states for update;
+			perform from fence.audit for update;
+		end $$`)
 	}
-	unlock := b.hold(t, "select from fence.leases where lock = 'locked' for update")
-	expectSwept(t, sweeper, store.Swept{Expired: 1})
+	expectSwept(t, newSweeper(t, b.Store, config), store.Swept{Expired: 2, SessionsExpired: 1})
+	expectSQL(t, b, "locked", "select string_agg(distinct name, ' ') from fence.gateway_states")
 	unlock()
-	expectSwept(t, sweeper, store.Swept{Expired: 1})
+	expectSwept(t, newSweeper(t, b.Store, config), store.Swept{Expired: 2200, SessionsExpired: 1100, AuditForgotten: 900})
 }
+
+// eachOf are rows of two kinds: $2 of each, that were due $3 seconds ago.
+const eachOf = `from generate_series(1, $2::integer) n, unnest(array[' hold ', ' lease ']) kind,
+	lateral (select clock_timestamp() - $3::integer * interval '1 s' as at, clock_timestamp() - interval '40 days' as old) t
+	where $1::text <> ''`
 
 // TestSweeperRuns checks that a running sweeper reports what it did and its failures, and goes on after a failure.
 func TestSweeperRuns(t *testing.T) {

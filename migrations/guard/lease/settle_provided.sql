@@ -1,6 +1,7 @@
 -- fence.settle_provided(locks, tokens, lefts_ms) notes how long leases in Redis still run, as a gateway has just seen
 -- there: those with 0 have ended, and are expired. The others are asked for again when they would end, but not before 30
--- s: however often they are renewed, that costs PostgreSQL nothing. Until a minute after that it believes in them.
+-- s: however often they are renewed, that costs PostgreSQL nothing. Until a minute after that it believes in them. Those
+-- that another transaction has locked are skipped, and stay due.
 create or replace function fence.settle_provided(p_locks text[], p_tokens bigint[], p_lefts_ms bigint[]) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -9,9 +10,11 @@ declare
     v_lease fence.leases;
 begin
     perform set_config('synchronous_commit', 'off', true);
-    perform from fence.leases l
-    join unnest(p_locks, p_tokens) as s (lock, token) on l.lock = s.lock and l.fencing_token = s.token
-    where l.ended_at is null order by l.lock, l.fencing_token for update of l; -- other gateways settle the same leases
+    select array_agg(f.lock), array_agg(f.token), array_agg(f.left_ms) into p_locks, p_tokens, p_lefts_ms
+    from (
+        select s.* from unnest(p_locks, p_tokens, p_lefts_ms) as s (lock, token, left_ms)
+        join fence.leases l on l.lock = s.lock and l.fencing_token = s.token
+        where l.ended_at is null for update of l skip locked) f;
     v_now := clock_timestamp();
     update fence.leases l
     set check_at = v_now + greatest(s.left_ms, 30000) * interval '1 millisecond',

@@ -14,13 +14,15 @@ declare
     v_old     bigint;
 begin
     delete from fence.audit a
-    where a.id in (
-        select o.id from (select e.id, e.at from fence.audit e order by e.id limit p_rows_max) o where o.at < v_before);
+    where a.id = any (array(
+        select o.id from fence.audit o
+        where o.at < v_before and o.id = any (array(select e.id from fence.audit e order by e.id limit p_rows_max))
+        for update skip locked));
     get diagnostics v_old = row_count;
     delete from fence.audit a
-    where a.id in (
+    where a.id = any (array(
         select e.id from fence.audit e where e.principal = 'anonymous' and e.id <= v_through
-        order by e.id limit p_rows_max);
+        order by e.id limit p_rows_max for update skip locked));
     get diagnostics done = row_count;
     more := p_rows_max in (v_old, done);
     done := v_old + done;

@@ -7,7 +7,9 @@ as $$
 declare
     v_before timestamptz := clock_timestamp() - p_retention;
 begin
-    delete from fence.gateway_states g where g.seen_at < v_before;
+    delete from fence.gateway_states g
+    where g.gateway_id = any (array(
+        select o.gateway_id from fence.gateway_states o where o.seen_at < v_before for update skip locked));
     delete from fence.samples s
     where s.ctid = any (array(
         select o.ctid from fence.samples o where o.at < v_before

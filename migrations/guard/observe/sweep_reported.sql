@@ -1,16 +1,14 @@
 -- fence.sweep_reported(rows_max) → done: the number of rejections by SQL that were moved to fence.rejections; more. See
--- fence.sweep.
+-- fence.sweep. Those whose row in fence.rejections is locked stay.
 create or replace function fence.sweep_reported(p_rows_max integer, out done bigint, out more boolean)
 language plpgsql
 as $$
 begin
-    with taken as (
-        delete from fence.reported r
-        where r.id = any (array(
-            select o.id from fence.reported o order by o.id limit p_rows_max for update skip locked))
-        returning r as rejection
-    ), groups as (
-        select count(*) as count, min((t.rejection).at) as first_at, max((t.rejection).at) as last_at,
+    with taken as materialized (
+        select r as rejection from fence.reported r order by r.id limit p_rows_max for update skip locked
+    ), groups as materialized (
+        select row_number() over () as n, array_agg((t.rejection).id) as ids, count(*) as count,
+            min((t.rejection).at) as first_at, max((t.rejection).at) as last_at,
             (array_agg(t.rejection order by (t.rejection).id desc))[1] as newest
         from taken t
         group by (t.rejection).resource, (t.rejection).fencing_token, (t.rejection).code, (t.rejection).reason,
@@ -24,12 +22,17 @@ begin
             array_agg((g.newest).last_sequence) as last_sequences, array_agg(g.count) as counts,
             array_agg(g.first_at) as first_at, array_agg(g.last_at) as last_at,
             array_agg((g.newest).principal) as principals
-        from groups g
+        from (select * from groups order by n) g
+    ), recorded as materialized (
+        select r.writes, r.n
+        from moved m, fence.record_rejections(m.resources, m.keys, m.codes, m.reasons, m.sources, m.addresses, m.tokens,
+            m.sequences, m.granted_tokens, m.last_tokens, m.last_sequences, m.counts, m.first_at, m.last_at,
+            m.principals) with ordinality as r (code, late_ms, age_ms, writes, n)
+    ), deleted as (
+        delete from fence.reported o using groups g, recorded r
+        where r.n = g.n and r.writes > 0 and o.id = any (g.ids)
     )
-    select coalesce(sum(recorded.writes), 0) into done
-    from moved m, fence.record_rejections(m.resources, m.keys, m.codes, m.reasons, m.sources, m.addresses, m.tokens,
-        m.sequences, m.granted_tokens, m.last_tokens, m.last_sequences, m.counts, m.first_at, m.last_at,
-        m.principals) recorded;
+    select coalesce(sum(r.writes), 0) into done from recorded r;
     more := done = p_rows_max;
 end
 $$;
