@@ -63,7 +63,7 @@ func newTables(t *testing.T, config store.Config, resources ...string) *tables {
 	t.Helper()
 	h := &tables{harness: newHarnessOn(t, Config{}, config)}
 	h.exec(t, tablesSQL)
-	h.exec(t, "grant all on all tables in schema public to "+h.role(t))
+	h.exec(t, "grant select, insert, update, delete on all tables in schema public to "+h.role(t))
 	for _, resource := range resources {
 		h.leases = append(h.leases, h.acquire(t, resource, "worker"))
 	}

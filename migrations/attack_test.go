@@ -84,8 +84,8 @@ var attackScripts = []script{
 	{"an owner whose code runs in a session of another role has no rights of that role, and one keeps its own", `
 		A create schema ${owner}_3 authorization $owner; create table victim (id integer);
 			select fence.protect('victim', 'victim/{id}')
-		B set session authorization $owner; create table ${owner}_3.trap (id integer); grant all on ${owner}_3.trap to $app;
-			grant usage on schema ${owner}_3 to $app
+		B set session authorization $owner; create table ${owner}_3.trap (id integer);
+			grant insert on ${owner}_3.trap to $app; grant usage on schema ${owner}_3 to $app
 		B create function ${owner}_3.trap(i integer) returns integer immutable security definer language plpgsql as 'begin
 			if session_user <> ''$owner'' then perform fence.prepare_protection(''public.victim'', ''junk'', ''observe'');
 			end if; return i; end'
@@ -256,7 +256,15 @@ var attackScripts = []script{
 		B insert into replaced values (2)  -- !LF101
 		A grant trigger on replaced to public;
 			select problem from fence.protected where table_name = 'replaced'::regclass
-			-- public may replace the triggers: revoke trigger on public.replaced from public`},
+			-- public may replace the triggers: revoke trigger on public.replaced from public
+		A select fence.protect('replaced', 'replaced/{id}', 'observe')  -- !55000 public may replace the triggers
+		A revoke trigger on replaced from public; select fence.protect('replaced', 'replaced/{id}')
+		A create table granted (id integer primary key); grant all on granted to $app;
+			select fence.protect('granted', 'granted/{id}')  -- !55000 revoke trigger on public.granted from $app
+		A create table parts (id integer) partition by list (id); create table part partition of parts default;
+			grant trigger on part to $app;
+			select fence.protect('parts', 'parts/{id}')  -- !55000 revoke trigger on public.part from $app
+		A revoke trigger on part from $app; select fence.protect('parts', 'parts/{id}')`},
 	{"the application's role may call and read what it needs", `
 		A create table roles (id text primary key); select fence.protect('roles', 'roles/{id}');
 			grant select, insert, update, delete on roles to $app; select test.grant('roles/a%2Fb')  -- $t

@@ -94,7 +94,7 @@ var sqlMutations = []struct{ function, old, broken, script string }{
 		"truncate"},
 	{"prepare_protection", "when dependent_objects_still_exist then", "when division_by_zero then",
 		"an owner who uses its row function elsewhere does not stop others from protecting tables"},
-	{"protection_problem", "a.privilege_type = 'TRIGGER'", "false",
+	{"replaceable_by", "a.privilege_type = 'TRIGGER'", "false",
 		"a role with the right to replace triggers is shown"},
 	{"protection_problem", "or pg_get_triggerdef(t.oid) <> w.definition", "",
 		"what the owner of the table can do is shown"},

@@ -5,8 +5,8 @@
 -- of tables of the same name that were dropped.
 --
 -- Raises 22023 for an invalid argument, 42501 for a caller who does not own the table, or if the schema's owner may not
--- use a schema that the triggers need, 42809 for a table that cannot be
--- protected, and what fence.template_columns raises.
+-- use a schema that the triggers need, 55000 if another role may replace the triggers (fence.replaceable_by), 42809 for a
+-- table that cannot be protected, and what fence.template_columns raises.
 create or replace function fence.prepare_protection(p_table regclass, p_template text, p_mode text) returns text[]
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -14,6 +14,7 @@ as $$
 declare
     v_problem  text := fence.table_problem(p_table);
     v_grant    text;
+    v_revoke   text;
     v_id       integer;
     v_dropped  regclass;
     v_name     text;
@@ -34,6 +35,11 @@ begin
         raise exception 'fencegate, as the role %, may not use a schema that the protection of % needs',
             current_user, p_table
             using errcode = 'insufficient_privilege', hint = 'Let the owner of the schema run: ' || v_grant;
+    end if;
+    v_revoke := fence.replaceable_by(p_table);
+    if v_revoke is not null then
+        raise exception '%', v_revoke using errcode = 'object_not_in_prerequisite_state',
+            hint = 'An application needs select, insert, update and delete. GRANT ALL grants trigger, too.';
     end if;
 
     select format('%s.%s', n.nspname, c.relname) into v_name

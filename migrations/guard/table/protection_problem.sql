@@ -1,5 +1,5 @@
 -- fence.protection_problem(id, table, template) → what is wrong with the protection of a table, for the view
--- fence.protected; null if nothing is. A role with the right TRIGGER, which GRANT ALL includes, can replace the triggers.
+-- fence.protected; null if nothing is. A right that was granted later is one (fence.replaceable_by).
 --
 -- A table that another session has locked so that nobody can write to it has no problem: this waits 10 ms at most.
 create or replace function fence.protection_problem(p_id integer, p_table regclass, p_template text) returns text
@@ -68,17 +68,7 @@ begin
             and not has_function_privilege(c.relowner, format('fence.check_%s_row()', p_id), 'execute');
     end if;
     if v_problem is null then
-        select format('%1$s may replace the triggers: revoke trigger on %2$s from %1$s',
-            coalesce(r.rolname, 'public'), t.oid::regclass)
-        into v_problem
-        from pg_class t
-        cross join aclexplode(t.relacl) a
-        left join pg_roles r on r.oid = a.grantee
-        where t.oid in (select p.relid from fence.with_partitions(p_table) as p (relid))
-            and a.privilege_type = 'TRIGGER'
-            and a.grantee not in (t.relowner, (select n.nspowner from pg_namespace n where n.nspname = 'fence'))
-        order by 1
-        limit 1;
+        v_problem := fence.replaceable_by(p_table);
     end if;
     return v_problem;
 exception
