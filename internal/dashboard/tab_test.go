@@ -5,6 +5,7 @@ package dashboard
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -113,11 +114,15 @@ func (p *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 }
 
 // onNode performs an action on an element. It reports false if the page has replaced the element meanwhile: then nothing
-// was done.
+// was done. A replacement that the selector does not match is waited for in vain, so the wait is bounded.
 func (p *tab) onNode(action chromedp.Action[chromedp.Void]) bool {
 	p.t.Helper()
-	err := chromedp.Do(p.ctx, action)
-	if err != nil && strings.Contains(err.Error(), "Could not find node with given id") {
+	ctx, cancel := context.WithTimeout(p.ctx, await.Limit/4)
+	defer cancel()
+	err := chromedp.Do(ctx, action)
+	replaced := err != nil && strings.Contains(err.Error(), "Could not find node with given id") ||
+		errors.Is(err, context.DeadlineExceeded) && p.ctx.Err() == nil
+	if replaced {
 		return false
 	}
 	check(p.t, err)
