@@ -51,8 +51,8 @@ var (
 	ErrTokenUnknown error = codeError(api.CodeTokenUnknown)
 	// ErrTokenStale says that the token may not write any more, or was used before; see Problem.Reason.
 	ErrTokenStale error = codeError(api.CodeTokenStale)
-	// ErrTokenReused says that the last transaction that fence.guard admitted had this token and sequence, and was
-	// committed: it is done. Only SQL returns it. By HTTP, the same write is a replay.
+	// ErrTokenReused says that the last accepted write had this token and sequence. If it was the same transaction, that
+	// is done; another one needs a greater sequence. Only SQL returns it. By HTTP, the same write is a replay.
 	ErrTokenReused error = codeError(api.CodeTokenReused)
 	// ErrLeaseMismatch says that the lease_id is not that of the token's lease, or is missing where the policy demands it.
 	ErrLeaseMismatch error = codeError(api.CodeLeaseMismatch)

@@ -323,6 +323,14 @@ var ruledScripts = []script{
 		B select fence.set_fence('back/a', 10, 0)
 		A select fence.guard('back/a', 50)  -- !40001
 		A rollback; select fence.guard('back/a', 50)  -- t`},
+	{"a rejection by the times of the lease waits: the same transaction may be in its COMMIT", `
+		A insert into fence.policies (prefix, require_live_lease) values ('commit', true)
+		A select test.grant('commit/a')  -- $t
+		A begin; select fence.guard('commit/a', $t, 1)
+		B select test.expire('commit/a')
+		B select verdict from fence.try_guard('commit/a', $t, 1)  -- waits
+		A commit
+		B ...  -- token_reused`},
 	{"max_hold", `
 		A insert into fence.policies (prefix, max_hold_ms) values ('hold', 600000)
 		A select test.grant('hold')  -- $t

@@ -6,15 +6,17 @@
 --          token_reused  the last accepted write had this token and sequence, and at least one of them no digest: it
 --                        was committed. Not for writes without a sequence: these are not told apart
 --
--- Does not wait for a rejection: one needs no lock. Where another transaction has locked the fence, this judges without it,
+-- Does not wait for a rejection by the fence: one needs no lock. Where another transaction has locked the fence, this judges without it,
 -- and waits for it only if that look does not reject. So a former holder, which may have locked rows of the table, never
 -- waits for the holder, which may wait for these rows. A replay is judged with the lock: it makes the commit of this
--- transaction wait for the standbys that the first one waits for (P14), as a commit that only read would not.
+-- transaction wait for the standbys that the first one waits for (P14), as a commit that only read would not. So is a
+-- rejection by the lease (its times, its lease_id): it does not show that a transaction with this number, whose COMMIT got
+-- no answer, has ended. One by the fence does: the grant or the release that it shows has waited for that transaction.
 --
 -- Under REPEATABLE READ and SERIALIZABLE the snapshot may be older than the grant of the token, or a renewal of its lease.
 -- Locking a row that was changed since raises 40001, also where the row is locked: so a fence that is judged without its
 -- lock is as new as the snapshot. A subtree above it may have a newer token, under which "stale" stays stale. A lease may
--- have been renewed: a verdict by its times or its lease_id waits for the lock, then locks the lease. A token that seems
+-- have been renewed: a verdict by its times or its lease_id locks the lease. A token that seems
 -- unknown raises 40001, if it may have been granted since. Policies are those of the snapshot.
 --
 -- Raises 40001 as fence.admit and fence.lock_write_tokens do, 22023 for an invalid argument.
@@ -64,8 +66,9 @@ begin
                 using errcode = 'serialization_failure',
                 hint = 'Repeat the transaction, and call fence.guard first in it.';
         end if;
-        exit when p_resource = any (v_locked) or v_ruling.verdict not in ('admitted', 'replayed') and (not v_snapshot
-            or v_ruling.verdict in ('token_required', 'token_stale', 'token_reused') and v_ruling.reason <> 'max_hold');
+        exit when p_resource = any (v_locked)
+            or v_ruling.verdict in ('token_required', 'token_unknown', 'token_stale', 'token_reused')
+                and v_ruling.reason <> 'max_hold';
     end loop;
 
     if v_ruling.verdict = 'admitted' then

@@ -79,7 +79,7 @@ begin
             v_hint := 'Acquire the lock anew before you read and write again.';
         when 'token_reused' then
             v_sqlstate := 'LF106';
-            v_message := format('the transaction with token %s was committed', v_write);
+            v_message := format('the last accepted write had this token and sequence, %s', v_write);
             v_hint := 'If this is that transaction, repeated, it is done. '
                 'If it is another one, give it a greater sequence.';
         when 'truncate' then
