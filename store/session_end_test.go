@@ -105,7 +105,7 @@ func (b *testbed) expectOpenFences(t *testing.T, want string) {
 }
 
 // TestSweepSkipsALockedSession checks that a session that can't be settled does not keep others from being settled, and
-// is settled later.
+// is settled later. The leases of all are counted as expired, also those that EndSession ended after the expiry.
 func TestSweepSkipsALockedSession(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -117,14 +117,24 @@ func TestSweepSkipsALockedSession(t *testing.T) {
 	}
 	letGo := b.hold(t, lockFenceSQL, "stuck")
 	swept, err := sweeper.Sweep(t.Context())
-	if err == nil || swept.SessionsExpired != 2 {
-		t.Errorf("with a fence locked the sweep did %+v (%v), want two sessions and an error", swept, err)
+	if want := (store.Swept{SessionsExpired: 2, Expired: 1}); err == nil || swept != want {
+		t.Errorf("with a fence locked the sweep did %+v (%v), want %+v and an error", swept, err, want)
 	}
 	b.expectOpenFences(t, "stuck")
 	letGo()
 	expectSwept(t, sweeper, store.Swept{}) // it is left alone for a while
 	b.Exec(t, "update fence.sessions set check_at = clock_timestamp() where not settled")
-	expectSwept(t, sweeper, store.Swept{})
+	expectSwept(t, sweeper, store.Swept{Expired: 1})
+
+	late, ended := b.session(t, "owner"), b.session(t, "owner")
+	acquireIn(t, b.Store, late, []store.Name{"late"})
+	acquireIn(t, b.Store, ended, []store.Name{"ended"})
+	b.Exec(t, expireSessionSQL, late.ID)
+	if _, err := b.EndSession(t.Context(), late.ID); !errors.Is(err, store.ErrLeaseLost) {
+		t.Errorf("the end of an expired session: %v", err)
+	}
+	b.Exec(t, "select fence.end_session($1)", ended.ID) // its leases are left to the sweep
+	expectSwept(t, sweeper, store.Swept{Expired: 1})
 	b.expectOpenFences(t, "")
 }
 

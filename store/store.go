@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -66,6 +67,7 @@ type Store struct {
 	config      Config
 	counts      counts
 	lineage     lineage
+	expired     atomic.Int64 // leases of expired sessions that were ended, and that no sweep has reported yet
 	tracer      trace.Tracer // nil: nothing is traced
 }
 

@@ -88,6 +88,7 @@ func (s *Sweeper) sweep(ctx context.Context, pause time.Duration) (swept Swept, 
 			break
 		}
 	}
+	swept.Expired += s.store.expired.Swap(0)
 	return swept, err
 }
 

@@ -61,7 +61,8 @@ func (c SweeperConfig) withDefaults() (SweeperConfig, error) {
 	return c, nil
 }
 
-// Swept counts what a sweep tidied.
+// Swept counts what a sweep tidied. Expired includes leases of expired sessions, also those that EndSession of the same
+// Store has ended since the last sweep.
 type Swept struct {
 	Expired, LeasesForgotten, RejectionsForgotten, AuditForgotten int64
 	// SessionsExpired had not been kept alive.

@@ -23,7 +23,8 @@ var (
 		"Rows that this gateway's sweeps tidied: expired leases and sessions that they ended; old leases, "+
 			"rejections, samples of gateways and entries of the audit log that they deleted.",
 		"`lease_expired` and `session_expired` are holders that did not release: they crashed, or were cut off. "+
-			"One gateway counts each expired lease. A lock that was granted again before a sweep is not counted.",
+			"One gateway counts each expired lease, also those of an expired session. A lock that was granted again "+
+			"before a sweep is not counted.",
 		Label{Name: "kind", Values: []string{sweptLeases, sweptSessions, forgotLeases, forgotRejections, forgotSamples, forgotAudit}})
 	sweepTimeFamily = sweepSubject.histogram("fencegate_sweep_duration_seconds",
 		"Time that successful sweeps took.",
