@@ -88,6 +88,7 @@ func Error(err error) error { return guard.Error(err) }
 // InTx returns
 //   - nil if it was committed;
 //   - lockclient.ErrUnavailable, with the outcome not_applied, if it was not: call InTx again;
+//   - an error of [Guard], with the outcome not_applied, if it was not, and the caller is not the holder any more;
 //   - an error that matches lockclient.ErrOutcomeUnknown if the fence can't tell, because a newer holder has written
 //     since (ErrTokenStale, too), or because the database did not answer (ErrUnavailable, too).
 //

@@ -349,7 +349,7 @@ func testLostAnswer(t *testing.T, x *test) {
 	}
 }
 
-// COMMIT is lost: the transaction is found not to be committed.
+// COMMIT is lost: the transaction is found not to be committed, also after a newer grant. The grant has waited for it.
 func testLostCommit(t *testing.T, x *test) {
 	cutter := x.throughCutter(t)
 	cutter.Cut(enginetest.BeforeServer, commit)
@@ -360,6 +360,21 @@ func testLostCommit(t *testing.T, x *test) {
 	}
 	cutter.Cut(enginetest.Never, "")
 	check(t, x.deposit(t, 1))
+	x.wantBalance(t, 101)
+
+	cutter.CutAfter(enginetest.BeforeServer, commit, func() {
+		cutter.CutAfter(enginetest.BeforeServer, "try_guard", func() {
+			cutter.Cut(enginetest.Never, "")
+			if _, err := x.replace(await.Context(t)); err != nil {
+				t.Error(err)
+			}
+		})
+	})
+	err = x.deposit(t, 1)
+	wantErr(t, "a lost COMMIT before a newer grant", err, lockclient.ErrTokenStale)
+	if errors.Is(err, lockclient.ErrOutcomeUnknown) || lockclient.ProblemOf(err).Outcome != api.OutcomeNotApplied {
+		t.Errorf("a lost COMMIT before a newer grant returned %v, expected the outcome not_applied", err)
+	}
 	x.wantBalance(t, 101)
 }
 

@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -35,8 +36,12 @@ func (n numbered) settle(ctx context.Context, pool Pool, lost error) error {
 		case verdict.Code == admitted:
 			return n.unavailable(api.OutcomeNotApplied, "COMMIT failed, and the transaction was rolled back", lost)
 		default:
+			err := &lockclient.Error{Op: opOn(verdict.Resource), Problem: verdict, Earlier: lost}
 			verdict.Detail = "COMMIT got no answer, and the fence has changed since"
-			return &lockclient.Error{Op: opOn(verdict.Resource), Problem: verdict, Earlier: lost}
+			if !errors.Is(err, lockclient.ErrOutcomeUnknown) {
+				verdict.Detail, verdict.Outcome = "COMMIT failed, and the transaction was rolled back", api.OutcomeNotApplied
+			}
+			return err
 		}
 	}
 }
