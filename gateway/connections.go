@@ -15,7 +15,7 @@ import (
 
 // defaultStrangersMax is how many strangers the gateway answers at a time. Half of them may come from one address. The
 // answers that one leaves unread use up to streamsOfOne times 13 KiB of the gateway's memory, and the requests' headers.
-const defaultStrangersMax = 32
+const defaultStrangersMax = 16
 
 // connections counts the connections that are open, and closes those beyond the limits as they are accepted. One that is
 // idle after a request uses 21 KiB of the gateway's memory, and 37 KiB with TLS, as measured with thousands of them.
