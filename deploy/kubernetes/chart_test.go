@@ -228,7 +228,8 @@ func TestEnvironment(t *testing.T) {
 		for name, value := range settings {
 			t.Setenv(name, value)
 		}
-		process, err := gatewayprocess.Start(await.Context(t), program.Path(t), "--listen", "0.0.0.0:0")
+		path := program.Path(t) // the build has a limit of its own
+		process, err := gatewayprocess.Start(await.Context(t), path, "--listen", "0.0.0.0:0")
 		check(t, err)
 		process.Kill()
 		for name := range settings {

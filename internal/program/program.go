@@ -62,7 +62,8 @@ func PathChecked(t testing.TB) string {
 func Serve(t testing.TB, databaseURL string, args ...string) *gatewayprocess.Process {
 	t.Helper()
 	args = append([]string{"--database-url", databaseURL}, args...)
-	gateway, err := gatewayprocess.Start(await.Context(t), Path(t), args...)
+	path := Path(t) // the build has a limit of its own
+	gateway, err := gatewayprocess.Start(await.Context(t), path, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
