@@ -34,6 +34,8 @@ const (
 	briefWait, briefWaitMin = 100 * time.Millisecond, 5 * time.Millisecond
 	// lockTurnMin is the least time for which a statement waits for a lock once it has its turn.
 	lockTurnMin = 10 * time.Millisecond
+	// lockTurns is how many turns in a row are as long as --lock-timeout.
+	lockTurns = 4
 )
 
 // lockSlotsMax is how many statements of one use may be in flight for one lock. More would only wait for its fence,
@@ -78,7 +80,7 @@ func (j job) share() use {
 //
 // A statement that meets a lock of another transaction waits for it briefly. Then it was undone, and is sent once more
 // with one of a few connections for such waits. There it has one turn. The more statements wait for a turn, the shorter
-// it is, so that they all get theirs within about one --lock-timeout.
+// it is, so that they all get theirs within about four --lock-timeouts.
 type bulkheads struct {
 	waitMax  time.Duration
 	lockWait time.Duration // the longest turn
@@ -171,7 +173,7 @@ func (b *bulkheads) lockWaitOf(j job) time.Duration {
 	waiting := time.Duration(b.wanting[waits].Load())
 	switch {
 	case j.waiting:
-		turns := time.Duration(cap(b.uses[waits]))
+		turns := lockTurns * time.Duration(cap(b.uses[waits]))
 		return max(b.lockWait*turns/max(turns, waiting), min(b.lockWait, lockTurnMin))
 	case j.bounded || waiting == 0:
 		return 0

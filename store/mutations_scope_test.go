@@ -97,7 +97,7 @@ var scopeMutations = []mutation{
 	{"a grant does not hold the fence of all below", "lock_fence",
 		removing("    perform from fence.subtrees s where s.name = p_name for update;\n"),
 		[]string{"P3: a name is granted alone during a write below with the subtree's token"}},
-	{"a token that was guessed passes", "admit", removing("and above.name = any (p_covering) "),
+	{"a token that was guessed passes", "admit", removing("above.name = any (p_covering) and "),
 		[]string{"P5: a token that is granted after the write was sent"}},
 	{"there is no gate", "acquire_lease", removing("perform fence.lock_gate(p_request.lock, 'node');"),
 		[]string{"P1: a name is asked for while the subtree is granted",

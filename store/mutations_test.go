@@ -80,7 +80,7 @@ var ruleMutations = []mutation{
 
 	{"fences are not locked", "lock_write_tokens", replacing("order by f.resource for update);", "order by f.resource);"),
 		[]string{"P3: a write in flight when the lock is granted"}},
-	{"external tokens pass without a fence", "admit", removing("stored.resource is not null and "),
+	{"external tokens pass without a fence", "admit", removing("(p_wait is null or stored.resource is not null) and "),
 		[]string{"waiting: a resource comes under an authority elsewhere"}},
 }
 

@@ -249,7 +249,7 @@ func (s *engines) holdTickets(t *testing.T, lock store.Name) (together func(stat
 	_, unlock := s.LockedBy(t, "select from fence.waiters where lock = $1 for update", lock)
 	return func(statements int) {
 		t.Helper()
-		statements = min(statements, 4) // two at a time of each of the two engines that they wait in
+		statements = min(statements, 2) // one turn at a time of each of the two engines that they wait in
 		await.True(t, "as many as can leave at the same time do", func() bool {
 			return s.Count(t, "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = "+
 				"'Lock'") == statements

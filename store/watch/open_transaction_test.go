@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -69,8 +70,10 @@ func TestOpenTransactionDelaysOnlyItsOwnEvents(t *testing.T) {
 
 	recorder := store.NewRecorder(s.Store)
 	recording, stop := context.WithCancel(t.Context())
+	var recorded sync.WaitGroup
+	defer recorded.Wait()
 	defer stop()
-	go recorder.Run(recording, func(err error) { t.Log(err) })
+	recorded.Go(func() { recorder.Run(recording, func(err error) { t.Log(err) }) })
 	const groups = 5500 // twice that is more than a Recorder keeps
 	for round := 1; round <= 2; round++ {
 		for i := range groups {
