@@ -110,6 +110,15 @@ func (s *engines) awaitAll(t *testing.T, r *watcher, lock store.Name) (want []in
 	return want
 }
 
+// untilNotLocked repeats a call that was not applied since others had the fence of its lock for too long.
+func untilNotLocked(call func() error) error {
+	for {
+		if err := call(); !errors.Is(err, store.ErrLocked) {
+			return err
+		}
+	}
+}
+
 // stir makes all kinds of events of a lock at the same time: grants, renewals, releases, waiters and rejections.
 func (s *engines) stir(ctx context.Context, t *testing.T, lock store.Name) *sync.WaitGroup {
 	t.Helper()
@@ -117,16 +126,23 @@ func (s *engines) stir(ctx context.Context, t *testing.T, lock store.Name) *sync
 	for i := range 4 {
 		stirring.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
-				lease, err := s.At(i).Acquire(context.Background(), store.AcquireRequest{
-					Lock: lock, OwnerID: fmt.Sprint("owner ", i), Mode: store.Shared, Wait: time.Minute,
+				var lease store.Lease
+				err := untilNotLocked(func() (err error) {
+					lease, err = s.At(i).Acquire(context.Background(), store.AcquireRequest{
+						Lock: lock, OwnerID: fmt.Sprint("owner ", i), Mode: store.Shared, Wait: time.Minute,
+					})
+					return err
 				})
 				for range 5 {
 					if err == nil {
-						_, err = s.At(i+1).Renew(context.Background(), lease.Ref(), 0)
+						err = untilNotLocked(func() error {
+							_, err := s.At(i+1).Renew(context.Background(), lease.Ref(), 0)
+							return err
+						})
 					}
 				}
 				if err == nil {
-					err = s.At(i+2).Release(context.Background(), lease.Ref())
+					err = untilNotLocked(func() error { return s.At(i+2).Release(context.Background(), lease.Ref()) })
 				}
 				if err != nil {
 					t.Error(err)
