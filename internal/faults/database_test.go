@@ -54,8 +54,8 @@ func holdFence(t *testing.T, db *pgxpool.Pool, resources ...string) (release fun
 const waitingStatements = `from pg_stat_activity
 	where datname = current_database() and application_name = 'fencegate' and wait_event_type = 'Lock'`
 
-// awaitPatient returns when a statement has waited for longer than a gateway lets a batch of many writes wait (100 ms):
-// that would be given up, and sent again by the gateway, if there still is one.
+// awaitPatient returns when a statement has waited for longer than a gateway lets it wait at first (100 ms): that would
+// be given up, and sent again by the gateway, if there still is one.
 func awaitPatient(t *testing.T, db *pgxpool.Pool) {
 	t.Helper()
 	await.True(t, "a statement waits for the fence as long as it takes", func() bool {

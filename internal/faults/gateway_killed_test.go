@@ -63,7 +63,7 @@ func TestGatewayKilledWhileItGrants(t *testing.T) {
 		_, err := f.at(0).Acquire(ctx, "job", request)
 		ended <- err
 	}()
-	awaitWaiting(t, db)
+	awaitPatient(t, db)
 	f.at(0).Kill()
 	wantUnanswered(t, answer{err: <-ended})
 	release()
