@@ -59,11 +59,11 @@ func (d *Directory) BeginSignIn(name string, secrets oidc.Secrets, callback stri
 	if err != nil {
 		return "", err
 	}
-	document := issuer.keys.Document()
-	if document == nil {
+	endpoint := issuer.keys.Endpoint()
+	if endpoint == nil {
 		return "", fmt.Errorf("%w: its discovery document was not read yet", ErrUnreachable)
 	}
-	address, err := document.SignInURL(issuer.SignIn, secrets, issuer.redirectURL(callback))
+	address, err := oidc.SignInURL(*endpoint, issuer.SignIn, secrets, issuer.redirectURL(callback))
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
@@ -110,8 +110,8 @@ func (d *Directory) FinishSignIn(
 }
 
 func (i *issuer) exchange(ctx context.Context, verifier, code, callback string) (string, error) {
-	document := i.keys.Document()
-	if document == nil {
+	endpoint := i.keys.Endpoint()
+	if endpoint == nil {
 		return "", errors.New("its discovery document was not read yet")
 	}
 	client, err := oidc.NewClient(i.Source)
@@ -120,7 +120,7 @@ func (i *issuer) exchange(ctx context.Context, verifier, code, callback string) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, oidc.Timeout)
 	defer cancel()
-	return client.Exchange(ctx, document, i.SignIn, verifier, code, i.redirectURL(callback))
+	return client.Exchange(ctx, *endpoint, i.SignIn, verifier, code, i.redirectURL(callback))
 }
 
 // checkIDToken checks that a token whose signature was verified is of this issuer, for this client, and for the sign-in

@@ -100,6 +100,7 @@ func (i *Issuer) serveToken(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		id = r.PostFormValue("client_id")
 	}
+	w.Header().Set("Content-Type", "application/json")
 	verifier := sha256.Sum256([]byte(r.PostFormValue("code_verifier")))
 	refusal := ""
 	switch {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/oauth2"
 
 	"github.com/fencegate/fencegate/gateway/auth/accessfile"
 	"github.com/fencegate/fencegate/gateway/auth/oidc"
@@ -52,7 +53,7 @@ type Keys struct {
 // reading is what was read last. It does not change.
 type reading struct {
 	began    time.Time
-	document *oidc.Document // nil: the keys are where the file says
+	endpoint *oauth2.Endpoint // nil: the keys are where the file says
 	text     []byte
 	set      *Set
 }
@@ -83,10 +84,10 @@ func (k *Keys) Set() *Set {
 	return nil
 }
 
-// Document returns the discovery document that has led to the current keys; nil: none was read.
-func (k *Keys) Document() *oidc.Document {
+// Endpoint returns the endpoints in the discovery document that has led to the current keys; nil: none was read.
+func (k *Keys) Endpoint() *oauth2.Endpoint {
 	if current := k.current.Load(); current != nil {
-		return current.document
+		return current.endpoint
 	}
 	return nil
 }
@@ -199,10 +200,9 @@ func (r *reading) fetch(ctx context.Context, issuer string, from accessfile.Sour
 	defer cancel()
 	address := from.JWKSURL
 	if address == "" {
-		if r.document, err = client.Discover(ctx, issuer); err != nil {
+		if address, r.endpoint, err = client.Discover(ctx, issuer); err != nil {
 			return err
 		}
-		address = r.document.KeysURL
 	}
 	r.text, err = client.Get(ctx, address)
 	return err

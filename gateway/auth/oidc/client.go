@@ -6,14 +6,17 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/oauth2"
 
 	"github.com/fencegate/fencegate/gateway/auth/accessfile"
 )
@@ -46,19 +49,21 @@ func NewClient(from accessfile.Source) (*Client, error) {
 			return nil, fmt.Errorf("%s has no certificate in PEM", from.CAFile)
 		}
 	}
-	c := &Client{http: &http.Client{
+	credential, err := readSecret(from.BearerTokenFile)
+	return &Client{credential: credential, http: &http.Client{
 		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, DisableKeepAlives: true},
 		// A redirect could lead to a server that is not the issuer's.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
-	if from.BearerTokenFile != "" {
-		text, err := os.ReadFile(from.BearerTokenFile) // it is renewed
-		if err != nil {
-			return nil, err
-		}
-		c.credential = strings.TrimSpace(string(text))
+	}}, err
+}
+
+// readSecret reads a secret from its file each time, since it is renewed. Without a file there is none.
+func readSecret(path string) (string, error) {
+	if path == "" {
+		return "", nil
 	}
-	return c, nil
+	text, err := os.ReadFile(path)
+	return strings.TrimSpace(string(text)), err
 }
 
 // Get reads a document.
@@ -67,30 +72,60 @@ func (c *Client) Get(ctx context.Context, address string) ([]byte, error) {
 	if err != nil {
 		return nil, errors.New("the URL of the document can't be used")
 	}
+	origin := request.URL.Scheme + "://" + request.URL.Host
 	if c.host == "" {
-		c.host = origin(request.URL)
+		c.host = origin
 	}
-	if c.credential != "" && origin(request.URL) == c.host {
+	if c.credential != "" && origin == c.host {
 		request.Header.Set("Authorization", "Bearer "+c.credential)
 	}
-	status, text, err := c.do(request)
-	if err == nil && status != http.StatusOK {
-		err = fmt.Errorf("%s answered %d", address, status)
-	}
-	return text, err
-}
-
-func (c *Client) do(request *http.Request) (status int, text []byte, err error) {
 	response, err := c.http.Do(request)
 	if err != nil {
-		return 0, nil, err
+		return nil, err
 	}
 	defer response.Body.Close()
-	text, err = io.ReadAll(io.LimitReader(response.Body, bytesMax+1))
-	if err == nil && len(text) > bytesMax {
-		err = fmt.Errorf("%s answered with more than %d bytes", request.URL, bytesMax)
+	text, err := io.ReadAll(io.LimitReader(response.Body, bytesMax+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case response.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("%s answered %d", address, response.StatusCode)
+	case len(text) > bytesMax:
+		return nil, fmt.Errorf("%s answered with more than %d bytes", address, bytesMax)
 	}
-	return response.StatusCode, text, err
+	return text, nil
 }
 
-func origin(address *url.URL) string { return address.Scheme + "://" + address.Host }
+// Discover reads the discovery document of an issuer: where its keys are, and its endpoints, as the document says.
+func (c *Client) Discover(ctx context.Context, issuer string) (keysURL string, _ *oauth2.Endpoint, err error) {
+	text, err := c.Get(ctx, strings.TrimSuffix(issuer, "/")+"/.well-known/openid-configuration")
+	if err != nil {
+		return "", nil, err
+	}
+	var found struct {
+		Issuer           string   `json:"issuer"`
+		KeysURL          string   `json:"jwks_uri"`
+		AuthorizationURL string   `json:"authorization_endpoint"`
+		TokenURL         string   `json:"token_endpoint"`
+		TokenAuth        []string `json:"token_endpoint_auth_methods_supported"`
+	}
+	if err := json.Unmarshal(text, &found); err != nil {
+		return "", nil, fmt.Errorf("the discovery document can't be read: %w", err)
+	}
+	if found.Issuer != issuer {
+		return "", nil, fmt.Errorf("the discovery document is of the issuer %.200q, not of %q", found.Issuer, issuer)
+	}
+	endpoint := oauth2.Endpoint{AuthURL: found.AuthorizationURL, TokenURL: found.TokenURL, AuthStyle: oauth2.AuthStyleInHeader}
+	// Every issuer must know HTTP Basic, unless it lists other methods only.
+	if slices.Contains(found.TokenAuth, "client_secret_post") && !slices.Contains(found.TokenAuth, "client_secret_basic") {
+		endpoint.AuthStyle = oauth2.AuthStyleInParams
+	}
+	return found.KeysURL, &endpoint, checkURL("jwks_uri", found.KeysURL)
+}
+
+func checkURL(field, text string) error {
+	if err := accessfile.CheckURL(text); err != nil {
+		return fmt.Errorf("%s in the discovery document: %w", field, err)
+	}
+	return nil
+}
