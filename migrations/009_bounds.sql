@@ -38,3 +38,11 @@ create table fence.fences_made (
 
 create index fences_made_role on fence.fences_made (role);
 create index fences_made_full on fence.fences_made (role) where "full";
+
+-- A row for each lease that expired and that was ended otherwise than by the sweep of leases, for example by the next
+-- grant. A sweep counts and deletes them.
+create table fence.expiries (
+    id bigint generated always as identity primary key
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500);
+
+insert into fence.sweeps (part) values ('expiries');

@@ -101,9 +101,6 @@ func (s *Store) EndSession(ctx context.Context, id uuid.UUID) (released int64, e
 		return 0, sessionLost("")
 	}
 	released, err = s.settle(ctx, id, settleLonger, time.Now().Add(settleFor))
-	if status == "expired" {
-		s.expired.Add(released)
-	}
 	switch {
 	case errors.Is(err, ErrUnavailable):
 		err = &UnavailableError{OutcomeUnknown, fmt.Errorf("the session has ended, its fences are yet to be closed: %w", err)}

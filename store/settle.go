@@ -76,21 +76,14 @@ func (s *Store) settleLeases(
 	}
 }
 
-// settleAll settles sessions one after the other until the deadline, and counts the leases of those that had expired.
-// One that fails keeps no other waiting: it is tried after the others, and not before a pause. It returns whether some are left that can be settled at once.
+// settleAll settles sessions one after the other until the deadline. One that fails keeps no other waiting: it is
+// tried after the others, and not before a pause. It returns whether some are left that can be settled at once.
 func (s *Store) settleAll(ctx context.Context, ids []uuid.UUID, deadline time.Time) (left bool, err error) {
 	for _, id := range ids {
 		if time.Now().After(deadline) {
 			return true, err
 		}
 		ended, failed := s.settle(ctx, id, settleBriefly, deadline)
-		if ended > 0 {
-			var status string
-			err = errors.Join(err, s.queryRow(ctx, job{use: useReleases}, "select fence.end_session($1)", []any{id}, &status))
-			if status == "expired" {
-				s.expired.Add(ended)
-			}
-		}
 		if failed == nil {
 			continue
 		}

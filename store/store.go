@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -67,7 +66,6 @@ type Store struct {
 	config      Config
 	counts      counts
 	lineage     lineage
-	expired     atomic.Int64 // leases of expired sessions that were ended, and that no sweep has reported yet
 	tracer      trace.Tracer // nil: nothing is traced
 }
 

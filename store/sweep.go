@@ -39,6 +39,7 @@ func (s *Sweeper) parts(swept *Swept) []sweepPart {
 		{"holds", sweepRowsMax, 0, 0, &swept.Expired},
 		{"leases", sweepRowsMax, 0, 0, &swept.Expired},
 		{"sessions", sweepRowsMax, c.LeaseRetention, 0, &swept.SessionsExpired},
+		{"expiries", sweepRowsMax, 0, 0, &swept.Expired},
 		{"ended leases", sweepRowsMax, c.LeaseRetention, 0, &swept.LeasesForgotten},
 		{"reported", sweepRowsMax, 0, 0, uncounted},
 		{"rejections", sweepRowsMax, c.RejectionAge, c.RejectionsMax, &swept.RejectionsForgotten},
@@ -88,7 +89,6 @@ func (s *Sweeper) sweep(ctx context.Context, pause time.Duration) (swept Swept, 
 			break
 		}
 	}
-	swept.Expired += s.store.expired.Swap(0)
 	return swept, err
 }
 

@@ -61,10 +61,11 @@ func (c SweeperConfig) withDefaults() (SweeperConfig, error) {
 	return c, nil
 }
 
-// Swept counts what a sweep tidied. Expired includes leases of expired sessions, also those that EndSession of the same
-// Store has ended since the last sweep.
+// Swept counts what a sweep tidied.
 type Swept struct {
-	Expired, LeasesForgotten, RejectionsForgotten, AuditForgotten int64
+	// Expired leases, whatever has ended them, count in one sweep each.
+	Expired                                              int64
+	LeasesForgotten, RejectionsForgotten, AuditForgotten int64
 	// SessionsExpired had not been kept alive.
 	SessionsExpired int64
 	// SamplesForgotten are of gateways.

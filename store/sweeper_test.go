@@ -39,6 +39,45 @@ func TestSweepEndsExpiredLeases(t *testing.T) {
 		from fence.leases`)
 }
 
+// TestSweepCountsEachExpiryOnce checks that sweeps count each lease that has expired once: also one that the next grant
+// has ended before a sweep, of whatever kind the two are, and one that was swept before its hold was over.
+func TestSweepCountsEachExpiryOnce(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	provided := func(ctx context.Context, s *fixture) error {
+		_, err := s.GrantProvided(ctx, store.ProvidedGrant{
+			Lock: s.lock, OwnerID: "w", LeaseID: store.NewLeaseID(store.ProviderRedis), TTL: time.Hour,
+		})
+		return err
+	}
+	const bySQL = "select fence.acquire($1, 'another')"
+	ways := []given{
+		{acquire, expire, acquire},
+		{share, expire, acquire},
+		{acquire, expire, acquireSubtree},
+		{acquireSubtree, expire, onBelow("/x", acquire)},
+		{acquire, expire, execute(bySQL)},
+		{acquire, expire, func(ctx context.Context, s *fixture) error {
+			tx, err := s.SQL.Begin(ctx)
+			if err == nil {
+				_, err = tx.Exec(ctx, bySQL, s.lock)
+				err = errors.Join(err, tx.Rollback(ctx))
+			}
+			return err
+		}},
+		{holdAnHour, acquire, holdOut, acquire},
+		{holdAnHour, acquire, expire, expireAndHoldOut},
+		{provided, provided},
+		{openSession, inSession(acquire), expireSession, acquire},
+	}
+	for i, steps := range ways {
+		b.given(t, store.Name(fmt.Sprint("lock", i)), steps...)
+	}
+	sweeper := newSweeper(t, b.Store, store.SweeperConfig{})
+	expectSwept(t, sweeper, store.Swept{Expired: int64(len(ways)), SessionsExpired: 1})
+	expectSwept(t, sweeper, store.Swept{})
+}
+
 // seedLeases gives a lock a history of leases that ended days ago, one a day, of which the newest holds the fence; none
 // runs.
 const seedLeases = `

@@ -20,11 +20,11 @@ var sweepSubject = &subject{title: "Sweeps"}
 
 var (
 	sweptFamily = sweepSubject.counter("fencegate_swept_total",
-		"Rows that this gateway's sweeps tidied: expired leases and sessions that they ended; old leases, "+
+		"Rows that this gateway's sweeps tidied: expired leases and sessions that they ended or counted; old leases, "+
 			"rejections, samples of gateways and entries of the audit log that they deleted.",
 		"`lease_expired` and `session_expired` are holders that did not release: they crashed, or were cut off. "+
-			"One gateway counts each expired lease, also those of an expired session. A lock that was granted again "+
-			"before a sweep is not counted.",
+			"One gateway counts each expired lease, also those of an expired session, and those whose lock was granted "+
+			"again before the sweep.",
 		Label{Name: "kind", Values: []string{sweptLeases, sweptSessions, forgotLeases, forgotRejections, forgotSamples, forgotAudit}})
 	sweepTimeFamily = sweepSubject.histogram("fencegate_sweep_duration_seconds",
 		"Time that successful sweeps took.",

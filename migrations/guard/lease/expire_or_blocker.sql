@@ -38,6 +38,7 @@ begin
             and (l.lock = p_lock or l.session_id is null and fence.expiry_reason(l) = 'expired')
         returning l.*
     loop
+        insert into fence.expiries default values;
         perform fence.publish_lease_event(v_lease, 'expired', nullif(v_lease.end_reason, 'expired'));
     end loop;
     return null;

@@ -47,6 +47,7 @@ begin
             and fence.lease_provider(l.lease_id) = fence.lease_provider(p_lease_id)
         returning l.*
     loop
+        insert into fence.expiries default values;
         perform fence.publish_lease_event(v_ended, 'expired');
         perform fence.wake(v_ended.lock, v_ended.scope, 0); -- waiters in PostgreSQL
     end loop;

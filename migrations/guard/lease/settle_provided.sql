@@ -31,6 +31,7 @@ begin
         )
         select * from ended order by lock, fencing_token
     loop
+        insert into fence.expiries default values;
         perform fence.publish_lease_event(v_lease, 'expired', nullif(v_lease.end_reason, 'expired'));
         perform fence.wake(v_lease.lock, v_lease.scope, 0);
     end loop;

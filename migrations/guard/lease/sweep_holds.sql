@@ -1,6 +1,6 @@
--- fence.sweep_holds(rows_max) → done: the number of leases that reached their hold_until and were closed; more. Those
--- that ran until then are ended. The fences of all are closed, also of a lease that had expired before and that nobody
--- has replaced. See fence.sweep.
+-- fence.sweep_holds(rows_max) → done: the number of leases that ran until their hold_until and were ended; more. Their
+-- fences are closed, and those of leases that had expired before, were counted then, and that nobody has replaced. See
+-- fence.sweep.
 --
 -- From hold_until on, such a lease does not run (fence.lease_until) and its writes are rejected (fence.admit), even
 -- before the sweep.
@@ -44,12 +44,12 @@ begin
         set ended_at = coalesce(l.ended_at, fence.runs_until(l)), end_reason = 'max_hold'
         where l.lock = v_lease.lock and l.fencing_token = v_lease.fencing_token;
         perform fence.close_fence(v_lease.lock, v_lease.fencing_token);
-        done := done + 1;
         if v_lease.ended_at is null then
+            done := done + 1;
             perform fence.publish_lease_event(v_lease, 'expired', 'max_hold');
             perform fence.wake(v_lease.lock, v_lease.scope, 0);
         end if;
     end loop;
-    more := v_seen = p_rows_max and done > 0;
+    more := v_seen = p_rows_max;
 end
 $$;

@@ -49,6 +49,9 @@ begin
             select * from over o order by o.lock, o.fencing_token
         loop
             ended := ended + (v_lease.end_reason <> 'max_hold')::integer;
+            if v_lease.end_reason <> 'released' then
+                insert into fence.expiries default values;
+            end if;
             perform fence.close_fence(v_lease.lock, v_lease.fencing_token);
             perform fence.publish_lease_event(v_lease, case v_lease.end_reason when 'max_hold' then 'expired'
                 else v_lease.end_reason end,
