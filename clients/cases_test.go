@@ -12,13 +12,13 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/netfault"
-	"github.com/fencegate/fencegate/internal/pgtest"
-	"github.com/fencegate/fencegate/internal/program"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/gateway"
+	"github.com/fencegate/fencegate/internal/testenv/network"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 )
 
-func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(postgres.Main(m)) }
 
 const casesFile = "cases.json"
 
@@ -51,7 +51,7 @@ type step struct {
 	IfAbsent    bool              `json:"if_absent"`
 	Ops         []json.RawMessage `json:"ops"`
 	Path        string            `json:"path"`
-	Faults      []netfault.Fault  `json:"faults"`
+	Faults      []network.Fault   `json:"faults"`
 	Always      bool              `json:"always"`
 	MS          int64             `json:"ms"`
 	Steps       []step            `json:"steps"`
@@ -79,13 +79,13 @@ var languages = []struct {
 }{
 	{"Go", runGo},
 	{"Python", func(t *testing.T, _ []contractCase, at place) []verdict {
-		return runProgram(t, at, "python", pgtest.Require(t, "python3"), "-m", "tests.cases", "sync")
+		return runProgram(t, at, "python", postgres.Require(t, "python3"), "-m", "tests.cases", "sync")
 	}},
 	{"Python asyncio", func(t *testing.T, _ []contractCase, at place) []verdict {
-		return runProgram(t, at, "python", pgtest.Require(t, "python3"), "-m", "tests.cases", "asyncio")
+		return runProgram(t, at, "python", postgres.Require(t, "python3"), "-m", "tests.cases", "asyncio")
 	}},
 	{"TypeScript", func(t *testing.T, _ []contractCase, at place) []verdict {
-		return runProgram(t, at, "typescript", pgtest.Require(t, "node"), "test/cases.js")
+		return runProgram(t, at, "typescript", postgres.Require(t, "node"), "test/cases.js")
 	}},
 	{"Deno", func(t *testing.T, _ []contractCase, at place) []verdict {
 		return runProgram(t, at, "typescript", fromNPM(t, "deno"), "run", "-A", "--no-config", "test/cases.js")
@@ -104,7 +104,7 @@ func TestCases(t *testing.T) { //nolint:paralleltest // see above
 	decoder.DisallowUnknownFields() // a misspelt step must not pass
 	check(t, decoder.Decode(&file))
 
-	gateway := program.Serve(t, pgtest.Migrated(t))
+	gateway := gateway.Serve(t, postgres.Migrated(t))
 	at := place{gateway.URL, startProxy(t, gateway.URL)}
 
 	seen := table{cells: map[string]map[string]string{}}

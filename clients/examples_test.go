@@ -8,10 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/lockedbuffer"
-	"github.com/fencegate/fencegate/internal/pgtest"
-	"github.com/fencegate/fencegate/internal/program"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/gateway"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 )
 
 // celeryApp sends a task each second.
@@ -25,9 +25,9 @@ app.conf.beat_schedule = {"report": {"task": "report", "schedule": 1.0}}
 func examples(t *testing.T, module string) func(args ...string) *exec.Cmd {
 	t.Helper()
 	if err := exec.CommandContext(await.Context(t), systemPython, "-c", "import "+module).Run(); err != nil {
-		pgtest.Missing(t, fmt.Sprintf("%s is not installed for %s: %v", module, systemPython, err))
+		process.Missing(t, fmt.Sprintf("%s is not installed for %s: %v", module, systemPython, err))
 	}
-	gateway := program.Serve(t, pgtest.Migrated(t))
+	gateway := gateway.Serve(t, postgres.Migrated(t))
 	source, err := filepath.Abs("python")
 	check(t, err)
 	folder := t.TempDir()
@@ -56,7 +56,7 @@ func TestCeleryExample(t *testing.T) {
 	t.Parallel()
 	python := examples(t, "celery")
 	beat := func(name string) (sent func() int, end func()) {
-		log := &lockedbuffer.Buffer{}
+		log := &process.Buffer{}
 		run := python("-m", "celery", "--app", "app", "beat", "--scheduler", "celery_beat:FencedScheduler",
 			"--schedule", name, "--pidfile", "", "--loglevel", "INFO")
 		run.Stdout, run.Stderr = log, log

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/fencegate/fencegate/internal/netfault"
+	"github.com/fencegate/fencegate/internal/testenv/network"
 )
 
 // apiKey is the credential that each client must send. The proxy takes it away, since the gateway asks for none.
@@ -21,12 +21,12 @@ type proxy struct {
 	gatewayURL string
 
 	mu       sync.Mutex
-	networks map[string]*netfault.Network
+	networks map[string]*network.Proxy
 }
 
 func startProxy(t *testing.T, gatewayURL string) string {
 	t.Helper()
-	p := &proxy{gatewayURL: gatewayURL, networks: map[string]*netfault.Network{}}
+	p := &proxy{gatewayURL: gatewayURL, networks: map[string]*network.Proxy{}}
 	server := httptest.NewServer(p)
 	t.Cleanup(func() {
 		p.end()
@@ -56,11 +56,11 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	network.ServeHTTP(w, r)
 }
 
-func (p *proxy) network(run string) *netfault.Network {
+func (p *proxy) network(run string) *network.Proxy {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.networks[run] == nil {
-		p.networks[run] = netfault.New(p.gatewayURL)
+		p.networks[run] = network.NewProxy(p.gatewayURL)
 	}
 	return p.networks[run]
 }
@@ -69,27 +69,27 @@ func (p *proxy) network(run string) *netfault.Network {
 func (p *proxy) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, network := range p.networks {
-		network.Close()
+	for _, n := range p.networks {
+		n.Close()
 	}
 }
 
 // obey does what the runner asks for: harm, let_go, or calls?path=, the number of calls to paths that end so, since the
 // last harm to it.
-func obey(w http.ResponseWriter, r *http.Request, network *netfault.Network, command string) {
+func obey(w http.ResponseWriter, r *http.Request, n *network.Proxy, command string) {
 	count := 0
 	switch command {
 	case "harm":
-		var what netfault.Harm
+		var what network.Harm
 		if err := json.NewDecoder(r.Body).Decode(&what); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		network.Harm(what)
+		n.Harm(what)
 	case "let_go":
-		network.Release(r.Context())
+		n.Release(r.Context())
 	case "calls":
-		count = network.Calls(r.URL.Query().Get("path"))
+		count = n.Calls(r.URL.Query().Get("path"))
 	default:
 		http.NotFound(w, r)
 		return

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/pgtest"
-	"github.com/fencegate/fencegate/internal/program"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/gateway"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 )
 
 // systemPython is that of the operating system, whose packages have the installer.
@@ -26,7 +26,7 @@ var (
 // installed.
 func TestQuickStarts(t *testing.T) {
 	t.Parallel()
-	gateway := program.Serve(t, pgtest.Migrated(t))
+	gateway := gateway.Serve(t, postgres.Migrated(t))
 	for _, each := range []struct {
 		folder, file, program string
 		count                 int
@@ -44,7 +44,7 @@ func TestQuickStarts(t *testing.T) {
 		for _, example := range found {
 			source := strings.ReplaceAll(example[1], "http://127.0.0.1:8080", gateway.URL)
 			check(t, os.WriteFile(filepath.Join(packages, each.file), []byte(source), 0o600))
-			run := exec.CommandContext(await.Context(t), pgtest.Require(t, each.program), each.file)
+			run := exec.CommandContext(await.Context(t), postgres.Require(t, each.program), each.file)
 			run.Dir = packages
 			output, err := run.CombinedOutput()
 			masked := func(text string) string { return tokens.ReplaceAllString(text, "token") }

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/netfault"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/network"
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/admin"
 )
@@ -304,7 +304,7 @@ func (t *caseRun) control(ctx context.Context, s step) (result, error) {
 		time.Sleep(time.Duration(s.MS) * time.Millisecond)
 		return nil, nil
 	case "harm":
-		return t.askProxy(ctx, "harm", netfault.Harm{Path: s.Path, Faults: s.Faults, Always: s.Always})
+		return t.askProxy(ctx, "harm", network.Harm{Path: s.Path, Faults: s.Faults, Always: s.Always})
 	case "let_go":
 		return t.askProxy(ctx, "let_go", nil)
 	case "calls":

@@ -6,29 +6,30 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/pgtest"
-	"github.com/fencegate/fencegate/internal/program"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/gateway"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 )
 
 // The Python client and its tests have the types that they say.
 func TestPythonTypes(t *testing.T) {
 	t.Parallel()
-	mypy := pgtest.Require(t, "mypy")
+	mypy := postgres.Require(t, "mypy")
 	inFolder(t, "python", mypy, "--strict", "--python-version", "3.9", "--cache-dir", t.TempDir())
 }
 
 // A thread of the Python client sees the end of a lease that another thread is ending.
 func TestPythonEnd(t *testing.T) {
 	t.Parallel()
-	inFolder(t, "python", "env", "PYTHONPATH=src", pgtest.Require(t, "python3"), "-m", "unittest", "tests.test_end")
+	inFolder(t, "python", "env", "PYTHONPATH=src", postgres.Require(t, "python3"), "-m", "unittest", "tests.test_end")
 }
 
 // The Python client releases each lease that its caller did not get, and returns all of a record.
 func TestPythonDelivery(t *testing.T) {
 	t.Parallel()
-	gateway := program.Serve(t, pgtest.Migrated(t))
-	inFolder(t, "python", "env", "PYTHONPATH=src", "FENCEGATE_URL="+gateway.URL, pgtest.Require(t, "python3"),
+	gateway := gateway.Serve(t, postgres.Migrated(t))
+	inFolder(t, "python", "env", "PYTHONPATH=src", "FENCEGATE_URL="+gateway.URL, postgres.Require(t, "python3"),
 		"-m", "unittest", "tests.test_delivery")
 }
 
@@ -49,7 +50,7 @@ func fromNPM(t *testing.T, name string) string {
 	path, err := filepath.Abs(filepath.Join("typescript", "node_modules", ".bin", name))
 	check(t, err)
 	if _, err := os.Stat(path); err != nil {
-		pgtest.Missing(t, name+" is not installed in clients/typescript")
+		process.Missing(t, name+" is not installed in clients/typescript")
 	}
 	return path
 }

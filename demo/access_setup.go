@@ -15,8 +15,8 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/devcert"
-	"github.com/fencegate/fencegate/internal/gatewayprocess"
-	"github.com/fencegate/fencegate/internal/issuer"
+	"github.com/fencegate/fencegate/internal/testenv/gateway"
+	"github.com/fencegate/fencegate/internal/testenv/issuertest"
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/admin"
 )
@@ -49,9 +49,9 @@ type accessRun struct {
 
 	dir       string // of certificates and the access file
 	authority *devcert.Authority
-	issuer    *issuer.Issuer
+	issuer    *issuertest.Signer
 	server    *http.Server // of the issuer
-	gateways  []*gatewayprocess.Process
+	gateways  []*gateway.Process
 	admin     *accessCaller
 	keys      []string // IDs of the keys that were made
 }
@@ -69,7 +69,7 @@ func (r *accessRun) start(ctx context.Context) (err error) {
 		return err
 	}
 	for n := range 2 {
-		gateway, err := gatewayprocess.Start(ctx, r.Program, "--database-url", r.DatabaseURL,
+		gateway, err := gateway.Run(ctx, r.Program, "--database-url", r.DatabaseURL,
 			"--auth", "keys,tokens,certificates", "--access-file", r.path("access.yaml"),
 			"--tls-cert", r.path("gateway.pem"), "--tls-key", r.path("gateway-key.pem"), "--client-ca", r.path("ca.pem"))
 		if err != nil {
@@ -86,7 +86,7 @@ func (r *accessRun) startIssuer() error {
 	if err != nil {
 		return err
 	}
-	if r.issuer, err = issuer.New("http://" + listener.Addr().String()); err != nil {
+	if r.issuer, err = issuertest.NewSigner("http://" + listener.Addr().String()); err != nil {
 		return errors.Join(err, listener.Close())
 	}
 	r.server = &http.Server{Handler: r.issuer, ReadHeaderTimeout: stopTimeout}

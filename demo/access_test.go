@@ -9,14 +9,14 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencegate/fencegate/demo"
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 )
 
 // TestAccess checks what callers are answered before and after their credentials have ended.
 func TestAccess(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	url := pgtest.Empty(t)
+	url := postgres.Empty(t)
 	err := demo.Access(t.Context(), config(t, url, &out))
 	events := readEvents(t, &out)
 	check(t, err)
@@ -46,7 +46,7 @@ func TestAccess(t *testing.T) {
 // TestAccessReportsTooManyRights checks that the demo fails if a key may do more than it was made for.
 func TestAccessReportsTooManyRights(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Migrated(t)
+	url := postgres.Migrated(t)
 	database, err := pgx.Connect(t.Context(), url)
 	check(t, err)
 	defer database.Close(t.Context())

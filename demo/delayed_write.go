@@ -8,7 +8,7 @@ func DelayedWrite(ctx context.Context, config Config) error {
 	return config.run(ctx, scenario{failure: &delay{}})
 }
 
-type delay struct{ network }
+type delay struct{ networkFailure }
 
 func (d *delay) strike(ctx context.Context, r *round) error {
 	arrived := d.hold()

@@ -8,7 +8,8 @@ import (
 	"testing"
 
 	"github.com/fencegate/fencegate/demo"
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 )
 
 // TestFailures runs the demos of what goes wrong with leases. In each, A is granted the lock, then B, who writes; A's
@@ -35,12 +36,12 @@ func TestFailures(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			if test.redis {
-				pgtest.Require(t, "redis-server")
+				postgres.Require(t, "redis-server")
 			}
 			var out bytes.Buffer
-			err := test.run(t.Context(), config(t, pgtest.Empty(t), &out))
+			err := test.run(t.Context(), config(t, postgres.Empty(t), &out))
 			if errors.Is(err, demo.ErrNoFaketime) {
-				pgtest.Missing(t, err.Error())
+				process.Missing(t, err.Error())
 			}
 			events := readEvents(t, &out)
 			check(t, err)

@@ -9,9 +9,10 @@ import (
 
 	"github.com/fencegate/fencegate/demo"
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/pgtest"
-	"github.com/fencegate/fencegate/internal/program"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/gateway"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/admin"
 )
@@ -19,8 +20,8 @@ import (
 // TestLoop runs rounds on two gateways. Each round leaves a rejection that both gateways show.
 func TestLoop(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Migrated(t)
-	urls := []string{program.Serve(t, url).URL, program.Serve(t, url).URL}
+	url := postgres.Migrated(t)
+	urls := []string{gateway.Serve(t, url).URL, gateway.Serve(t, url).URL}
 	events, err := runLoop(t, urls, 2)
 	check(t, err)
 	var got []string
@@ -58,9 +59,9 @@ func TestLoop(t *testing.T) {
 // Loop reports a broken fence at once, and does not confuse it with an unreachable gateway.
 func TestLoopReportsABrokenFence(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Migrated(t)
-	gateway := program.Serve(t, url)
-	pgtest.BreakRule(t, url)
+	url := postgres.Migrated(t)
+	gateway := gateway.Serve(t, url)
+	postgres.BreakRule(t, url)
 	if _, err := runLoop(t, []string{gateway.URL}, 0); !errors.Is(err, demo.ErrUnexpected) {
 		t.Errorf("with a fence that admits every token: %v, want ErrUnexpected", err)
 	}
@@ -79,7 +80,7 @@ func runLoop(t *testing.T, urls []string, rounds int) ([]demo.Event, error) {
 	ctx := await.Context(t)
 	var out bytes.Buffer
 	err := demo.Zombie{Config: demo.Config{
-		Program: program.Path(t), Gateways: urls, Every: time.Second, Rounds: rounds, JSON: true, Out: &out,
+		Program: process.Build(t), Gateways: urls, Every: time.Second, Rounds: rounds, JSON: true, Out: &out,
 	}}.Run(ctx)
 	if ctx.Err() != nil {
 		t.Fatal("the rounds took too long")

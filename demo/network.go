@@ -9,18 +9,18 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/fencegate/fencegate/internal/relay"
+	"github.com/fencegate/fencegate/internal/testenv/network"
 )
 
-// network is a failure of the network of A: A reaches the gateway, and its database, by relays.
-type network struct {
+// networkFailure is a failure of the network of A: A reaches the gateway, and its database, by relays.
+type networkFailure struct {
 	noFailure
 
-	relays []*relay.Relay
+	relays []*network.Relay
 }
 
 // prepare puts relays before what A speaks to. A writes when it is told.
-func (n *network) prepare(ctx context.Context, r *round) error {
+func (n *networkFailure) prepare(ctx context.Context, r *round) error {
 	n.stop()
 	r.a.Told = true
 	gateway, err := url.Parse(r.a.GatewayURL)
@@ -42,8 +42,8 @@ func (n *network) prepare(ctx context.Context, r *round) error {
 }
 
 // relay makes a relay, and returns its address.
-func (n *network) relay(ctx context.Context, network, target string) (string, error) {
-	made, err := relay.New(ctx, network, target)
+func (n *networkFailure) relay(ctx context.Context, kind, target string) (string, error) {
+	made, err := network.NewRelay(ctx, kind, target)
 	if err != nil {
 		return "", err
 	}
@@ -52,7 +52,7 @@ func (n *network) relay(ctx context.Context, network, target string) (string, er
 }
 
 // hold keeps all that A sends. The channel is closed when something has arrived where A writes.
-func (n *network) hold() (arrived <-chan struct{}) {
+func (n *networkFailure) hold() (arrived <-chan struct{}) {
 	for _, r := range n.relays {
 		arrived = r.Hold()
 	}
@@ -60,13 +60,13 @@ func (n *network) hold() (arrived <-chan struct{}) {
 }
 
 // pass passes on what was held.
-func (n *network) pass() {
+func (n *networkFailure) pass() {
 	for _, r := range n.relays {
 		r.Pass()
 	}
 }
 
-func (n *network) stop() {
+func (n *networkFailure) stop() {
 	for _, r := range n.relays {
 		r.Close()
 	}

@@ -8,11 +8,11 @@ func Partition(ctx context.Context, config Config) error {
 	return config.run(ctx, scenario{failure: &partition{}})
 }
 
-type partition struct{ network }
+type partition struct{ networkFailure }
 
 func (p *partition) prepare(ctx context.Context, r *round) error {
 	r.a.Heartbeat = true
-	return p.network.prepare(ctx, r)
+	return p.networkFailure.prepare(ctx, r)
 }
 
 func (p *partition) strike(_ context.Context, r *round) error {

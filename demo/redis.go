@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/fencegate/fencegate/internal/redisprocess"
+	"github.com/fencegate/fencegate/internal/testenv/redis"
 )
 
 // redisTTL is long beside the time that B needs to be granted the lock: both leases run then.
@@ -26,7 +26,7 @@ type redisLease struct {
 }
 
 // lookAt returns the lease that a server has, and prints it; nil: the server has none.
-func (r *round) lookAt(ctx context.Context, name string, server *redisprocess.Process) (*redisLease, error) {
+func (r *round) lookAt(ctx context.Context, name string, server *redis.Process) (*redisLease, error) {
 	value, err := server.Do(ctx, "GET", r.lock)
 	if err != nil {
 		return nil, err

@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/fencegate/fencegate/internal/redisprocess"
-	"github.com/fencegate/fencegate/internal/relay"
+	"github.com/fencegate/fencegate/internal/testenv/network"
+	"github.com/fencegate/fencegate/internal/testenv/redis"
 )
 
 // RedisFailover shows a lock in Redis that is granted twice. The master dies before it has replicated the lease of A; its
 // replica, which a Sentinel promotes, knows nothing of it. The outcome is that of [Zombie.Run]. It returns
-// [redisprocess.ErrNoProgram] without Redis.
+// [redis.ErrNoProgram] without Redis.
 func RedisFailover(ctx context.Context, config Config) error {
 	return config.run(ctx, scenario{failure: &failover{}})
 }
@@ -21,9 +21,9 @@ const sentinelName = "demo"
 
 // failover has servers of their own for each round.
 type failover struct {
-	master, replica, sentinel *redisprocess.Process
-	replication               *relay.Relay // from the replica to the master
-	discovery                 *relay.Relay // from the gateway to the Sentinel of the round
+	master, replica, sentinel *redis.Process
+	replication               *network.Relay // from the replica to the master
+	discovery                 *network.Relay // from the gateway to the Sentinel of the round
 
 	leaseA *redisLease
 }
@@ -34,7 +34,7 @@ func (f *failover) serve(ctx context.Context, setup *setup) (flags []string, err
 	if err := f.startServers(ctx); err != nil {
 		return nil, err
 	}
-	if f.discovery, err = relay.New(ctx, "tcp", f.sentinel.Address()); err != nil {
+	if f.discovery, err = network.NewRelay(ctx, "tcp", f.sentinel.Address()); err != nil {
 		return nil, err
 	}
 	url := fmt.Sprintf("redis://%s?master_name=%s", f.discovery.Address(), sentinelName)
@@ -42,22 +42,22 @@ func (f *failover) serve(ctx context.Context, setup *setup) (flags []string, err
 }
 
 func (f *failover) startServers(ctx context.Context) (err error) {
-	f.master, err = redisprocess.Start(ctx, redisprocess.Config{})
+	f.master, err = redis.Run(ctx, redis.Config{})
 	if err != nil {
 		return err
 	}
-	if f.replication, err = relay.New(ctx, "tcp", f.master.Address()); err != nil {
+	if f.replication, err = network.NewRelay(ctx, "tcp", f.master.Address()); err != nil {
 		return err
 	}
 	replicaOf := "replicaof " + strings.ReplaceAll(f.replication.Address(), ":", " ")
-	f.replica, err = redisprocess.Start(ctx, redisprocess.Config{Settings: []string{replicaOf}})
+	f.replica, err = redis.Run(ctx, redis.Config{Settings: []string{replicaOf}})
 	if err != nil {
 		return err
 	}
 	if err := untilInfo(ctx, f.replica, "replication", "master_link_status:up"); err != nil {
 		return err
 	}
-	f.sentinel, err = redisprocess.Start(ctx, redisprocess.Config{Sentinel: true, Settings: []string{
+	f.sentinel, err = redis.Run(ctx, redis.Config{Sentinel: true, Settings: []string{
 		fmt.Sprintf("sentinel monitor %s %s %s 1", sentinelName, f.master.Host, f.master.Port),
 		fmt.Sprintf("sentinel down-after-milliseconds %s 500", sentinelName),
 	}})
@@ -67,7 +67,7 @@ func (f *failover) startServers(ctx context.Context) (err error) {
 	return untilInfo(ctx, f.sentinel, "sentinel", "status=ok,address="+f.master.Address()+",slaves=1")
 }
 
-func untilInfo(ctx context.Context, server *redisprocess.Process, section, text string) error {
+func untilInfo(ctx context.Context, server *redis.Process, section, text string) error {
 	return until(ctx, text, func(ctx context.Context) (bool, error) {
 		info, err := server.Do(ctx, "INFO", section)
 		return strings.Contains(info, text), err
@@ -117,7 +117,7 @@ func (f *failover) heal(_ context.Context, r *round) error {
 }
 
 func (f *failover) stopServers() {
-	for _, server := range []**redisprocess.Process{&f.sentinel, &f.replica, &f.master} {
+	for _, server := range []**redis.Process{&f.sentinel, &f.replica, &f.master} {
 		if *server != nil {
 			(*server).Close()
 			*server = nil

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fencegate/fencegate/internal/redisprocess"
-	"github.com/fencegate/fencegate/internal/relay"
+	"github.com/fencegate/fencegate/internal/testenv/network"
+	"github.com/fencegate/fencegate/internal/testenv/redis"
 )
 
 // RedlockClock shows a lock of Redlock that is granted twice, as in Kleppmann's analysis of it. Servers 1, 2 and 3 grant
@@ -30,7 +30,7 @@ var ErrNoFaketime = errors.New("libfaketime was not found (Debian, Fedora: libfa
 const redlockTTL = 6 * time.Second
 
 // Run runs the demo. The outcome is that of [Zombie.Run]. It returns ErrNoFaketime without libfaketime, and
-// [redisprocess.ErrNoProgram] without Redis.
+// [redis.ErrNoProgram] without Redis.
 func (d RedlockClock) Run(ctx context.Context) error {
 	library, err := d.library()
 	if err != nil {
@@ -61,9 +61,9 @@ type clockJump struct {
 
 // clockServer is a Redis whose clock can be shifted. The gateway reaches it by a relay.
 type clockServer struct {
-	*redisprocess.Process
+	*redis.Process
 
-	relay *relay.Relay
+	relay *network.Relay
 	name  string
 	shift time.Duration // of its clock
 }
@@ -84,9 +84,9 @@ func (c *clockJump) serve(ctx context.Context, setup *setup) (flags []string, er
 func (c *clockJump) startServer(ctx context.Context, i int) (err error) {
 	s := &c.servers[i]
 	s.name = fmt.Sprintf("server %d", i+1)
-	s.Process, err = redisprocess.Start(ctx, redisprocess.Config{Libfaketime: c.library})
+	s.Process, err = redis.Run(ctx, redis.Config{Libfaketime: c.library})
 	if err == nil {
-		s.relay, err = relay.New(ctx, "tcp", s.Address())
+		s.relay, err = network.NewRelay(ctx, "tcp", s.Address())
 	}
 	return err
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/fencegate/fencegate/internal/gatewayprocess"
+	"github.com/fencegate/fencegate/internal/testenv/gateway"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
@@ -32,7 +32,7 @@ type setup struct {
 	makeSQL, removeSQL                 string // of the tables
 
 	database *pgx.Conn
-	gateway  *gatewayprocess.Process
+	gateway  *gateway.Process
 	// urls are of the gateways. A uses the first, B the last. connect makes a client of one.
 	urls        []string
 	connect     func(url string, options ...lockclient.Option) (*lockclient.Client, error)
@@ -46,7 +46,7 @@ func (s *setup) start(ctx context.Context, flags ...string) (err error) {
 	if s.database, err = pgx.Connect(ctx, s.databaseURL); err != nil {
 		return fmt.Errorf("the demo's database: %w", err)
 	}
-	if s.gateway, err = gatewayprocess.Start(ctx, s.program, append(flags, "--database-url", s.databaseURL)...); err != nil {
+	if s.gateway, err = gateway.Run(ctx, s.program, append(flags, "--database-url", s.databaseURL)...); err != nil {
 		return err
 	}
 	s.urls = []string{s.gateway.URL}

@@ -7,15 +7,15 @@ import (
 	"testing"
 
 	"github.com/fencegate/fencegate/demo"
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 )
 
 // TestSQL runs psql zombies. The fenced one is rejected, the one that keeps the fence locked is ended, and the unfenced
 // one destroys newer data.
 func TestSQL(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Empty(t)
-	events, err := runSQL(t, url, pgtest.Require(t, "psql"))
+	url := postgres.Empty(t)
+	events, err := runSQL(t, url, postgres.Require(t, "psql"))
 	check(t, err)
 	var got []string
 	for _, event := range events {

@@ -10,15 +10,15 @@ import (
 	"testing"
 
 	"github.com/fencegate/fencegate/demo"
-	"github.com/fencegate/fencegate/internal/pgtest"
-	"github.com/fencegate/fencegate/internal/program"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 )
 
-func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(postgres.Main(m)) }
 
 func TestZombieIsRejected(t *testing.T) {
 	t.Parallel()
-	events, err := runZombie(t, pgtest.Empty(t))
+	events, err := runZombie(t, postgres.Empty(t))
 	check(t, err)
 	rejected := find(t, events, "fenced", "A", "rejected")
 	if rejected.Code != "token_stale" || rejected.Token != 1 || rejected.GrantedToken != 2 {
@@ -58,8 +58,8 @@ func checkOrder(t *testing.T, events []demo.Event) {
 // TestBrokenFence checks that the demo reports a fence that admits every token.
 func TestBrokenFence(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Migrated(t)
-	pgtest.BreakRule(t, url)
+	url := postgres.Migrated(t)
+	postgres.BreakRule(t, url)
 	_, err := runZombie(t, url)
 	if !errors.Is(err, demo.ErrUnexpected) {
 		t.Errorf("with a fence that admits every token the demo returned %v, want ErrUnexpected", err)
@@ -75,7 +75,7 @@ func runZombie(t *testing.T, url string) ([]demo.Event, error) {
 
 func config(t *testing.T, url string, out io.Writer) demo.Config {
 	t.Helper()
-	return demo.Config{Program: program.Path(t), DatabaseURL: url, DatabaseName: "a test's", JSON: true, Out: out}
+	return demo.Config{Program: process.Build(t), DatabaseURL: url, DatabaseName: "a test's", JSON: true, Out: out}
 }
 
 // readEvents reads what a demo printed as JSON.

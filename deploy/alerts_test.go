@@ -10,13 +10,13 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 )
 
 // TestAlertRules checks that the rules are well-formed, and fire exactly when they should.
 func TestAlertRules(t *testing.T) {
 	t.Parallel()
-	promtool := pgtest.Require(t, "promtool")
+	promtool := postgres.Require(t, "promtool")
 	for _, args := range [][]string{
 		{"check", "config", "prometheus.yml"},
 		{"check", "rules", "--lint=all", "--lint-fatal", "alerts.yml"},

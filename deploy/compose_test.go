@@ -15,7 +15,7 @@ import (
 	"github.com/compose-spec/compose-go/v2/cli"
 	"github.com/compose-spec/compose-go/v2/types"
 
-	"github.com/fencegate/fencegate/internal/program"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 )
 
 // composed returns docker-compose.yml as `docker compose` reads it: with anchors, defaults and profiles, checked
@@ -121,7 +121,7 @@ func checkMounts(t *testing.T, project *types.Project, service types.ServiceConf
 // TestComposeSettings checks that the program knows all settings of the gateways: it ignores a misspelt variable.
 func TestComposeSettings(t *testing.T) {
 	t.Parallel()
-	help, err := exec.CommandContext(t.Context(), program.Path(t), "serve", "--help").Output()
+	help, err := exec.CommandContext(t.Context(), process.Build(t), "serve", "--help").Output()
 	check(t, err)
 	project := composed(t)
 	for _, name := range []string{"gateway-1", "gateway-2"} {

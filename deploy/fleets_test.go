@@ -12,11 +12,11 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/freeport"
-	"github.com/fencegate/fencegate/internal/gatewayprocess"
-	"github.com/fencegate/fencegate/internal/pgtest"
-	"github.com/fencegate/fencegate/internal/program"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/gateway"
+	"github.com/fencegate/fencegate/internal/testenv/network"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
@@ -24,21 +24,21 @@ import (
 type fleet struct {
 	database string
 	address  string // of its own at the proxy
-	gateways []*gatewayprocess.Process
+	gateways []*gateway.Process
 	client   *lockclient.Client
 }
 
 // serve starts the gateways of the fleet in place of those that it has.
 func (f *fleet) serve(t *testing.T, names string) {
 	t.Helper()
-	var again []*gatewayprocess.Process
+	var again []*gateway.Process
 	for i := range 2 {
-		listen := freeport.Address(t)
+		listen := network.FreeAddress(t)
 		if f.gateways != nil {
 			check(t, f.gateways[i].Stop())
 			listen = strings.TrimPrefix(f.gateways[i].URL, "http://")
 		}
-		again = append(again, program.Serve(t, f.database, "--names", names, "--listen", listen))
+		again = append(again, gateway.Serve(t, f.database, "--names", names, "--listen", listen))
 	}
 	f.gateways = again
 }
@@ -55,8 +55,8 @@ type fleets struct {
 func startFleets(t *testing.T) *fleets {
 	t.Helper()
 	f := &fleets{
-		west: fleet{database: pgtest.Migrated(t), address: freeport.Address(t)},
-		east: fleet{database: pgtest.Migrated(t), address: freeport.Address(t)}, everywhere: freeport.Address(t),
+		west: fleet{database: postgres.Migrated(t), address: network.FreeAddress(t)},
+		east: fleet{database: postgres.Migrated(t), address: network.FreeAddress(t)}, everywhere: network.FreeAddress(t),
 	}
 	f.west.serve(t, "eu,us")
 	f.east.serve(t, "asia")
@@ -101,7 +101,7 @@ func command(t *testing.T, line ...string) []byte {
 // and that a prefix moves from one to the other without a write of its former holder.
 func TestFleets(t *testing.T) {
 	t.Parallel()
-	pgtest.Require(t, "psql")
+	postgres.Require(t, "psql")
 	f := startFleets(t)
 	for i := range 5 { // so the tokens of west are ahead
 		f.hold(t, fmt.Sprint("eu/", i), "other")
@@ -124,7 +124,7 @@ func TestFleets(t *testing.T) {
 	f.west.serve(t, "eu")
 	f.rejected(t, "a write to the former fleet", f.tryPut(t, clientOf(t, f.west.gateways[0].URL), zombie, 2, "late", nil),
 		lockclient.ErrWrongFleet)
-	command(t, "fleets/move-prefix", pgtest.AsOwner(f.west.database), pgtest.AsOwner(f.east.database), "us",
+	command(t, "fleets/move-prefix", postgres.AsOwner(f.west.database), postgres.AsOwner(f.east.database), "us",
 		fmt.Sprint(newest))
 	f.east.serve(t, "asia,us")
 	f.route(t, "east")
@@ -201,7 +201,7 @@ func (f *fleets) bothAreRefused(t *testing.T, west, east api.Lease) {
 		}
 	}
 	subtree := api.AcquireRequest{OwnerID: "o", Scope: "subtree"}
-	above := program.Serve(t, f.west.database, "--names", "eu/berlin")
+	above := gateway.Serve(t, f.west.database, "--names", "eu/berlin")
 	if _, err := clientOf(t, above.URL).API().Acquire(t.Context(), "eu", subtree); !errors.Is(err, lockclient.ErrWrongFleet) {
 		t.Errorf("a subtree above the split was answered %v, expected ErrWrongFleet", err)
 	}
@@ -229,8 +229,8 @@ func (f *fleets) pathsAreRouted(t *testing.T) {
 func (f *fleets) closePrefix(t *testing.T, zombie api.Lease) (newest int64) {
 	t.Helper()
 	west := "--url=http://" + f.west.address
-	command(t, program.Path(t), "lock", "break", zombie.Lock, west, "--reason", "us moves to another fleet")
-	out := command(t, program.Path(t), "lock", "acquire", "us", west, "--subtree", "--wait=10m", "--ttl=24h", "--output=json")
+	command(t, process.Build(t), "lock", "break", zombie.Lock, west, "--reason", "us moves to another fleet")
+	out := command(t, process.Build(t), "lock", "acquire", "us", west, "--subtree", "--wait=10m", "--ttl=24h", "--output=json")
 	var lease api.Lease
 	check(t, json.Unmarshal(out, &lease))
 	f.rejected(t, "under the subtree lease", f.tryPut(t, f.client, zombie, 2, "late", nil), lockclient.ErrTokenStale)

@@ -4,20 +4,19 @@ import (
 	"os"
 	"testing"
 
-	"github.com/fencegate/fencegate/internal/gatewayprocess"
-	"github.com/fencegate/fencegate/internal/pgtest"
-	"github.com/fencegate/fencegate/internal/program"
+	"github.com/fencegate/fencegate/internal/testenv/gateway"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 )
 
-func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(postgres.Main(m)) }
 
 // gateways starts some before one database. They end with the test.
-func gateways(t *testing.T, n int, args ...string) []*gatewayprocess.Process {
+func gateways(t *testing.T, n int, args ...string) []*gateway.Process {
 	t.Helper()
-	url := pgtest.Migrated(t)
-	var all []*gatewayprocess.Process
+	url := postgres.Migrated(t)
+	var all []*gateway.Process
 	for range n {
-		all = append(all, program.Serve(t, url, args...))
+		all = append(all, gateway.Serve(t, url, args...))
 	}
 	return all
 }

@@ -16,11 +16,11 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/freeport"
-	"github.com/fencegate/fencegate/internal/gatewayprocess"
-	"github.com/fencegate/fencegate/internal/pgtest"
-	"github.com/fencegate/fencegate/internal/redistest"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/gateway"
+	"github.com/fencegate/fencegate/internal/testenv/network"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/testenv/redis"
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/admin"
 )
@@ -36,15 +36,15 @@ const window = "15s"
 
 // startPrometheus runs a real Prometheus before gateways. Only addresses and times differ from what is deployed: it
 // scrapes every second, and the rules' times are seconds, too.
-func startPrometheus(t *testing.T, gateways []*gatewayprocess.Process) prometheus {
+func startPrometheus(t *testing.T, gateways []*gateway.Process) prometheus {
 	t.Helper()
-	program := pgtest.Require(t, "prometheus")
+	program := postgres.Require(t, "prometheus")
 	config := regexp.MustCompile(`(_interval|_timeout): \d+s`).
 		ReplaceAllString(withGateways(t, "prometheus/prometheus.yml", gateways), "${1}: 1s")
 	dir := t.TempDir()
 	check(t, os.WriteFile(filepath.Join(dir, "prometheus.yml"), []byte(config), 0o600))
 	check(t, os.WriteFile(filepath.Join(dir, "alerts.yml"), quickened(t), 0o600))
-	address := freeport.Address(t)
+	address := network.FreeAddress(t)
 	p := prometheus{t, "http://" + address}
 	start(t, program, "--config.file="+filepath.Join(dir, "prometheus.yml"),
 		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address, "--log.level=warn")
@@ -77,7 +77,7 @@ func quickened(t *testing.T) []byte {
 }
 
 // withGateways returns a configuration with the addresses of real gateways.
-func withGateways(t *testing.T, path string, gateways []*gatewayprocess.Process) string {
+func withGateways(t *testing.T, path string, gateways []*gateway.Process) string {
 	t.Helper()
 	config := read(t, path)
 	for i, gateway := range gateways {
@@ -167,7 +167,7 @@ func (p prometheus) alerts(state string) (names []string) {
 }
 
 // redisFails has an acquire fail since another program keeps a list under the lock's key.
-func redisFails(t *testing.T, redis *redistest.Server, client *lockclient.Client, url string) {
+func redisFails(t *testing.T, redis *redis.Server, client *lockclient.Client, url string) {
 	t.Helper()
 	_, err := admin.New(client).PutPolicy(t.Context(), "in-redis", api.PolicyRequest{Leases: "redis"})
 	check(t, err)
@@ -184,7 +184,7 @@ func redisFails(t *testing.T, redis *redistest.Server, client *lockclient.Client
 // data. The alert on zombies fires in a storm, and is resolved after it.
 func TestPrometheus(t *testing.T) {
 	t.Parallel()
-	redis := redistest.Start(t)
+	redis := redis.Start(t)
 	all := gateways(t, 2, "--redis-url", redis.URL())
 	p := startPrometheus(t, all)
 	clients := []*lockclient.Client{clientOf(t, all[0].URL), clientOf(t, all[1].URL)}

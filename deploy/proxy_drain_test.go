@@ -13,11 +13,10 @@ import (
 	"testing"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/freeport"
-	"github.com/fencegate/fencegate/internal/gatewayprocess"
-	"github.com/fencegate/fencegate/internal/pgtest"
-	"github.com/fencegate/fencegate/internal/program"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/gateway"
+	"github.com/fencegate/fencegate/internal/testenv/network"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
@@ -25,12 +24,12 @@ import (
 // after the other.
 func TestGatewayRestartsBehindProxy(t *testing.T) {
 	t.Parallel()
-	database := pgtest.Migrated(t)
-	startAt := func(address string) *gatewayprocess.Process {
-		return program.Serve(t, database, "--drain-delay", "1s", "--listen", address)
+	database := postgres.Migrated(t)
+	startAt := func(address string) *gateway.Process {
+		return gateway.Serve(t, database, "--drain-delay", "1s", "--listen", address)
 	}
-	addresses := []string{freeport.Address(t), freeport.Address(t)}
-	all := []*gatewayprocess.Process{startAt(addresses[0]), startAt(addresses[1])}
+	addresses := []string{network.FreeAddress(t), network.FreeAddress(t)}
+	all := []*gateway.Process{startAt(addresses[0]), startAt(addresses[1])}
 	url := proxied(t, all, "inter 2s fastinter 500ms", "inter 100ms fastinter 100ms", "timeout connect 2s",
 		"timeout connect 2s\n    timeout check 10s")
 	ctx, stop := context.WithCancel(t.Context())
@@ -59,7 +58,7 @@ func TestGatewayRestartsBehindProxy(t *testing.T) {
 }
 
 // grants returns how many leases a gateway has granted.
-func grants(t *testing.T, gateway *gatewayprocess.Process) (count int) {
+func grants(t *testing.T, gateway *gateway.Process) (count int) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, gateway.URL+"/metrics", http.NoBody)
 	check(t, err)

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/gatewayprocess"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/gateway"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
@@ -47,7 +47,7 @@ func startBroken(t *testing.T, changes ...string) (broken *brokenGateway, addres
 	broken = &brokenGateway{}
 	server := httptest.NewServer(broken)
 	t.Cleanup(server.Close)
-	both := []*gatewayprocess.Process{{URL: server.URL}, {URL: server.URL}}
+	both := []*gateway.Process{{URL: server.URL}, {URL: server.URL}}
 	return broken, strings.TrimPrefix(proxied(t, both, changes...), "http://")
 }
 

@@ -17,20 +17,20 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/freeport"
-	"github.com/fencegate/fencegate/internal/gatewayprocess"
-	"github.com/fencegate/fencegate/internal/pgtest"
-	"github.com/fencegate/fencegate/internal/program"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/gateway"
+	"github.com/fencegate/fencegate/internal/testenv/network"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/admin"
 )
 
 // proxied starts the proxy of docker-compose.yml before gateways. Only addresses differ, and what is given as pairs of
 // old and new text.
-func proxied(t *testing.T, gateways []*gatewayprocess.Process, changes ...string) string {
+func proxied(t *testing.T, gateways []*gateway.Process, changes ...string) string {
 	t.Helper()
-	address := freeport.Address(t)
+	address := network.FreeAddress(t)
 	config := replace(t, withGateways(t, "haproxy/haproxy.cfg", gateways), "bind :8080", "bind "+address)
 	for change := range slices.Chunk(changes, 2) {
 		config = replace(t, config, change[0], change[1])
@@ -47,7 +47,7 @@ func startProxy(t *testing.T, config string) (stop func()) {
 	t.Helper()
 	haproxy, err := exec.LookPath("/usr/sbin/haproxy") // Debian has it where only root's PATH looks
 	if err != nil {
-		haproxy = pgtest.Require(t, "haproxy")
+		haproxy = postgres.Require(t, "haproxy")
 	}
 	path := filepath.Join(t.TempDir(), "haproxy.cfg")
 	check(t, os.WriteFile(path, []byte(config), 0o600))
@@ -173,7 +173,7 @@ func demoRuns(t *testing.T, client *lockclient.Client, url string) {
 	if i := slices.Index(args, "http://proxy:8080"); i >= 0 {
 		args[i] = url
 	}
-	command := exec.CommandContext(t.Context(), program.Path(t), args...)
+	command := exec.CommandContext(t.Context(), process.Build(t), args...)
 	if output, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("fencegate %s: %v\n%s", strings.Join(args, " "), err, output)
 	}
@@ -187,8 +187,8 @@ func demoRuns(t *testing.T, client *lockclient.Client, url string) {
 // removes what the client has written.
 func TestProxyReplacesForwardedFor(t *testing.T) {
 	t.Parallel()
-	gateway := program.Serve(t, pgtest.Migrated(t), "--trusted-proxies", "127.0.0.1")
-	url := proxied(t, []*gatewayprocess.Process{gateway, gateway})
+	served := gateway.Serve(t, postgres.Migrated(t), "--trusted-proxies", "127.0.0.1")
+	url := proxied(t, []*gateway.Process{served, served})
 	forging, err := lockclient.New(url, lockclient.WithHeaders(func(_ context.Context, header http.Header) {
 		header.Add("X-Forwarded-For", "203.0.113.9")
 		header.Add("X-Forwarded-For", "203.0.113.10, 127.0.0.1")

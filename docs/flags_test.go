@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/program"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 )
 
 var (
@@ -25,7 +25,7 @@ var (
 // flags that are mentioned with them.
 func TestMentionedFlags(t *testing.T) {
 	t.Parallel()
-	fencegate := program.Path(t)
+	fencegate := process.Build(t)
 	helps := map[string]string{}
 	help := func(command string) string {
 		if _, known := helps[command]; !known {

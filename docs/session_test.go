@@ -16,11 +16,12 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/freeport"
-	"github.com/fencegate/fencegate/internal/pgtest"
-	"github.com/fencegate/fencegate/internal/program"
-	"github.com/fencegate/fencegate/internal/redistest"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/gateway"
+	"github.com/fencegate/fencegate/internal/testenv/network"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/testenv/process"
+	"github.com/fencegate/fencegate/internal/testenv/redis"
 )
 
 // prelude is what a shell needs before the commands of a document. A gateway that a document starts runs in the
@@ -77,7 +78,7 @@ func session(t *testing.T, document string, steps []step) {
 		}
 		text += fmt.Sprintf("_prepare %d; . ./%s </dev/null; _end %d $?\n", i, script, i)
 	}
-	bash := exec.CommandContext(await.Context(t), pgtest.Require(t, "bash"), "-O", "dotglob", "-c", text)
+	bash := exec.CommandContext(await.Context(t), postgres.Require(t, "bash"), "-O", "dotglob", "-c", text)
 	bash.Env = slices.Concat(env, []string{"STEPS=" + prepared})
 	bash.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	bash.Cancel = func() error { return syscall.Kill(-bash.Process.Pid, syscall.SIGKILL) }
@@ -104,29 +105,29 @@ func session(t *testing.T, document string, steps []step) {
 // find it. The folder, in which they run, gets what they need.
 func environment(t *testing.T, folder string, steps []step) (env []string, gatewayURL string) {
 	t.Helper()
-	databaseURL := pgtest.Migrated(t)
-	gateway := program.Serve(t, databaseURL)
+	databaseURL := postgres.Migrated(t)
+	gateway := gateway.Serve(t, databaseURL)
 	config, err := pgconn.ParseConfig(databaseURL)
 	check(t, err)
 	clone, err := filepath.Abs(root)
 	check(t, err)
 	check(t, os.Symlink(filepath.Join(clone, "examples"), filepath.Join(folder, "examples")))
 
-	path := filepath.Dir(pgtest.Require(t, "psql"))
-	pgtest.Require(t, "curl")
-	redis := ""
+	path := filepath.Dir(postgres.Require(t, "psql"))
+	postgres.Require(t, "curl")
+	redisURL := ""
 	for _, s := range steps {
-		if redis == "" && strings.Contains(s.block.text, "redis://127.0.0.1:6379") {
-			pgtest.Require(t, "redis-cli")
-			redis = redistest.Start(t).URL()
+		if redisURL == "" && strings.Contains(s.block.text, "redis://127.0.0.1:6379") {
+			postgres.Require(t, "redis-cli")
+			redisURL = redis.Start(t).URL()
 		}
 	}
 	link := filepath.Join(t.TempDir(), "fencegate")
-	check(t, os.Symlink(program.Path(t), link))
+	check(t, os.Symlink(process.Build(t), link))
 	return append(os.Environ(),
 		"PATH="+filepath.Dir(link)+":"+path+":"+os.Getenv("PATH"), "CLONE="+clone,
-		"FENCEGATE_URL="+gateway.URL, "URL="+gateway.URL, "OPEN_URL="+gateway.URL, "REDIS_URL="+redis,
-		"FREE_1="+freeport.Address(t), "FREE_2="+freeport.Address(t),
+		"FENCEGATE_URL="+gateway.URL, "URL="+gateway.URL, "OPEN_URL="+gateway.URL, "REDIS_URL="+redisURL,
+		"FREE_1="+network.FreeAddress(t), "FREE_2="+network.FreeAddress(t),
 		"FENCEGATE_DATABASE_URL="+databaseURL, "DATABASE_URL="+databaseURL,
 		"PGHOST="+config.Host, "PGPORT="+strconv.Itoa(int(config.Port)), "PGUSER="+config.User,
 		"PGPASSWORD="+config.Password, "PGDATABASE="+config.Database, "PGSSLMODE=disable", "PGTZ=UTC", "TZ=UTC",

@@ -11,12 +11,13 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/pgtest"
-	"github.com/fencegate/fencegate/internal/program"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/gateway"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 )
 
-func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(postgres.Main(m)) }
 
 func check(t *testing.T, err error) {
 	t.Helper()
@@ -39,8 +40,8 @@ func TestExamples(t *testing.T) {
 	if len(transcripts) != 8 {
 		t.Fatalf("docs/sql-clients.md has %d transcripts, expected 8", len(transcripts))
 	}
-	psql := pgtest.Require(t, "psql")
-	databaseURL := pgtest.Migrated(t)
+	psql := postgres.Require(t, "psql")
+	databaseURL := postgres.Migrated(t)
 	env := environment(t, databaseURL)
 	if output, err := command(t, env, psql, "-X", "-v", "ON_ERROR_STOP=1", "-f", "examples/accounts.sql").
 		CombinedOutput(); err != nil {
@@ -78,19 +79,19 @@ func require(t *testing.T, example string) {
 	t.Helper()
 	switch filepath.Ext(example) {
 	case ".py":
-		pgtest.Require(t, python)
+		postgres.Require(t, python)
 		err := command(t, nil, python, "-c", "import psycopg, psycopg2, sqlalchemy").Run()
 		if err != nil {
-			pgtest.Missing(t, "psycopg, psycopg2 or sqlalchemy is not installed")
+			process.Missing(t, "psycopg, psycopg2 or sqlalchemy is not installed")
 		}
 	case ".js":
 		driver := strings.TrimSuffix(filepath.Base(example), "_guard.js")
-		resolve := command(t, nil, pgtest.Require(t, "node"), "-e", "require.resolve('"+driver+"')")
+		resolve := command(t, nil, postgres.Require(t, "node"), "-e", "require.resolve('"+driver+"')")
 		resolve.Dir = "node"
 		if resolve.Run() == nil {
 			return
 		}
-		pgtest.Missing(t, "the npm package "+driver+" is not installed")
+		process.Missing(t, "the npm package "+driver+" is not installed")
 	}
 }
 
@@ -106,7 +107,7 @@ func command(t *testing.T, env []string, name string, args ...string) *exec.Cmd 
 // environment starts a gateway, and returns the variables by which the examples connect.
 func environment(t *testing.T, databaseURL string) []string {
 	t.Helper()
-	gateway := program.Serve(t, databaseURL)
+	gateway := gateway.Serve(t, databaseURL)
 	config, err := pgconn.ParseConfig(databaseURL)
 	check(t, err)
 	return []string{

@@ -12,9 +12,10 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/pgtest"
-	"github.com/fencegate/fencegate/internal/program"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/gateway"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 )
 
 // machine is a folder in which the examples for scheduled jobs are installed, with the program, and a gateway.
@@ -25,9 +26,9 @@ type machine struct {
 
 func newMachine(t *testing.T) machine {
 	t.Helper()
-	gateway := program.Serve(t, pgtest.Migrated(t))
+	gateway := gateway.Serve(t, postgres.Migrated(t))
 	m := machine{dir: t.TempDir(), url: gateway.URL}
-	check(t, os.Symlink(program.Path(t), filepath.Join(m.dir, "fencegate")))
+	check(t, os.Symlink(process.Build(t), filepath.Join(m.dir, "fencegate")))
 	job, err := filepath.Abs("scheduled/nightly.sh")
 	check(t, err)
 	check(t, os.Symlink(job, filepath.Join(m.dir, "nightly.sh")))
@@ -127,7 +128,7 @@ func testSystemdUnits(t *testing.T, m machine) {
 	t.Helper()
 	service, text := m.install(t, "fencegate-nightly.service")
 	timer, _ := m.install(t, "fencegate-nightly.timer")
-	verify := exec.CommandContext(await.Context(t), pgtest.Require(t, "systemd-analyze"), "verify", "--man=no",
+	verify := exec.CommandContext(await.Context(t), postgres.Require(t, "systemd-analyze"), "verify", "--man=no",
 		"--recursive-errors=no", service, timer)
 	if output, err := verify.CombinedOutput(); err != nil || len(output) > 0 {
 		t.Errorf("%s: %v\n%s", verify, err, output)

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -46,7 +46,7 @@ func TestBulkWaitsForRoom(t *testing.T) {
 // After a line with an unknown outcome, no later line of its resource is admitted. A holder may conclude from an
 // admitted write that the earlier ones were applied, or refused for their data.
 func TestBulkAfterAnUndecidedLine(t *testing.T) {
-	database := store.Config{DatabaseURL: pgtest.Migrated(t)}
+	database := store.Config{DatabaseURL: postgres.Migrated(t)}
 	lease := newHarnessOn(t, Config{}, database).acquire(t, "job", "worker")
 	database.StatementTimeout = 150 * time.Millisecond
 	h := newHarnessOn(t, Config{}, database)

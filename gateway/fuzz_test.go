@@ -13,13 +13,13 @@ import (
 	"testing"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/store"
 )
 
 // newFuzzed is a gateway that call reaches without a network.
 func newFuzzed(f *testing.F) *harness {
-	return newGateway(f, Config{}, store.Config{DatabaseURL: pgtest.Migrated(f)})
+	return newGateway(f, Config{}, store.Config{DatabaseURL: postgres.Migrated(f)})
 }
 
 // call sends a JSON body and checks what all answers have in common.

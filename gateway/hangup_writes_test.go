@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/testenv/await"
 )
 
 // putFor is put with a context that may end.

@@ -15,7 +15,7 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/gateway/metrics"
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
 	"github.com/fencegate/fencegate/store/groupcommit"
@@ -43,7 +43,7 @@ func newHarness(t testing.TB, config Config) *harness {
 // not own the schema.
 func patientDatabase(t testing.TB) store.Config {
 	t.Helper()
-	return store.Config{DatabaseURL: pgtest.ForGateway(t), StatementTimeout: time.Hour}
+	return store.Config{DatabaseURL: postgres.ForGateway(t), StatementTimeout: time.Hour}
 }
 
 // newHarnessOn serves a gateway and checks every exchange against openapi.yaml.
@@ -64,9 +64,9 @@ func newBusyHarness(t testing.TB, config Config) (*harness, api.Lease) {
 }
 
 // newClusterHarness is newHarness on a PostgreSQL of its own, which the test may stop and restart.
-func newClusterHarness(t testing.TB, config Config) (*harness, *pgtest.Cluster) {
+func newClusterHarness(t testing.TB, config Config) (*harness, *postgres.Cluster) {
 	t.Helper()
-	cluster := pgtest.NewCluster(t)
+	cluster := postgres.NewCluster(t)
 	h := newHarnessOn(t, config, store.Config{DatabaseURL: cluster.URL()})
 	if err := h.store.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
@@ -105,7 +105,7 @@ func newGatewayWith(t testing.TB, config Config, database store.Config, service 
 	if h.gateway, err = New(config, backend, h.recorder, newMetrics(backend, recorder)); err != nil {
 		t.Fatal(err)
 	}
-	if h.db, err = pgxpool.New(t.Context(), pgtest.AsOwner(database.DatabaseURL)); err != nil {
+	if h.db, err = pgxpool.New(t.Context(), postgres.AsOwner(database.DatabaseURL)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(h.db.Close)

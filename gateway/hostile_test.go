@@ -24,8 +24,8 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/gateway/auth"
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/issuertest"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/issuertest"
 )
 
 // TestRapidReset opens thousands of streams over one connection of HTTP/2, and resets each at once. The gateway works on

@@ -15,7 +15,7 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/gateway/limits"
-	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/testenv/await"
 	"github.com/fencegate/fencegate/store"
 )
 

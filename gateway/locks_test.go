@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/testenv/await"
 )
 
 // timeFormat is RFC 3339 in UTC with milliseconds.

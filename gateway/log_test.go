@@ -18,14 +18,14 @@ import (
 	"github.com/gorilla/mux"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/lockedbuffer"
 	"github.com/fencegate/fencegate/internal/logging"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 	"github.com/fencegate/fencegate/store"
 )
 
 // logged is the text of a log.
-type logged struct{ lockedbuffer.Buffer }
+type logged struct{ process.Buffer }
 
 // lines returns the JSON lines with a message.
 func (l *logged) lines(t testing.TB, message string) (lines []map[string]any) {

@@ -10,8 +10,8 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/gateway/metrics"
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/redistest"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/redis"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -76,7 +76,7 @@ func TestEveryMetricMoves(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.gateway.metrics.WatchSweeper(sweeper.Stats)
-	redis := redistest.Start(t)
+	redis := redis.Start(t)
 	keeper := newRedisKeeper(t, o.databaseURL, redis)
 	o.gateway.metrics.WatchRedis(keeper)
 	var probing sync.WaitGroup

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 	"github.com/fencegate/fencegate/store/readiness"
 )
 
@@ -70,7 +70,7 @@ func (endless) Read(p []byte) (int, error) { return len(p), nil }
 func smallDisk(t *testing.T, on *pgx.Conn) (path string) {
 	t.Helper()
 	if os.Getuid() != 0 {
-		pgtest.Missing(t, "only root can mount a small disk")
+		process.Missing(t, "only root can mount a small disk")
 	}
 	path, err := os.MkdirTemp("", "fgdisk")
 	if err != nil {
@@ -78,7 +78,7 @@ func smallDisk(t *testing.T, on *pgx.Conn) (path string) {
 	}
 	t.Cleanup(func() { _ = os.Remove(path) })
 	if err := syscall.Mount("tmpfs", path, "tmpfs", 0, "size=64m,mode=755"); err != nil {
-		pgtest.Missing(t, "a small disk can't be mounted: "+err.Error())
+		process.Missing(t, "a small disk can't be mounted: "+err.Error())
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(path, syscall.MNT_DETACH) })
 	var data string

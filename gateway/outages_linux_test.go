@@ -15,8 +15,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
 	"github.com/fencegate/fencegate/store/readiness"
@@ -27,7 +27,7 @@ import (
 // how soon.
 func TestOutages(t *testing.T) {
 	parallel(t)
-	cluster := pgtest.NewCluster(t, pgtest.Setting("max_connections", "40"))
+	cluster := postgres.NewCluster(t, postgres.Setting("max_connections", "40"))
 	network := cluster.Network()
 	h := newOutageHarness(t, network.URL(), cluster.URL())
 	o := &outages{harness: h, cluster: cluster, lease: h.acquireRepeatedly(t), wait: alertWaits(t)}
@@ -182,7 +182,7 @@ func (o *outages) readOnly(t *testing.T) {
 
 // packetsSwallowed has a write under way when the network swallows packets. Its outcome is unknown, and it is applied
 // once.
-func (o *outages) packetsSwallowed(t *testing.T, network *pgtest.Network) {
+func (o *outages) packetsSwallowed(t *testing.T, network *postgres.Network) {
 	lease := o.acquire(t, "under way", "w")
 	put := func() answer { return o.put(t, lease, 1, "x") }
 	unlock := o.holdFence(t, "under way")
@@ -280,7 +280,7 @@ func freezeIdleProber(t *testing.T, admin *pgx.Conn, database string) (pid int) 
 	return pid
 }
 
-func connectTo(t *testing.T, cluster *pgtest.Cluster) *pgx.Conn {
+func connectTo(t *testing.T, cluster *postgres.Cluster) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), cluster.DatabaseURL("postgres"))
 	if err != nil {

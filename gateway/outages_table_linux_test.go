@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/store/readiness"
 )
 
@@ -19,7 +19,7 @@ import (
 type outages struct {
 	*harness
 
-	cluster *pgtest.Cluster
+	cluster *postgres.Cluster
 	lease   api.Lease
 	written int64             // with this lease
 	wait    map[string]string // of each alert, in alerts.yml

@@ -9,14 +9,14 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/gateway/terraform"
-	"github.com/fencegate/fencegate/internal/redistest"
+	"github.com/fencegate/fencegate/internal/testenv/redis"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
 	"github.com/fencegate/fencegate/store/redislease"
 )
 
 // newRedisKeeper keeps leases in a server.
-func newRedisKeeper(t *testing.T, databaseURL string, server *redistest.Server) *redislease.Leases {
+func newRedisKeeper(t *testing.T, databaseURL string, server *redis.Server) *redislease.Leases {
 	t.Helper()
 	st, err := store.Open(t.Context(), store.Config{DatabaseURL: databaseURL, StatementTimeout: time.Hour})
 	if err != nil {
@@ -34,10 +34,10 @@ func newRedisKeeper(t *testing.T, databaseURL string, server *redistest.Server) 
 }
 
 // newRedisHarness keeps leases on "jobs" and what is below in Redis.
-func newRedisHarness(t *testing.T, config Config) (*harness, *redistest.Server) {
+func newRedisHarness(t *testing.T, config Config) (*harness, *redis.Server) {
 	t.Helper()
 	parallel(t)
-	server := redistest.Start(t)
+	server := redis.Start(t)
 	database := patientDatabase(t)
 	keeper := newRedisKeeper(t, database.DatabaseURL, server)
 	h := newGatewayWith(t, config, database, engine.Config{DeadAfter: time.Minute, Keepers: []engine.Keeper{keeper}})

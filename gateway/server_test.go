@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -194,7 +194,7 @@ func newHarnessClient(t testing.TB, h *harness) client {
 }
 
 func TestServeOnClosedListener(t *testing.T) {
-	h := newGateway(t, Config{}, store.Config{DatabaseURL: pgtest.Migrated(t)})
+	h := newGateway(t, Config{}, store.Config{DatabaseURL: postgres.Migrated(t)})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

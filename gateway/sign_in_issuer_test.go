@@ -18,9 +18,9 @@ import (
 	"github.com/fencegate/fencegate/gateway/auth"
 	"github.com/fencegate/fencegate/gateway/auth/oidc"
 	"github.com/fencegate/fencegate/gateway/limits"
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/issuertest"
-	"github.com/fencegate/fencegate/internal/lockedbuffer"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/issuertest"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 )
 
 // issued is a gateway without a database, by which users sign in at two issuers, sso and other.
@@ -29,14 +29,14 @@ type issued struct {
 
 	gateway    *Gateway
 	sso, other *issuertest.Issuer
-	log        *lockedbuffer.Buffer
+	log        *process.Buffer
 	access     string // the path of the access file
 }
 
 // newIssued starts the gateway. sso knows the client dashboard by its secret, other a public client.
 func newIssued(t *testing.T) *issued {
 	t.Helper()
-	i := &issued{sso: issuertest.New(t), other: issuertest.New(t), log: &lockedbuffer.Buffer{}}
+	i := &issued{sso: issuertest.New(t), other: issuertest.New(t), log: &process.Buffer{}}
 	i.sso.SetClient("dash:board", "s&cret")
 	dir := t.TempDir()
 	write := func(name, text string) string {

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -13,16 +13,16 @@ import (
 type pair struct {
 	*harness
 
-	primary, standby *pgtest.Cluster
+	primary, standby *postgres.Cluster
 }
 
 // newPair makes a pair whose standby is up. Of the two the gateway finds the one that accepts writes.
 func newPair(t *testing.T) pair {
 	t.Helper()
-	primary := pgtest.NewCluster(t)
+	primary := postgres.NewCluster(t)
 	standby := primary.Standby()
 	h := newHarnessOn(t, Config{}, store.Config{
-		DatabaseURL: pgtest.FailoverURL(primary, standby), StatementTimeout: time.Hour,
+		DatabaseURL: postgres.FailoverURL(primary, standby), StatementTimeout: time.Hour,
 	})
 	if err := h.store.Migrate(t.Context()); err != nil {
 		t.Fatal(err)

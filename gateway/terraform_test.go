@@ -11,8 +11,8 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/gateway/terraform"
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/redistest"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/redis"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
 )
@@ -235,7 +235,7 @@ func TestTerraformAccess(t *testing.T) {
 			database := patientDatabase(t)
 			service := engine.Config{DeadAfter: time.Minute, Leases: leases}
 			if leases == store.ProviderRedis {
-				service.Keepers = []engine.Keeper{newRedisKeeper(t, database.DatabaseURL, redistest.Start(t))}
+				service.Keepers = []engine.Keeper{newRedisKeeper(t, database.DatabaseURL, redis.Start(t))}
 			}
 			h := newGatewayWith(t, Config{Terraform: true}, database, service)
 			h.guard(t)

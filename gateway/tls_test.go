@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/devcert"
-	"github.com/fencegate/fencegate/internal/lockedbuffer"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 )
 
 // encrypted is a gateway that serves by TLS, with the files of its certificates.
@@ -26,7 +26,7 @@ type encrypted struct {
 	address   string
 	authority *devcert.Authority
 	dir       string
-	log       *lockedbuffer.Buffer
+	log       *process.Buffer
 }
 
 func newEncrypted(t *testing.T) *encrypted {
@@ -38,7 +38,7 @@ func newEncrypted(t *testing.T) *encrypted {
 func newEncryptedWith(t *testing.T, around func(http.Handler) http.Handler) *encrypted {
 	t.Helper()
 	parallel(t)
-	e := &encrypted{dir: t.TempDir(), log: &lockedbuffer.Buffer{}, authority: newAuthority(t)}
+	e := &encrypted{dir: t.TempDir(), log: &process.Buffer{}, authority: newAuthority(t)}
 	e.writePair(t, e.authority, devcert.Request{Name: "first", Hosts: []string{"127.0.0.1"}})
 	e.write(t, "ca.pem", e.authority.PEM)
 	certificates, err := LoadCertificates(e.path("cert.pem"), e.path("key.pem"), e.path("ca.pem"))

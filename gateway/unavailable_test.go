@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/migrations"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/readiness"
@@ -131,7 +131,7 @@ func TestDatabaseReadOnly(t *testing.T) {
 }
 
 func TestDatabaseNotMigrated(t *testing.T) {
-	h := newHarnessOn(t, Config{}, store.Config{DatabaseURL: pgtest.Empty(t)})
+	h := newHarnessOn(t, Config{}, store.Config{DatabaseURL: postgres.Empty(t)})
 	lease := api.Lease{Lock: "job", OwnerID: "w", LeaseID: noSession, FencingToken: 1}
 	for _, r := range requestsOf(lease) {
 		expectUnavailable(t, h.send(t, r.method, r.path, r.body, r.headers...), api.OutcomeNotApplied)
@@ -192,7 +192,7 @@ func TestOutcomes(t *testing.T) {
 // A request that gets no database connection in time fails and changes nothing.
 func TestNoConnectionFree(t *testing.T) {
 	patient := newHarnessOn(t, Config{}, store.Config{
-		DatabaseURL: pgtest.Migrated(t), ConnectionsMax: 2, LockTimeout: time.Minute, StatementTimeout: time.Hour,
+		DatabaseURL: postgres.Migrated(t), ConnectionsMax: 2, LockTimeout: time.Minute, StatementTimeout: time.Hour,
 	})
 	hasty, err := New(Config{RequestTimeout: 200 * time.Millisecond}, patient.store, patient.recorder, NewMetrics("test"))
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/gatewayprocess"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/gateway"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
@@ -144,9 +144,9 @@ func TestSharedAndSubtreeLeases(t *testing.T) {
 // A waiter continues at another gateway when its own is killed or stopped, and gets the lock.
 func TestWaitFailover(t *testing.T) {
 	t.Parallel()
-	for how, end := range map[string]func(*gatewayprocess.Process){
-		"killed":  func(p *gatewayprocess.Process) { p.Kill() },
-		"stopped": func(p *gatewayprocess.Process) { _ = p.Stop() },
+	for how, end := range map[string]func(*gateway.Process){
+		"killed":  func(p *gateway.Process) { p.Kill() },
+		"stopped": func(p *gateway.Process) { _ = p.Stop() },
 	} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()

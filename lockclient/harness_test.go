@@ -20,10 +20,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/gatewayprocess"
-	"github.com/fencegate/fencegate/internal/pgtest"
-	"github.com/fencegate/fencegate/internal/program"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/gateway"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/admin"
 )
@@ -58,7 +58,7 @@ func run(m *testing.M) int {
 			panic(err)
 		}
 	}
-	code := pgtest.Main(m)
+	code := postgres.Main(m)
 	all.end()
 	// A proxy that is closed with bytes on their way leaves the goroutines of that link behind.
 	const toxiproxy = "github.com/Shopify/toxiproxy/v2"
@@ -86,7 +86,7 @@ func (s *suite) gateway() (url string) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		url = startGateway(s, pgtest.Migrated(s)).URL
+		url = startGateway(s, postgres.Migrated(s)).URL
 	}()
 	<-ended
 	return url
@@ -111,21 +111,21 @@ func (s *suite) Fatal(args ...any) {
 func (s *suite) Error(...any) {}
 
 // startGateway runs a gateway process that is killed when the test ends.
-func startGateway(t testing.TB, databaseURL string, args ...string) *gatewayprocess.Process {
+func startGateway(t testing.TB, databaseURL string, args ...string) *gateway.Process {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), await.Limit)
 	defer cancel()
 	args = append([]string{"--database-url", databaseURL}, args...)
-	process, err := gatewayprocess.Start(ctx, program.Path(t), args...)
+	process, err := gateway.Run(ctx, process.Build(t), args...)
 	check(t, err)
 	t.Cleanup(process.Kill)
 	return process
 }
 
 // pair starts two gateways of one database, and returns a client that prefers the first.
-func pair(t *testing.T, opts ...lockclient.Option) (first, second *gatewayprocess.Process, client *lockclient.Client) {
+func pair(t *testing.T, opts ...lockclient.Option) (first, second *gateway.Process, client *lockclient.Client) {
 	t.Helper()
-	databaseURL := pgtest.Migrated(t)
+	databaseURL := postgres.Migrated(t)
 	first, second = startGateway(t, databaseURL), startGateway(t, databaseURL)
 	return first, second, newClient(t, first.URL, append(opts, lockclient.WithFailover(second.URL))...)
 }
@@ -134,7 +134,7 @@ func pair(t *testing.T, opts ...lockclient.Option) (first, second *gatewayproces
 func shared(t *testing.T, opts ...lockclient.Option) (*lockclient.Client, string) {
 	t.Helper()
 	if gatewayURL == "" {
-		pgtest.Migrated(t) // skips or fails, and says why
+		postgres.Migrated(t) // skips or fails, and says why
 		t.Fatal("there is no gateway")
 	}
 	return newClient(t, gatewayURL, opts...), fmt.Sprint(strings.ToLower(t.Name()), "-", names.Add(1))

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/netfault"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/network"
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/admin"
 )
@@ -19,13 +19,13 @@ import (
 // However answers are lost, an acquire makes one lease, and its client has it.
 func TestLostAnswersOfAcquire(t *testing.T) {
 	t.Parallel()
-	network, client, lock := lossy(t)
+	link, client, lock := lossy(t)
 	ctx := await.Context(t)
 	for round := range 3 {
 		name := fmt.Sprintf("%s/%d", lock, round)
-		network.harm("/acquire", losses...)
+		link.harm("/acquire", losses...)
 		lease := mustAcquire(t, client, name)
-		if got := network.seen(); got != 5 {
+		if got := link.seen(); got != 5 {
 			t.Errorf("it was sent %d times, expected 5: four fail", got)
 		}
 		state, err := client.API().Lock(ctx, name)
@@ -34,7 +34,7 @@ func TestLostAnswersOfAcquire(t *testing.T) {
 			t.Errorf("the lock is %+v, %v, expected one lease with token %d", state, err, token)
 		}
 		check(t, second(lease.Put(ctx, "k", []byte("v"))))
-		network.harm("/release", losses...)
+		link.harm("/release", losses...)
 		check(t, lease.Release(ctx))
 		if state, err := client.API().Lock(ctx, name); err != nil || state.State != "free" || state.FencingToken != token {
 			t.Errorf("the lock is %+v, %v, expected it free with token %d", state, err, token)
@@ -45,8 +45,8 @@ func TestLostAnswersOfAcquire(t *testing.T) {
 // The client releases a lease whose answer the caller did not wait for.
 func TestAbandonedAcquire(t *testing.T) {
 	t.Parallel()
-	network, client, lock := lossy(t)
-	network.harm("/acquire", slices.Repeat([]netfault.Fault{netfault.AnswerLost}, 5)...)
+	link, client, lock := lossy(t)
+	link.harm("/acquire", slices.Repeat([]network.Fault{network.AnswerLost}, 5)...)
 	_, err := client.Acquire(await.Context(t), lock, lockclient.WithTTL(time.Hour))
 	wantErr(t, "Acquire without an answer", err, lockclient.ErrUnavailable)
 	wantErr(t, "Acquire without an answer", err, lockclient.ErrOutcomeUnknown)
@@ -54,26 +54,26 @@ func TestAbandonedAcquire(t *testing.T) {
 		state, err := client.API().Lock(t.Context(), lock)
 		return err == nil && state.State == "free"
 	})
-	network.harm("/acquire", netfault.RequestHeld)
+	link.harm("/acquire", network.RequestHeld)
 	ctx, cancel := context.WithCancel(await.Context(t))
 	var acquiring sync.WaitGroup
 	acquiring.Go(func() {
 		_, err := client.Acquire(ctx, lock, lockclient.WithTTL(time.Hour))
 		wantCanceled(t, "a canceled Acquire", err, api.OutcomeUnknown)
 	})
-	network.await(1, "the acquire")
+	link.await(1, "the acquire")
 	cancel()
 	acquiring.Wait()
-	network.await(2, "the request that finds out about the lease")
+	link.await(2, "the request that finds out about the lease")
 }
 
 // An answer may arrive after its lease was replaced. The times in it don't make the lease valid.
 func TestLateGrant(t *testing.T) {
 	t.Parallel()
-	network, client, lock := lossy(t)
+	link, client, lock := lossy(t)
 	direct, _ := shared(t)
 	ctx := await.Context(t)
-	network.harm("/acquire", netfault.AnswerHeld)
+	link.harm("/acquire", network.AnswerHeld)
 	var acquiring sync.WaitGroup
 	acquiring.Go(func() {
 		lease, err := client.Acquire(ctx, lock, lockclient.WithTTL(300*time.Millisecond))
@@ -81,18 +81,18 @@ func TestLateGrant(t *testing.T) {
 			t.Errorf("got %v, %v, expected ErrLeaseLost", lease, err)
 		}
 	})
-	network.await(1, "the acquire")
+	link.await(1, "the acquire")
 	await.True(t, "the expiry of the lease", func() bool {
 		state, err := direct.API().Lock(ctx, lock)
 		return err == nil && state.State == "expired"
 	})
 	newer := mustAcquire(t, direct, lock)
-	network.Release(t.Context())
+	link.Release(t.Context())
 	acquiring.Wait()
 	check(t, newer.Release(ctx))
 
 	// A lease that is not replaced and has not expired is renewed before Acquire returns it.
-	network.harm("/acquire", netfault.AnswerHeld)
+	link.harm("/acquire", network.AnswerHeld)
 	acquiring.Go(func() {
 		lease, err := client.Acquire(ctx, lock, lockclient.WithTTL(30*time.Second))
 		if err != nil || lease.ExpiresIn() < 26*time.Second {
@@ -101,38 +101,38 @@ func TestLateGrant(t *testing.T) {
 		}
 		lease.ReleaseOnce()
 	})
-	network.await(1, "the acquire")
+	link.await(1, "the acquire")
 	time.Sleep(4 * time.Second) // more than the tenth of the TTL after which it is renewed
-	network.Release(t.Context())
+	link.Release(t.Context())
 	acquiring.Wait()
 }
 
 // However answers are lost, a write is applied once: the versions of a record count its writes.
 func TestLostAnswersOfWrites(t *testing.T) {
 	t.Parallel()
-	network, client, lock := lossy(t)
+	link, client, lock := lossy(t)
 	ctx := await.Context(t)
 	lease := mustAcquire(t, client, lock)
 	first, err := lease.Put(ctx, "k", []byte("1"))
 	check(t, err)
-	network.harm("/k", losses...)
+	link.harm("/k", losses...)
 	next, err := lease.Put(ctx, "k", []byte("2"), lockclient.IfVersion(first.Version))
 	check(t, err)
-	if network.seen() != 5 || !next.Replayed || *next.Sequence != 2 || next.Version != first.Version+1 {
-		t.Errorf("after %d calls: %+v, expected the second version after 5", network.seen(), next)
+	if link.seen() != 5 || !next.Replayed || *next.Sequence != 2 || next.Version != first.Version+1 {
+		t.Errorf("after %d calls: %+v, expected the second version after 5", link.seen(), next)
 	}
-	network.harm("/transactions", losses...)
+	link.harm("/transactions", losses...)
 	put, other := lockclient.PutOp("k", []byte("3"), "text/plain"), lockclient.PutOp("other", nil, "")
 	result, err := lease.Transaction(ctx, put, other)
 	check(t, err)
-	if network.seen() != 5 || !result.Replayed || len(result.Results) != 2 {
-		t.Errorf("after %d calls: %+v, expected a replay after 5", network.seen(), result)
+	if link.seen() != 5 || !result.Replayed || len(result.Results) != 2 {
+		t.Errorf("after %d calls: %+v, expected a replay after 5", link.seen(), result)
 	}
 	record, err := client.API().Get(ctx, lock, "k")
 	if err != nil || string(record.Value) != "3" || record.ContentType != "text/plain" || *record.Token.Sequence != 3 {
 		t.Errorf("the record is %+v, %v, expected the third write", record, err)
 	}
-	network.harm("/k", losses...)
+	link.harm("/k", losses...)
 	if deleted, err := lease.Delete(ctx, "k"); err != nil || !deleted.Replayed {
 		t.Errorf("Delete returned %+v, %v, expected a replay", deleted, err)
 	}
@@ -141,30 +141,30 @@ func TestLostAnswersOfWrites(t *testing.T) {
 // A rejection after a lost answer matches ErrOutcomeUnknown if a newer holder's writes hide what happened.
 func TestUnknownOutcome(t *testing.T) {
 	t.Parallel()
-	network, client, lock := lossy(t)
+	link, client, lock := lossy(t)
 	direct, _ := shared(t)
 	ctx := await.Context(t)
 	for what, test := range map[string]struct {
-		fault   netfault.Fault
+		fault   network.Fault
 		written bool // by the newer holder
 		unknown bool
 	}{
-		"applied, and overwritten":     {netfault.AnswerLost, true, true},
-		"lost, and written by another": {netfault.RequestLost, true, true},
-		"lost, and not written since":  {netfault.RequestLost, false, false},
+		"applied, and overwritten":     {network.AnswerLost, true, true},
+		"lost, and written by another": {network.RequestLost, true, true},
+		"lost, and not written since":  {network.RequestLost, false, false},
 	} {
 		lease := mustAcquire(t, client, lock)
-		network.harm("/k", test.fault, netfault.RequestHeld)
+		link.harm("/k", test.fault, network.RequestHeld)
 		var writing sync.WaitGroup
 		var first error
 		writing.Go(func() { _, first = lease.Put(ctx, "k", []byte("old")) })
-		network.await(2, "the second attempt, which is held")
+		link.await(2, "the second attempt, which is held")
 		mustBreak(t, direct, lock)
 		newer := mustAcquire(t, direct, lock)
 		if test.written {
 			check(t, second(newer.Put(ctx, "k", []byte("new"))))
 		}
-		network.Release(t.Context())
+		link.Release(t.Context())
 		writing.Wait()
 		wantErr(t, what, first, lockclient.ErrTokenStale)
 		if errors.Is(first, lockclient.ErrOutcomeUnknown) != test.unknown {
@@ -177,11 +177,11 @@ func TestUnknownOutcome(t *testing.T) {
 // The writes of one lease keep their order, and those of several leases don't deadlock.
 func TestWritesAreInOrder(t *testing.T) {
 	t.Parallel()
-	network, client, lock := lossy(t)
+	link, client, lock := lossy(t)
 	ctx := await.Context(t)
 	leases := []*lockclient.Lease{mustAcquire(t, client, lock+"/a"), mustAcquire(t, client, lock+"/b")}
-	network.harm("", netfault.AnswerLost, netfault.None, netfault.RequestLost, netfault.None, netfault.None,
-		netfault.AnswerCut, netfault.None, netfault.None, netfault.AnswerLost)
+	link.harm("", network.AnswerLost, network.None, network.RequestLost, network.None, network.None,
+		network.AnswerCut, network.None, network.None, network.AnswerLost)
 	var writing sync.WaitGroup
 	for i := range 20 {
 		// ops put a record under each lease.
@@ -216,14 +216,14 @@ func TestWritesAreInOrder(t *testing.T) {
 // A heartbeat survives an outage that is shorter than the TTL, and reports each failure.
 func TestHeartbeatSurvivesAnOutage(t *testing.T) {
 	t.Parallel()
-	network, client, lock := lossy(t)
+	link, client, lock := lossy(t)
 	failures := make(chan error, 100)
 	lease := mustAcquire(t, client, lock, lockclient.WithTTL(20*time.Second),
 		lockclient.HeartbeatEvery(50*time.Millisecond),
 		lockclient.OnHeartbeatError(func(err error) { failures <- err }))
-	network.harm("/renew", losses...)
+	link.harm("/renew", losses...)
 	await.True(t, "two heartbeats after four that fail", func() bool {
-		return network.seen() >= 6 && lease.HeartbeatErr() == nil
+		return link.seen() >= 6 && lease.HeartbeatErr() == nil
 	})
 	if len(failures) != 4 {
 		t.Errorf("%d failures were reported, expected 4", len(failures))
@@ -235,13 +235,13 @@ func TestHeartbeatSurvivesAnOutage(t *testing.T) {
 // An outage that is longer than the TTL ends the context.
 func TestHeartbeatEndsWithTheLease(t *testing.T) {
 	t.Parallel()
-	network, client, lock := lossy(t)
+	link, client, lock := lossy(t)
 	lease := mustAcquire(t, client, lock, lockclient.WithTTL(2*time.Second))
-	outage := make([]netfault.Fault, 10_000)
+	outage := make([]network.Fault, 10_000)
 	for i := range outage {
-		outage[i] = []netfault.Fault{netfault.RequestHeld, netfault.RequestLost, netfault.BadGateway}[i%3]
+		outage[i] = []network.Fault{network.RequestHeld, network.RequestLost, network.BadGateway}[i%3]
 	}
-	network.harm("/renew", outage...)
+	link.harm("/renew", outage...)
 	// A renewal whose answer is lost does not count.
 	wantErr(t, "the cause", causeOf(t, "the context", lease.Context()), lockclient.ErrLeaseLost)
 	await.True(t, "the heartbeat's ErrLeaseLost", func() bool {

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/testenv/await"
 )
 
 // A client sends the greatest token that it was granted on a name with its next acquire or campaign there.

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/lockedbuffer"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
@@ -30,7 +30,7 @@ func TestRetriesAreReported(t *testing.T) {
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
-			var log lockedbuffer.Buffer
+			var log process.Buffer
 			ctx, cancel := context.WithCancel(context.WithValue(await.Context(t), t, "value"))
 			defer cancel()
 			var attempts []lockclient.Retry

@@ -7,9 +7,9 @@ import (
 
 	"go.opentelemetry.io/otel/propagation"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/otlptest"
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/otlptest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/admin"
 )
@@ -19,7 +19,7 @@ import (
 func TestOneTrace(t *testing.T) {
 	t.Parallel()
 	received, provider := otlptest.Start(t, 1)
-	gateway := startGateway(t, pgtest.Migrated(t), "--trace-endpoint", received.URL, "--trace-sample-ratio", "0")
+	gateway := startGateway(t, postgres.Migrated(t), "--trace-endpoint", received.URL, "--trace-sample-ratio", "0")
 	propagator := propagation.TraceContext{}
 	client := newClient(t, gateway.URL, lockclient.WithHeaders(func(ctx context.Context, header http.Header) {
 		propagator.Inject(ctx, propagation.HeaderCarrier(header))

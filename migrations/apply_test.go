@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/migrations"
 )
 
@@ -84,7 +84,7 @@ func expectMigrated(t *testing.T, conn *pgx.Conn) {
 	if err := migrations.Check(t.Context(), conn); err != nil {
 		t.Error(err)
 	}
-	want := describeSchema(t, connect(t, pgtest.Migrated(t)))
+	want := describeSchema(t, connect(t, postgres.Migrated(t)))
 	if got := describeSchema(t, conn); got != want {
 		t.Errorf("the schema is not what the migrations make (- want, + got):\n%s", difference(want, got))
 	}
@@ -111,7 +111,7 @@ func expectMigrated(t *testing.T, conn *pgx.Conn) {
 // TestApplyAtOnce checks that gateways that start at once on an empty database make one schema, and that all succeed.
 func TestApplyAtOnce(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Empty(t)
+	url := postgres.Empty(t)
 	var gateways errgroup.Group
 	for range 8 {
 		conn := connect(t, url)
@@ -126,7 +126,7 @@ func TestApplyAtOnce(t *testing.T) {
 // TestApplyTwice checks that applying the same migrations again writes nothing.
 func TestApplyTwice(t *testing.T) {
 	t.Parallel()
-	conn := connect(t, pgtest.Migrated(t))
+	conn := connect(t, postgres.Migrated(t))
 	acquire(t, conn, "lock")
 	expectUntouched(t, conn, func() {
 		for range 2 {
@@ -151,7 +151,7 @@ func TestNewerIsLeftAlone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			conn := connect(t, pgtest.Migrated(t))
+			conn := connect(t, postgres.Migrated(t))
 			exec(t, conn, sql)
 			expectUntouched(t, conn, func() {
 				for _, err := range []error{migrations.Apply(t.Context(), conn), migrations.Check(t.Context(), conn)} {
@@ -179,7 +179,7 @@ func expectPrerelease(t *testing.T, conn *pgx.Conn) {
 // whose functions have this revision and another text.
 func TestPrereleaseIsRefused(t *testing.T) {
 	t.Parallel()
-	conn := connect(t, pgtest.Empty(t))
+	conn := connect(t, postgres.Empty(t))
 	exec(t, conn, `
 		create schema fence;
 		create domain fence.name as text collate "C";
@@ -219,7 +219,7 @@ func TestOlderIsBroughtUpToDate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			conn := connect(t, pgtest.Migrated(t))
+			conn := connect(t, postgres.Migrated(t))
 			acquire(t, conn, "lock")
 			exec(t, conn, sql)
 			bringUpToDate(t, conn)
@@ -247,7 +247,7 @@ func TestEmptyIsBroughtUpToDate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			conn := connect(t, pgtest.Empty(t))
+			conn := connect(t, postgres.Empty(t))
 			exec(t, conn, sql)
 			bringUpToDate(t, conn)
 		})
@@ -257,7 +257,7 @@ func TestEmptyIsBroughtUpToDate(t *testing.T) {
 // TestFailureReplacesNothing checks that the functions are replaced all together or not at all.
 func TestFailureReplacesNothing(t *testing.T) {
 	t.Parallel()
-	conn := connect(t, pgtest.Migrated(t))
+	conn := connect(t, postgres.Migrated(t))
 	exec(t, conn, `
 		update fence.guard_revision set revision = revision - 1;
 		create or replace function fence.admit(
@@ -282,7 +282,7 @@ func TestFailureReplacesNothing(t *testing.T) {
 // TestUnsuitableDatabase checks that a database with another encoding is refused, and not changed.
 func TestUnsuitableDatabase(t *testing.T) {
 	t.Parallel()
-	admin := connect(t, pgtest.Empty(t))
+	admin := connect(t, postgres.Empty(t))
 	name := admin.Config().Database + "_ascii"
 	exec(t, admin, "create database "+name+" template template0 encoding 'SQL_ASCII' lc_collate 'C' lc_ctype 'C'")
 	t.Cleanup(func() {
@@ -308,7 +308,7 @@ func TestUnsuitableDatabase(t *testing.T) {
 // TestApplyWaits checks that a second Apply waits for the first. If its context ends, it returns and changes nothing.
 func TestApplyWaits(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Empty(t)
+	url := postgres.Empty(t)
 	other, conn, watch := connect(t, url), connect(t, url), connect(t, url)
 	exec(t, other, "select pg_advisory_lock($1)", int64(migrations.AdvisoryLock))
 	gone, cancel := context.WithCancel(t.Context())

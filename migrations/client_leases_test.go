@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 )
 
 // sqlLease is an answer of fence.acquire.
@@ -62,7 +62,7 @@ func granted(t *testing.T, conn *pgx.Conn, call string, args ...any) sqlLease {
 // transaction may be idle, for that transaction alone: by its setting, and never for longer than the session's own.
 func TestTransactionsAreBounded(t *testing.T) {
 	t.Parallel()
-	conn := connect(t, pgtest.Migrated(t))
+	conn := connect(t, postgres.Migrated(t))
 	lease := granted(t, conn, "acquire('n', 'o')")
 	calls := map[string]string{
 		"fence.acquire('other', 'o')":   "lease",
@@ -122,7 +122,7 @@ var errRollback = errors.New("roll back")
 // TestLeasesBySQL checks the answers to a role that has the rights of an application and no others.
 func TestLeasesBySQL(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Migrated(t)
+	url := postgres.Migrated(t)
 	conn, _ := app(t, url)
 	owner := connect(t, url)
 	const renew, release = "renew('job', $1, $2, $3)", "release('job', $1, $2, $3)"
@@ -234,7 +234,7 @@ var badLeaseArguments = []struct{ call, state, message string }{
 // before it that checks them.
 func TestLeaseArgumentsBySQL(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Migrated(t)
+	url := postgres.Migrated(t)
 	conn, _ := app(t, url)
 	owner := connect(t, url)
 	exec(t, owner, "insert into fence.policies (prefix, authority) values ('elsewhere', 'external')")
@@ -282,7 +282,7 @@ func TestLeaseArgumentsBySQL(t *testing.T) {
 // disk; and only READ COMMITTED is right.
 func TestLeasesInTransactionsOfUsers(t *testing.T) {
 	t.Parallel()
-	conn, _ := app(t, pgtest.Migrated(t))
+	conn, _ := app(t, postgres.Migrated(t))
 	exec(t, conn, "begin")
 	exec(t, conn, "savepoint before")
 	granted(t, conn, "acquire('job', 'A')")

@@ -8,8 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/migrations"
 )
 
@@ -32,9 +32,9 @@ var preparedScripts = []script{
 // TestPreparedAndReplicated needs a cluster with settings of its own.
 func TestPreparedAndReplicated(t *testing.T) {
 	t.Parallel()
-	cluster := pgtest.NewCluster(t, pgtest.Setting("max_prepared_transactions", "4"),
-		pgtest.Setting("wal_level", "logical"), pgtest.Setting("wal_retrieve_retry_interval", "20ms"),
-		pgtest.Setting("fsync", "off"))
+	cluster := postgres.NewCluster(t, postgres.Setting("max_prepared_transactions", "4"),
+		postgres.Setting("wal_level", "logical"), postgres.Setting("wal_retrieve_retry_interval", "20ms"),
+		postgres.Setting("fsync", "off"))
 	publisher := connect(t, cluster.URL())
 	exec(t, publisher, "create database subscriber")
 	url := cluster.DatabaseURL("subscriber")
@@ -93,8 +93,8 @@ func awaitValue(t *testing.T, conn *pgx.Conn, sql, want string) {
 // TestDump checks that a restored dump protects its tables, and that the admissions in it admit nothing.
 func TestDump(t *testing.T) {
 	t.Parallel()
-	dump, restore := pgtest.RequireDump(t, "psql")
-	from, to := scripted(t, ""), pgtest.Empty(t)
+	dump, restore := postgres.RequireDump(t, "psql")
+	from, to := scripted(t, ""), postgres.Empty(t)
 	before := script{"before", `
 		A create table dumped (id integer primary key); create table parts (id integer) partition by list (id);
 			create table part partition of parts for values in (1, 2); create table dropped (id integer)

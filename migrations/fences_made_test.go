@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/migrations"
 )
 
@@ -13,7 +13,7 @@ import (
 // acquires names that have a fence, and that another role makes new ones.
 func TestFencesOfOneRole(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Migrated(t)
+	url := postgres.Migrated(t)
 	owner, greedy := connect(t, url), makeRole(t, url, "greedy")
 	if err := migrations.Grant(t.Context(), owner, migrations.Roles{App: []string{greedy}}); err != nil {
 		t.Fatal(err)

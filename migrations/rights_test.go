@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 )
 
 const insufficientPrivilege = "42501"
@@ -84,7 +84,7 @@ const (
 // TestPublicHasNoRights checks that a role without rights can neither read nor write a table, nor call a function.
 func TestPublicHasNoRights(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Migrated(t)
+	url := postgres.Migrated(t)
 	owner, conn := connect(t, url), stranger(t, url)
 	var statements []string
 	for _, table := range list(t, owner, tablesSQL) {

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/migrations"
 )
 
@@ -37,7 +37,7 @@ func app(t *testing.T, url string) (conn *pgx.Conn, role string) {
 // nothing else in the schema; and that a migration does not change this.
 func TestRolesOfApplications(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Migrated(t)
+	url := postgres.Migrated(t)
 	owner := connect(t, url)
 	application, tableOwner := makeRole(t, url, `App "x"`), makeRole(t, url, "table owner")
 	roles := migrations.Roles{App: []string{application}, TableOwner: []string{tableOwner}}
@@ -106,7 +106,7 @@ func expectRights(t *testing.T, url, state, role string, r rights) {
 // that the rights suffice.
 func TestRoleOfGateways(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Migrated(t)
+	url := postgres.Migrated(t)
 	owner, role := connect(t, url), makeRole(t, url, "gateway")
 	if err := migrations.Grant(t.Context(), owner, migrations.Roles{Gateway: []string{role}}); err != nil {
 		t.Fatal(err)
@@ -122,7 +122,7 @@ func TestRoleOfGateways(t *testing.T) {
 // TestGrantToMissingRole checks that no role gets rights if one of them does not exist.
 func TestGrantToMissingRole(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Migrated(t)
+	url := postgres.Migrated(t)
 	conn, role := connect(t, url), makeRole(t, url, "app")
 	for _, roles := range []migrations.Roles{
 		{App: []string{role, "nobody"}}, {App: []string{role}, TableOwner: []string{"nobody"}}, {App: []string{"public"}},
@@ -158,7 +158,7 @@ func protect(t *testing.T, url, role string) (tableOwner *pgx.Conn) {
 // cost too much: all names in them are qualified, see TestShadowedNames.
 func TestFunctionsAreClosed(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Migrated(t)
+	url := postgres.Migrated(t)
 	protect(t, url, makeRole(t, url, "owner"))
 	var open, unpinned []string
 	err := connect(t, url).QueryRow(t.Context(), `
@@ -178,7 +178,7 @@ func TestFunctionsAreClosed(t *testing.T) {
 // search_path: temporary and other tables, functions, operators and types with the names of ours and of the catalog's.
 func TestShadowedNames(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Migrated(t)
+	url := postgres.Migrated(t)
 	owner := connect(t, url)
 	tables := protect(t, url, makeRole(t, url, "owner"))
 	conn, role := app(t, url)
@@ -287,7 +287,7 @@ end $$`
 // change the protection of another's table, nor use its trigger functions.
 func TestTableOwnersGetNoMoreRights(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Migrated(t)
+	url := postgres.Migrated(t)
 	role, other := makeRole(t, url, "owner"), makeRole(t, url, "other owner")
 	tables := protect(t, url, role)
 	exec(t, tables, `
@@ -351,7 +351,7 @@ func TestTableOwnersGetNoMoreRights(t *testing.T) {
 // is an ordinary role, and that it is shown if that role may not use the schema of the table.
 func TestSchemaOwnerWithoutRights(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Empty(t)
+	url := postgres.Empty(t)
 	admin, fencegate, role := connect(t, url), makeRole(t, url, "fencegate"), makeRole(t, url, "owner")
 	exec(t, admin, "grant create on database "+quote(admin.Config().Database)+" to "+quote(fencegate))
 	exec(t, admin, "create schema shop authorization "+quote(role))

@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 )
 
 const schemaGolden = "testdata/schema.golden"
@@ -17,7 +17,7 @@ const schemaGolden = "testdata/schema.golden"
 // TestGoldenSchema compares the schema that the migrations and the functions make with the reviewed one in the golden
 // file. The text is made from the catalogs, so it is the same under every version of PostgreSQL.
 func TestGoldenSchema(t *testing.T) {
-	conn := connect(t, pgtest.Migrated(t))
+	conn := connect(t, postgres.Migrated(t))
 	got := describeSchema(t, conn)
 	if *update {
 		writeGolden(t, schemaGolden, got)

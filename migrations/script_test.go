@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 )
 
 // A script is a list of steps of the sessions A to E of a database. Each begins a line:
@@ -258,7 +258,7 @@ create function test.expire(p_lock text) returns void language sql as $$
 // scripted returns a migrated database with the functions for scripts.
 func scripted(t *testing.T, setup string) string {
 	t.Helper()
-	url := pgtest.Migrated(t)
+	url := postgres.Migrated(t)
 	exec(t, connect(t, url), scriptFunctions+setup)
 	return url
 }

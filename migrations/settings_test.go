@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/migrations"
 )
 
@@ -15,7 +15,7 @@ import (
 // schema.
 func TestSettingsOfTheDatabase(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Empty(t)
+	url := postgres.Empty(t)
 	for _, setting := range []string{
 		"standard_conforming_strings = off", "transform_null_equals = on",
 		"default_transaction_isolation = ''serializable''",
@@ -45,7 +45,7 @@ func TestSettingsOfTheDatabase(t *testing.T) {
 func TestFunctionsHaveNoBackslashes(t *testing.T) {
 	t.Parallel()
 	var names []string
-	err := connect(t, pgtest.Migrated(t)).QueryRow(context.Background(), `
+	err := connect(t, postgres.Migrated(t)).QueryRow(context.Background(), `
 		select coalesce(array_agg(proname::text), '{}') from pg_proc
 		where pronamespace = to_regnamespace('fence') and position(chr(92) in prosrc) > 0`).Scan(&names)
 	if err != nil || len(names) > 0 {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/migrations"
 )
 
@@ -85,7 +85,7 @@ func TestUpgradeBesideOpenTransactions(t *testing.T) {
 // waiters are in their queue, and its rejections are counted on.
 func TestUpgradeKeepsData(t *testing.T) {
 	t.Parallel()
-	conn := connect(t, pgtest.Empty(t))
+	conn := connect(t, postgres.Empty(t))
 	exec(t, conn, "create schema fence")
 	if err := migrations.ApplyNumbered(t.Context(), conn, 5); err != nil {
 		t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/testenv/await"
 )
 
 // heldBatches is a batcher of names, whose batches wait until the test lets them go. It decides each name as itself,

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/internal/enginetest"
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/enginetest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
 )
@@ -285,7 +285,7 @@ func TestStuckQueuesDelayNoOther(t *testing.T) {
 // connection, because calls for a locked fence hold them all.
 func TestWaitersWithoutATurn(t *testing.T) {
 	const statementTimeout = time.Second
-	st := openStore(t, store.Config{DatabaseURL: pgtest.Migrated(t), StatementTimeout: statementTimeout})
+	st := openStore(t, store.Config{DatabaseURL: postgres.Migrated(t), StatementTimeout: statementTimeout})
 	service, err := engine.New(st, engine.Config{})
 	if err != nil {
 		t.Fatal(err)

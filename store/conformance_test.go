@@ -3,7 +3,7 @@ package store_test
 import (
 	"testing"
 
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/storetest"
 )
@@ -13,7 +13,7 @@ func TestConformance(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, storetest.All, func(t *testing.T) storetest.Provider {
 		t.Helper()
-		return openStore(t, store.Config{DatabaseURL: pgtest.Migrated(t)})
+		return openStore(t, store.Config{DatabaseURL: postgres.Migrated(t)})
 	})
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/anishathalye/porcupine"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
 	"github.com/fencegate/fencegate/store/storetest"
@@ -109,7 +109,7 @@ type historyFixture struct {
 
 func newHistoryField(t *testing.T, plan historyPlan) *historyFixture {
 	t.Helper()
-	url := pgtest.Migrated(t)
+	url := postgres.Migrated(t)
 	conn, err := pgx.Connect(t.Context(), url)
 	if err != nil {
 		t.Fatal(err)

@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 )
 
 // inOneBatch makes calls in the background, each of which begins with one of the batcher's, and sends the latter together
@@ -46,7 +46,7 @@ func inOneBatch[Q, A any](t *testing.T, b *batcher[Q, A], calls ...func()) {
 // has ended.
 func newBatchStore(t *testing.T) (s *Store, held Lease) {
 	t.Helper()
-	s, err := Open(t.Context(), Config{DatabaseURL: pgtest.Migrated(t)})
+	s, err := Open(t.Context(), Config{DatabaseURL: postgres.Migrated(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestBatchOfUnequalCalls(t *testing.T) {
 // batch are granted.
 func TestBatchOfAnUnsuitableText(t *testing.T) {
 	t.Parallel()
-	s, err := Open(t.Context(), Config{DatabaseURL: pgtest.Migrated(t)})
+	s, err := Open(t.Context(), Config{DatabaseURL: postgres.Migrated(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -15,8 +15,8 @@ import (
 // later version has added, acquires and releases all the same: one lock at a time, and many at once.
 func TestLeasesWithoutTheNewestRights(t *testing.T) {
 	t.Parallel()
-	gateway := pgtest.ForGateway(t)
-	owner, err := pgx.Connect(t.Context(), pgtest.AsOwner(gateway))
+	gateway := postgres.ForGateway(t)
+	owner, err := pgx.Connect(t.Context(), postgres.AsOwner(gateway))
 	if err != nil {
 		t.Fatal(err)
 	}

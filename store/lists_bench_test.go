@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -51,7 +51,7 @@ const manyLocksSQL = `
 //
 //	go test ./store -run '^$' -bench BenchmarkLists -benchtime 10x
 func BenchmarkLists(b *testing.B) {
-	url := pgtest.Migrated(b)
+	url := postgres.Migrated(b)
 	conn, err := pgx.Connect(b.Context(), url)
 	if err != nil {
 		b.Fatal(err)
@@ -154,7 +154,7 @@ const crowdSQL = `
 // openCrowd returns a store with the queue of crowdSQL, and a connection.
 func openCrowd(b *testing.B, waiters, writers, holders int) (*store.Store, *pgx.Conn) {
 	b.Helper()
-	url := pgtest.Migrated(b)
+	url := postgres.Migrated(b)
 	conn, err := pgx.Connect(b.Context(), url)
 	if err != nil {
 		b.Fatal(err)

@@ -5,7 +5,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 )
 
 // TestMain halves the number of random runs, which the command line can raise: each makes some hundred calls.
@@ -13,5 +13,5 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("rapid.checks", "50"); err != nil {
 		panic(err)
 	}
-	os.Exit(pgtest.Main(m))
+	os.Exit(postgres.Main(m))
 }

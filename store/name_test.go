@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"pgregory.net/rapid"
 
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -49,7 +49,7 @@ type nameJudge struct{ sql *pgxpool.Pool }
 
 func newNameJudge(t testing.TB) nameJudge {
 	t.Helper()
-	sql, err := pgxpool.New(context.Background(), pgtest.Migrated(t))
+	sql, err := pgxpool.New(context.Background(), postgres.Migrated(t))
 	if err != nil {
 		t.Fatal(err)
 	}

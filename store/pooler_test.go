@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/storetest"
 )
@@ -15,10 +15,10 @@ import (
 // one without a direct URL.
 func TestPooler(t *testing.T) {
 	t.Parallel()
-	pooler := pgtest.NewPooler(t, pgtest.Migrated(t))
+	pooler := postgres.NewPooler(t, postgres.Migrated(t))
 	t.Run("without a direct URL", func(t *testing.T) {
 		t.Parallel()
-		s := openStore(t, store.Config{DatabaseURL: pooler.URL(t, pgtest.Migrated(t))})
+		s := openStore(t, store.Config{DatabaseURL: pooler.URL(t, postgres.Migrated(t))})
 		err := s.CheckSessions(t.Context())
 		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "--listen-url") {
 			t.Errorf("CheckSessions returned %v, want ErrInvalid that names --listen-url", err)
@@ -26,7 +26,7 @@ func TestPooler(t *testing.T) {
 	})
 	storetest.Run(t, storetest.All, func(t *testing.T) storetest.Provider {
 		t.Helper()
-		direct := pgtest.Migrated(t)
+		direct := postgres.Migrated(t)
 		s := openStore(t, store.Config{DatabaseURL: pooler.URL(t, direct), ListenURL: direct})
 		if err := s.Await(t.Context(), 10*time.Second, func(error) {}); err != nil {
 			t.Fatal(err)

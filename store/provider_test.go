@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -14,7 +14,7 @@ import (
 // lease of another provider be granted beside them, and believes in them until it is told that they have ended.
 func TestProvidedLeases(t *testing.T) {
 	t.Parallel()
-	st := openStore(t, store.Config{DatabaseURL: pgtest.Migrated(t)})
+	st := openStore(t, store.Config{DatabaseURL: postgres.Migrated(t)})
 	ctx := t.Context()
 	for _, provider := range []store.Provider{store.ProviderPostgres, store.ProviderRedis, store.ProviderRedlock} {
 		if got := store.ProviderOf(store.NewLeaseID(provider)); got != provider {
@@ -83,7 +83,7 @@ func TestProvidedLeases(t *testing.T) {
 // TestProvidedLeasesUnderPolicies checks that a policy which needs leases in PostgreSQL is kept.
 func TestProvidedLeasesUnderPolicies(t *testing.T) {
 	t.Parallel()
-	st := openStore(t, store.Config{DatabaseURL: pgtest.Migrated(t)})
+	st := openStore(t, store.Config{DatabaseURL: postgres.Migrated(t)})
 	ctx := t.Context()
 	for _, policy := range []store.Policy{
 		{Prefix: "jobs", Leases: store.ProviderRedis, MaxHold: time.Minute},

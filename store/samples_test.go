@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
-	waiting "github.com/fencegate/fencegate/internal/await"
+	waiting "github.com/fencegate/fencegate/internal/testenv/await"
 	"github.com/fencegate/fencegate/store"
 )
 

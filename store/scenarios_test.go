@@ -12,7 +12,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -60,7 +60,7 @@ type scenario struct {
 }
 
 func newScenario(t *testing.T) *scenario {
-	url := pgtest.Migrated(t)
+	url := postgres.Migrated(t)
 	opened := openStore(t, store.Config{DatabaseURL: url})
 	s := &scenario{url: url, store: opened, sessions: map[string]*scenarioSession{}}
 	s.admin = s.connect(t)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -45,7 +45,7 @@ const lockFenceSQL = "select from fence.fences where resource = $1 for update"
 // in common with another, end on a server whose lock table has room for fewer names, several sessions at once.
 func TestEndSessionOfDeepNames(t *testing.T) {
 	t.Parallel()
-	url := pgtest.NewCluster(t, pgtest.Setting("max_connections", "12")).URL()
+	url := postgres.NewCluster(t, postgres.Setting("max_connections", "12")).URL()
 	s := openStore(t, store.Config{DatabaseURL: url})
 	if err := s.Migrate(t.Context()); err != nil {
 		t.Fatal(err)

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/internal/enginetest"
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/enginetest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
 )
@@ -17,7 +17,7 @@ import (
 // changed by reload under a running Store, and for standbys if the setting says so (P14).
 func TestReloadedSynchronousCommit(t *testing.T) {
 	t.Parallel()
-	b, _ := newCrashbed(t, pgtest.Setting("synchronous_commit", "")) // or the command line would win over what is reloaded
+	b, _ := newCrashbed(t, postgres.Setting("synchronous_commit", "")) // or the command line would win over what is reloaded
 	ctx := patient(t)
 	b.Exec(t, "create table public.commits (what text, setting text)")
 	// A deferred trigger runs when its transaction commits.

@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	waiting "github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/enginetest"
-	"github.com/fencegate/fencegate/internal/pgtest"
+	waiting "github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/enginetest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
 )
@@ -19,7 +19,7 @@ func newTestbed(t testing.TB) *testbed {
 	return &testbed{enginetest.New(t)}
 }
 
-func newCrashbed(t *testing.T, options ...pgtest.Option) (*testbed, *pgtest.Cluster) {
+func newCrashbed(t *testing.T, options ...postgres.Option) (*testbed, *postgres.Cluster) {
 	t.Helper()
 	b, cluster := enginetest.NewCrashing(t, options...)
 	return &testbed{b}, cluster

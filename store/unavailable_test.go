@@ -13,8 +13,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/fencegate/fencegate/internal/enginetest"
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/enginetest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/migrations"
 	"github.com/fencegate/fencegate/store"
 )
@@ -151,7 +151,7 @@ func TestReadOnlyDatabase(t *testing.T) {
 // TestUnmigratedDatabase checks that calls on an empty database fail with ErrNotMigrated until it is migrated.
 func TestUnmigratedDatabase(t *testing.T) {
 	t.Parallel()
-	fresh, ctx := openStore(t, store.Config{DatabaseURL: pgtest.Empty(t)}), t.Context()
+	fresh, ctx := openStore(t, store.Config{DatabaseURL: postgres.Empty(t)}), t.Context()
 	calls := map[string]func() error{
 		"acquire": func() error { _, err := fresh.Acquire(ctx, store.AcquireRequest{Lock: "a", OwnerID: "w"}); return err },
 		"write": func() error {
@@ -237,7 +237,7 @@ func TestUnreachableDatabase(t *testing.T) {
 func TestAwait(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	admin, err := pgxpool.New(t.Context(), pgtest.Empty(t))
+	admin, err := pgxpool.New(t.Context(), postgres.Empty(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgproto3"
 
-	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/checks"
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/migrations"
 )
 
@@ -21,8 +21,8 @@ import (
 // The check finds each after its step, and not before.
 func TestCheckFailover(t *testing.T) {
 	t.Parallel()
-	cluster := pgtest.NewCluster(t, pgtest.Setting("max_prepared_transactions", "1"), pgtest.Setting("fsync", ""),
-		pgtest.Setting("full_page_writes", ""), pgtest.Setting("synchronous_commit", ""))
+	cluster := postgres.NewCluster(t, postgres.Setting("max_prepared_transactions", "1"), postgres.Setting("fsync", ""),
+		postgres.Setting("full_page_writes", ""), postgres.Setting("synchronous_commit", ""))
 	withoutChecksums(t, cluster)
 	conn, err := pgx.Connect(t.Context(), cluster.URL())
 	check(t, err)
@@ -104,7 +104,7 @@ func change(t *testing.T, conn *pgx.Conn, sql string) {
 }
 
 // withoutChecksums turns data checksums off, which servers of the tests have.
-func withoutChecksums(t *testing.T, cluster *pgtest.Cluster) {
+func withoutChecksums(t *testing.T, cluster *postgres.Cluster) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), cluster.URL())
 	check(t, err)
@@ -112,7 +112,7 @@ func withoutChecksums(t *testing.T, cluster *pgtest.Cluster) {
 	check(t, conn.QueryRow(t.Context(), "show data_directory").Scan(&dataDir))
 	check(t, conn.Close(t.Context()))
 	cluster.Stop()
-	output, err := exec.CommandContext(t.Context(), pgtest.Require(t, "pg_checksums"), "--disable", dataDir).CombinedOutput()
+	output, err := exec.CommandContext(t.Context(), postgres.Require(t, "pg_checksums"), "--disable", dataDir).CombinedOutput()
 	if err != nil {
 		t.Fatalf("pg_checksums: %v\n%s", err, output)
 	}

@@ -8,15 +8,15 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/checks"
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 )
 
 // TestCheck finds each weakness once, and exits with 1 only if one is an error.
 func TestCheck(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Migrated(t)
+	url := postgres.Migrated(t)
 	conn, err := pgx.Connect(t.Context(), url)
 	check(t, err)
 	app := "app-" + uuid.NewString()[:8]

@@ -11,9 +11,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/devcert"
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 )
 
 // With sslmode=verify-full all connections of a gateway are encrypted: those of the pool, the listener and the prober.
@@ -24,7 +24,7 @@ func TestDatabaseVerifyFull(t *testing.T) {
 	check(t, err)
 	pair, err := authority.Issue(devcert.Request{Name: "database", Hosts: []string{"localhost"}})
 	check(t, err)
-	address := pgtest.NewEncrypted(t, pair.Certificate, pair.Key)
+	address := postgres.NewEncrypted(t, pair.Certificate, pair.Key)
 	_, port, err := net.SplitHostPort(address)
 	check(t, err)
 	foreign, err := devcert.NewAuthority("foreign")

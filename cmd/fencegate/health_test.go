@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 )
 
 func TestHealthOfAGatewayThatServes(t *testing.T) {
@@ -27,7 +27,7 @@ func TestHealthOfAGatewayThatServes(t *testing.T) {
 // A gateway whose database is away runs, and is not ready.
 func TestHealthWithoutTheDatabase(t *testing.T) {
 	t.Parallel()
-	cluster := pgtest.NewCluster(t)
+	cluster := postgres.NewCluster(t)
 	gateway := newShellOn(t, cluster.URL())
 	gateway.must("health", "--ready")
 	cluster.Stop()

@@ -10,8 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 )
 
 func TestKeysCommands(t *testing.T) {
@@ -44,7 +44,7 @@ func TestKeysCommands(t *testing.T) {
 // the keys. It accepts this one, and no request without one.
 func TestServeWithKeys(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Migrated(t)
+	url := postgres.Migrated(t)
 	conn, err := pgx.Connect(t.Context(), url)
 	check(t, err)
 	defer conn.Close(t.Context())

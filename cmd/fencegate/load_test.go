@@ -7,9 +7,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/load"
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 )
 
 // runLoad runs a small load, and returns its report.
@@ -26,7 +26,7 @@ func runLoad(t *testing.T, s shell, flags ...string) (result, load.Report) {
 
 func TestLoadFindsNoFault(t *testing.T) {
 	t.Parallel()
-	databaseURL := pgtest.Migrated(t)
+	databaseURL := postgres.Migrated(t)
 	s, other := newShellOn(t, databaseURL), newShellOn(t, databaseURL)
 	var got result
 	var report load.Report
@@ -51,9 +51,9 @@ func TestLoadFindsNoFault(t *testing.T) {
 // TestLoadFindsABrokenRule breaks the rule in the database: nothing is stale any more.
 func TestLoadFindsABrokenRule(t *testing.T) {
 	t.Parallel()
-	databaseURL := pgtest.Migrated(t)
+	databaseURL := postgres.Migrated(t)
 	s := newShellOn(t, databaseURL)
-	pgtest.BreakRule(t, databaseURL)
+	postgres.BreakRule(t, databaseURL)
 	found := map[string]bool{}
 	// a busy machine gets few holders past their TTL in one run
 	for run := 0; run < 10 && !(found["P3"] && found["P10"]); run++ {
@@ -79,7 +79,7 @@ func TestLoadFindsABrokenRule(t *testing.T) {
 // beside it.
 func TestLoadUnderPressure(t *testing.T) {
 	t.Parallel()
-	databaseURL := pgtest.Migrated(t)
+	databaseURL := postgres.Migrated(t)
 	s := newShellOn(t, databaseURL)
 	calls, admitted := map[load.Pressure]int64{}, int64(0)
 	made := func(kind load.Pressure) bool { return calls[kind] > 0 }

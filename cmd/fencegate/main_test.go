@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 )
 
 func TestMain(m *testing.M) {
@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 			_ = os.Unsetenv(name)
 		}
 	}
-	os.Exit(pgtest.Main(m))
+	os.Exit(postgres.Main(m))
 }
 
 // shell runs commands against one gateway.
@@ -34,7 +34,7 @@ type shell struct {
 // well.
 func newShell(t *testing.T, flags ...string) shell {
 	t.Helper()
-	return newShellOn(t, pgtest.Migrated(t), flags...)
+	return newShellOn(t, postgres.Migrated(t), flags...)
 }
 
 // newShellOn is newShell on a database that is there.

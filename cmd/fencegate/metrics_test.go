@@ -16,9 +16,9 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/freeport"
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/network"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 )
 
 // scrape reads /metrics as Prometheus does.
@@ -53,7 +53,7 @@ func documented(t *testing.T) map[string]string {
 // Redis has failed.
 func TestMetricsAreDocumented(t *testing.T) {
 	t.Parallel()
-	s := newShell(t, "--redis-url", "redis://"+freeport.Address(t))
+	s := newShell(t, "--redis-url", "redis://"+network.FreeAddress(t))
 	s.scrape() // which shows no request before itself
 	var families map[string]*dto.MetricFamily
 	await.True(t, "the gauges of the database are shown, and an error of Redis", func() bool {
@@ -86,7 +86,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 // Prometheus' own check finds nothing to say about what is shown after some work.
 func TestPrometheusCanReadMetrics(t *testing.T) {
 	t.Parallel()
-	promtool := pgtest.Require(t, "promtool")
+	promtool := postgres.Require(t, "promtool")
 	s := newShell(t)
 	s.must("lock", "acquire", "job", "--owner-id", "w")
 	s.do("lock", "acquire", "job", "--owner-id", "x")

@@ -8,14 +8,14 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 )
 
 // TestMigrateRoles checks that migrate gives the roles on its command line their rights, and names a role that does not
 // exist.
 func TestMigrateRoles(t *testing.T) {
 	t.Parallel()
-	database := pgtest.Migrated(t)
+	database := postgres.Migrated(t)
 	conn, err := pgx.Connect(t.Context(), database)
 	check(t, err)
 	role := conn.Config().Database + ` App "1", 2`
@@ -57,7 +57,7 @@ func TestMigrateRoles(t *testing.T) {
 // many restarts.
 func TestMigratePrerelease(t *testing.T) {
 	t.Parallel()
-	database := pgtest.Migrated(t)
+	database := postgres.Migrated(t)
 	conn, err := pgx.Connect(t.Context(), database)
 	check(t, err)
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })

@@ -11,8 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/fencegate/fencegate/internal/pgtest"
-	"github.com/fencegate/fencegate/internal/program"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 )
 
 // newTLSShell starts a gateway with the files of "fencegate dev-cert" and more flags, and returns the flags of its clients.
@@ -89,7 +89,7 @@ func TestUnusableCredentialFlags(t *testing.T) {
 			t.Errorf("%q exited with %d: %s", flags, got.code, got.errOut)
 		}
 	}
-	bearer := exec.CommandContext(t.Context(), program.Path(t), "lock", "ls", "--url", "http://127.0.0.1:1")
+	bearer := exec.CommandContext(t.Context(), process.Build(t), "lock", "ls", "--url", "http://127.0.0.1:1")
 	bearer.Env = append(os.Environ(), variableBearer+"=fgk_secret with spaces")
 	if out, err := bearer.CombinedOutput(); bearer.ProcessState.ExitCode() != exitUsage || strings.Contains(string(out), "secret") {
 		t.Errorf("an unusable %s: %v, %s", variableBearer, err, out)
@@ -107,7 +107,7 @@ func TestProxyReceivesNoCredential(t *testing.T) {
 	defer proxy.Close()
 	for token, want := range map[string]bool{"": true, "fgk_secret": false} {
 		requests.Store(0)
-		command := exec.CommandContext(t.Context(), program.Path(t), "lock", "ls", "--url", "http://192.0.2.1.invalid:1")
+		command := exec.CommandContext(t.Context(), process.Build(t), "lock", "ls", "--url", "http://192.0.2.1.invalid:1")
 		command.Env = append(os.Environ(), "HTTP_PROXY="+proxy.URL, variableBearer+"="+token)
 		if out, err := command.CombinedOutput(); err == nil || (requests.Load() > 0) != want || credentials.Load() > 0 {
 			t.Errorf("with the credential %q the proxy received %d requests, %d with it; the command: %v, %s",
@@ -133,7 +133,7 @@ func TestServeRefusesToBeOpen(t *testing.T) {
 		"--tls-cert missing": "--tls-key", "--client-ca missing": "--tls-cert", "--tls-cert missing --tls-key missing": "no such",
 		"--allowed-hosts http://a": "--allowed-hosts",
 	} {
-		args := append([]string{"serve", "--listen", "127.0.0.1:0", "--database-url", pgtest.Migrated(t)}, strings.Fields(flags)...)
+		args := append([]string{"serve", "--listen", "127.0.0.1:0", "--database-url", postgres.Migrated(t)}, strings.Fields(flags)...)
 		if got := (shell{t: t}).do(args...); got.code == exitOK || !strings.Contains(got.errOut, words) {
 			t.Errorf("%s: exited with %d: %s", flags, got.code, got.errOut)
 		}

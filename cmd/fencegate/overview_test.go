@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/admin"
 )
@@ -27,7 +27,7 @@ func (s shell) overview() api.Overview {
 // Gateways are listed while they serve, under their configured names, and each gateway shows all of them.
 func TestServeReportsHealth(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Migrated(t)
+	url := postgres.Migrated(t)
 	named, unnamed := newShellOn(t, url, "--gateway-name", "left", "--history-retention", "1m"), newShellOn(t, url)
 	addressed := strings.TrimPrefix(unnamed.url, "http://")
 	named.must("lock", "acquire", "job", "--owner-id", "w", "--ttl", "10m")

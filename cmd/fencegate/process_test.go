@@ -11,32 +11,31 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/lockedbuffer"
-	"github.com/fencegate/fencegate/internal/program"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 )
 
-// process is fencegate as a process of its own. In scripts that it runs, "$FENCEGATE" is the program.
-type process struct {
+// child is fencegate as a process of its own. In scripts that it runs, "$FENCEGATE" is the program.
+type child struct {
 	t           *testing.T
 	cmd         *exec.Cmd
-	out, errOut lockedbuffer.Buffer
+	out, errOut process.Buffer
 	ended       chan struct{}
 }
 
 // start runs fencegate with nothing on its standard input. It is killed if it still runs when the test ends.
-func (s shell) start(args ...string) *process { return s.startWith(strings.NewReader(""), args...) }
+func (s shell) start(args ...string) *child { return s.startWith(strings.NewReader(""), args...) }
 
 // startWith runs it with a standard input.
-func (s shell) startWith(stdin io.Reader, args ...string) *process {
+func (s shell) startWith(stdin io.Reader, args ...string) *child {
 	s.t.Helper()
-	return s.startCommand(stdin, exec.Command(program.PathChecked(s.t), args...))
+	return s.startCommand(stdin, exec.Command(process.BuildChecked(s.t), args...))
 }
 
-func (s shell) startCommand(stdin io.Reader, cmd *exec.Cmd) *process {
+func (s shell) startCommand(stdin io.Reader, cmd *exec.Cmd) *child {
 	s.t.Helper()
-	p := &process{t: s.t, cmd: cmd, ended: make(chan struct{})}
-	cmd.Env = append(cmd.Environ(), "FENCEGATE="+program.PathChecked(s.t), "FENCEGATE_URL="+s.url)
+	p := &child{t: s.t, cmd: cmd, ended: make(chan struct{})}
+	cmd.Env = append(cmd.Environ(), "FENCEGATE="+process.BuildChecked(s.t), "FENCEGATE_URL="+s.url)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &p.out, &p.errOut
 	cmd.WaitDelay = 20 * time.Second // a grandchild that is left behind has the pipes, too
 	check(s.t, cmd.Start())
@@ -52,7 +51,7 @@ func (s shell) startCommand(stdin io.Reader, cmd *exec.Cmd) *process {
 }
 
 // wait returns what came of it.
-func (p *process) wait() result {
+func (p *child) wait() result {
 	p.t.Helper()
 	select {
 	case <-p.ended:
@@ -63,7 +62,7 @@ func (p *process) wait() result {
 }
 
 // wants expects how it ends, and words on its standard error.
-func (p *process) wants(code int, words string) result {
+func (p *child) wants(code int, words string) result {
 	p.t.Helper()
 	got := p.wait()
 	if got.code != code || !strings.Contains(got.errOut, words) {
@@ -73,7 +72,7 @@ func (p *process) wants(code int, words string) result {
 }
 
 // says waits for words on its standard output.
-func (p *process) says(words string) {
+func (p *child) says(words string) {
 	p.t.Helper()
 	await.True(p.t, fmt.Sprintf("%q writes %q", p.cmd.Args[1:], words), func() bool {
 		select {
@@ -87,7 +86,7 @@ func (p *process) says(words string) {
 	})
 }
 
-func (p *process) signal(number syscall.Signal) {
+func (p *child) signal(number syscall.Signal) {
 	p.t.Helper()
 	if err := p.cmd.Process.Signal(number); err != nil {
 		p.t.Fatalf("%q: %v: %s%s", p.cmd.Args[1:], err, p.out.String(), p.errOut.String())

@@ -10,11 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/gatewayprocess"
-	"github.com/fencegate/fencegate/internal/pgtest"
-	"github.com/fencegate/fencegate/internal/program"
-	"github.com/fencegate/fencegate/internal/ps"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/gateway"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 )
 
 func TestRunStopsACommandThatHasLostItsLease(t *testing.T) {
@@ -43,7 +42,7 @@ func TestRunKillsProcessesThatIgnoreTERM(t *testing.T) {
 					`echo ready; while :; do sleep 0.02; done`)
 			p.says("ready")
 			grandchild := pidIn(t, file)
-			if !ps.Running(grandchild) {
+			if !process.Running(grandchild) {
 				t.Fatal("the grandchild does not live")
 			}
 			s.must("lock", "break", "a", "--reason", "test")
@@ -52,7 +51,7 @@ func TestRunKillsProcessesThatIgnoreTERM(t *testing.T) {
 				want = "the command ended with 3;"
 			}
 			p.wants(121, want)
-			await.True(t, "the grandchild ends", func() bool { return !ps.Running(grandchild) })
+			await.True(t, "the grandchild ends", func() bool { return !process.Running(grandchild) })
 		})
 	}
 }
@@ -68,12 +67,12 @@ func TestFrozenRunEndsItsCommandWhenItWakes(t *testing.T) {
 	command := pidIn(t, file)
 	p.signal(syscall.SIGSTOP)
 	s.must("lock", "acquire", "a", "--owner-id", "w2", "--ttl", "1h", "--wait", "1m")
-	if !ps.Running(command) {
+	if !process.Running(command) {
 		t.Error("the command ended while its run was frozen")
 	}
 	p.signal(syscall.SIGCONT)
 	p.wants(121, "sending KILL to the command\nfencegate: the command ended with 137; the lease on a (token ")
-	if ps.Running(command) {
+	if process.Running(command) {
 		t.Error("the command still runs")
 	}
 	if owner := fields(s.must("lock", "get", "a"))["owner_id"]; owner != "w2" {
@@ -85,7 +84,7 @@ func TestFrozenRunEndsItsCommandWhenItWakes(t *testing.T) {
 func TestStoppedRunDoesNotGoOnWithoutItsLease(t *testing.T) {
 	t.Parallel()
 	s := newShell(t)
-	var stopped []*process
+	var stopped []*child
 	for i, stop := range []syscall.Signal{syscall.SIGTSTP, syscall.SIGSTOP, syscall.SIGSTOP} {
 		p := s.start("run", "--lock", fmt.Sprint("a/", i), "--ttl", "4s", "--", "sh", "-c",
 			`echo ready; kill -STOP $$; echo went on`)
@@ -105,8 +104,8 @@ func TestStoppedRunDoesNotGoOnWithoutItsLease(t *testing.T) {
 // With the gateway gone the command, which ignores TERM, is over before its lease expires by the database's clock.
 func TestRunEndsBeforeItsLeaseWhereRenewalsFail(t *testing.T) {
 	t.Parallel()
-	databaseURL := pgtest.Migrated(t)
-	gateway, err := gatewayprocess.Start(t.Context(), program.PathChecked(t), "--database-url", databaseURL)
+	databaseURL := postgres.Migrated(t)
+	gateway, err := gateway.Run(t.Context(), process.BuildChecked(t), "--database-url", databaseURL)
 	check(t, err)
 	defer gateway.Kill()
 	file := filepath.Join(t.TempDir(), "times")
@@ -142,5 +141,5 @@ func TestCommandEndsWithItsRun(t *testing.T) {
 	p := s.start("run", "--lock", "a", "--", "sh", "-c", `echo $$ >`+file+`; echo ready; exec sleep 60`)
 	p.says("ready")
 	p.signal(syscall.SIGKILL)
-	await.True(t, "the process in "+file+" ends", func() bool { return !ps.Running(pidIn(t, file)) })
+	await.True(t, "the process in "+file+" ends", func() bool { return !process.Running(pidIn(t, file)) })
 }

@@ -8,14 +8,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 )
 
 // terminal runs a command line at a terminal, with fencegate as "$FENCEGATE", and returns what types at it. What is
 // said there is on the process's standard output.
-func (s shell) terminal(line string) (*process, func(keys string)) {
+func (s shell) terminal(line string) (*child, func(keys string)) {
 	s.t.Helper()
-	pgtest.Require(s.t, "script")
+	postgres.Require(s.t, "script")
 	reader, writer, err := os.Pipe()
 	check(s.t, err)
 	s.t.Cleanup(func() { _ = errors.Join(reader.Close(), writer.Close()) })
@@ -51,7 +51,7 @@ func TestRunGivesTheCommandTheTerminal(t *testing.T) {
 // The shell gets the terminal when the command is stopped. The command gets it back when the shell continues it.
 func TestRunIsAJobOfItsShell(t *testing.T) {
 	s := newShell(t)
-	pgtest.Require(t, "bash")
+	postgres.Require(t, "bash")
 	p, types := s.terminal("env PS1='ready> ' bash --norc -i")
 	p.says("ready> ")
 	types(`"$FENCEGATE" run --lock a -- sh -c 'echo be''gun; read line; echo "read $line"'` + "\n")

@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/testenv/await"
 )
 
 func TestRunGivesTheCommandItsLease(t *testing.T) {
@@ -181,7 +181,7 @@ func TestRunsOfOneLockExcludeEachOther(t *testing.T) {
 	s := newShell(t)
 	file := filepath.Join(t.TempDir(), "number")
 	check(t, os.WriteFile(file, []byte("0\n"), 0o600))
-	var runs []*process
+	var runs []*child
 	for range 6 {
 		runs = append(runs, s.start("run", "--lock", "a", "--", "sh", "-c", "read n <"+file+"; sleep 0.05; echo $((n+1)) >"+
 			file))
@@ -199,7 +199,7 @@ func TestSharedRunsAreTogether(t *testing.T) {
 	t.Parallel()
 	s := newShell(t)
 	dir := t.TempDir()
-	meet := func(own, other string) *process {
+	meet := func(own, other string) *child {
 		return s.start("run", "--lock", "a", "--shared", "--", "sh", "-c", fmt.Sprintf(
 			`>%[1]s/%[2]s; until test -e %[1]s/%[3]s; do sleep 0.02; done; "$FENCEGATE" put . k v; echo "put: $?"; until test -e %[1]s/end; do sleep 0.02; done`,
 			dir,

@@ -5,14 +5,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fencegate/fencegate/internal/freeport"
+	"github.com/fencegate/fencegate/internal/testenv/network"
 )
 
 // Profiles are served on --debug-listen only, for allowed hosts, and without the command line. Pages of other sites get
 // none.
 func TestDebugListen(t *testing.T) {
 	t.Parallel()
-	address := freeport.Address(t)
+	address := network.FreeAddress(t)
 	s := newShell(t, "--debug-listen", address)
 	for _, of := range []struct {
 		url, host, site string

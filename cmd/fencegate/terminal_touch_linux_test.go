@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/fencegate/fencegate/internal/program"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 )
 
 // pty is a pseudoterminal that neither echoes nor translates, so that what arrives at its user is what a program has
@@ -136,7 +136,7 @@ func TestCommandsDontTouchTheTerminal(t *testing.T) {
 // run runs fencegate at the terminal, with TERM set by an environment variable or, if that is empty, not at all.
 func (p *pty) run(t *testing.T, s shell, term string, args ...string) error {
 	t.Helper()
-	cmd := exec.Command(program.PathChecked(t), args...)
+	cmd := exec.Command(process.BuildChecked(t), args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = p.program, p.program, p.program
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	cmd.Env = append(withoutTERM(), "FENCEGATE_URL="+s.url)

@@ -13,8 +13,9 @@ import (
 	"testing"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 )
 
 // terraformConfig applies a text. With a file to wait for, the apply holds the lock until that is there.
@@ -48,7 +49,7 @@ type operator struct {
 // newOperators returns two users of one state.
 func newOperators(t *testing.T, program string) (a, b *operator) {
 	t.Helper()
-	url := pgtest.Migrated(t)
+	url := postgres.Migrated(t)
 	s := newShellOn(t, url, "--auth", "keys", "--terraform")
 	key := fields(s.must("keys", "create", "admin", "--grant", "all:terraform", "--in-database", url))["key"]
 	environment := []string{"TF_HTTP_USERNAME=any", "TF_HTTP_PASSWORD=" + key, "TF_IN_AUTOMATION=1", "CHECKPOINT_DISABLE=1"}
@@ -69,7 +70,7 @@ func newOperators(t *testing.T, program string) (a, b *operator) {
 	return operators[0], operators[1]
 }
 
-func (o *operator) starts(args ...string) *process {
+func (o *operator) starts(args ...string) *child {
 	o.t.Helper()
 	cmd := exec.Command(o.program, append(args, "-no-color")...)
 	cmd.Dir, cmd.Env = o.dir, o.environment
@@ -83,7 +84,7 @@ func (o *operator) does(code int, words string, args ...string) string {
 }
 
 // ended checks how a command ended.
-func (o *operator) ended(p *process, code int, words string) string {
+func (o *operator) ended(p *child, code int, words string) string {
 	o.t.Helper()
 	got := p.wait()
 	o.t.Logf("%s$ terraform %s\n%s%sexit status %d",
@@ -105,7 +106,7 @@ func applyArgs(text string) []string {
 }
 
 // beginsToApply starts an apply that holds the lock until the returned function is called.
-func (o *operator) beginsToApply(text string) (apply *process, finish func()) {
+func (o *operator) beginsToApply(text string) (apply *child, finish func()) {
 	o.t.Helper()
 	file := filepath.Join(o.t.TempDir(), "finish")
 	apply = o.starts(append(applyArgs(text), "-var=wait="+file)...)
@@ -184,7 +185,7 @@ func TestTerraform(t *testing.T) {
 	t.Parallel()
 	programs := stateProgramsInstalled(t)
 	if len(programs) == 0 {
-		pgtest.Missing(t, "neither terraform nor tofu is installed")
+		process.Missing(t, "neither terraform nor tofu is installed")
 	}
 	for _, program := range programs {
 		t.Run(filepath.Base(program), func(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 )
 
 // A collector that takes spans and never answers keeps nothing from being served, nor the gateway from ending. Every
@@ -22,7 +22,7 @@ func TestServeEndsWithoutItsCollector(t *testing.T) {
 	}))
 	t.Cleanup(collector.Close)
 	t.Cleanup(func() { close(end) })
-	serve := shell{t: t}.start("serve", "--database-url", pgtest.Migrated(t), "--listen", "127.0.0.1:0", "--log-format",
+	serve := shell{t: t}.start("serve", "--database-url", postgres.Migrated(t), "--listen", "127.0.0.1:0", "--log-format",
 		"json",
 		"--access-log-sample", "1", "--trace-endpoint", collector.URL)
 	serve.says(" serves on ")
@@ -53,7 +53,7 @@ func TestServeRefusesWrongTracing(t *testing.T) {
 	t.Parallel()
 	for flag, value := range map[string]string{"--trace-endpoint": "collector:4317", "--trace-sample-ratio": "2",
 		"--access-log-sample": "-1"} {
-		args := []string{"serve", "--database-url", pgtest.Migrated(t), "--listen", "127.0.0.1:0", flag + "=" + value}
+		args := []string{"serve", "--database-url", postgres.Migrated(t), "--listen", "127.0.0.1:0", flag + "=" + value}
 		if got := (shell{t: t}).start(args...).wait(); got.code == exitOK || !strings.Contains(got.errOut, flag) {
 			t.Errorf("%s=%s: exit code %d: %s", flag, value, got.code, got.errOut)
 		}

@@ -23,15 +23,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/yaml"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/gatewayprocess"
-	"github.com/fencegate/fencegate/internal/pgtest"
-	"github.com/fencegate/fencegate/internal/program"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/gateway"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 )
 
 var update = flag.Bool("update", false, "write fencegate.yaml")
 
-func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(postgres.Main(m)) }
 
 func check(t *testing.T, err error) {
 	t.Helper()
@@ -224,12 +224,12 @@ func environment(container core.Container) map[string]string {
 func TestEnvironment(t *testing.T) {
 	for _, auth := range []string{"keys", "none"} {
 		settings := environment(manifests(t, "{image: {tag: v1}, auth: "+auth+"}").deployment.Spec.Template.Spec.Containers[0])
-		settings["FENCEGATE_DATABASE_URL"] = pgtest.Migrated(t)
+		settings["FENCEGATE_DATABASE_URL"] = postgres.Migrated(t)
 		for name, value := range settings {
 			t.Setenv(name, value)
 		}
-		path := program.Path(t) // the build has a limit of its own
-		process, err := gatewayprocess.Start(await.Context(t), path, "--listen", "0.0.0.0:0")
+		path := process.Build(t) // the build has a limit of its own
+		process, err := gateway.Run(await.Context(t), path, "--listen", "0.0.0.0:0")
 		check(t, err)
 		process.Kill()
 		for name := range settings {

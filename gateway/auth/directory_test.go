@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/internal/access"
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/issuertest"
-	"github.com/fencegate/fencegate/internal/lockedbuffer"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/issuertest"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 )
 
 // accessFile has the issuer that a test has, and certificates.
@@ -111,7 +111,7 @@ func (r readings) add(event string) {
 // remain keep their keys, even if they can't be read at that moment.
 func TestAccessFileChanges(t *testing.T) {
 	t.Parallel()
-	issuer, log := issuertest.New(t), &lockedbuffer.Buffer{}
+	issuer, log := issuertest.New(t), &process.Buffer{}
 	d := newDirectory(t, issuer, accessFile)
 	d.logger, d.interval = slog.New(slog.NewTextHandler(log, nil)), 5*time.Millisecond
 	events, ended := make(readings, 1000), make(chan struct{})

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/fencegate/fencegate/gateway/auth/accessfile"
-	"github.com/fencegate/fencegate/internal/issuertest"
+	"github.com/fencegate/fencegate/internal/testenv/issuertest"
 )
 
 // newExample returns the Directory of a file of deploy/access, with a local issuer instead of its own.

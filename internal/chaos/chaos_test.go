@@ -14,12 +14,12 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/gatewaytest"
 	"github.com/fencegate/fencegate/internal/journal"
 	"github.com/fencegate/fencegate/internal/load"
-	"github.com/fencegate/fencegate/internal/pgtest"
-	"github.com/fencegate/fencegate/internal/program"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/gateway"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
@@ -32,7 +32,7 @@ var (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	os.Exit(pgtest.Main(m))
+	os.Exit(postgres.Main(m))
 }
 
 const (
@@ -56,10 +56,10 @@ var short = epoch{steps: []step{
 func TestChaos(t *testing.T) {
 	if *seed == 0 {
 		t.Parallel()
-		newWorld(t, program.PathChecked(t), gatewaytest.Start, 2).run(0, short)
+		newWorld(t, process.BuildChecked(t), gateway.Start, 2).run(0, short)
 		return
 	}
-	w := newWorld(t, program.PathChecked(t), gatewaytest.Start, 3)
+	w := newWorld(t, process.BuildChecked(t), gateway.Start, 3)
 	if *clock {
 		w.withMovingClock = withMovingClock(t)
 	} else {

@@ -20,7 +20,7 @@ const forgotten = "tokens-forgotten"
 
 // The families of faults. Their order is part of what a seed means.
 var (
-	network = []fault{
+	networks = []fault{
 		{name: "client-cut", apply: toxic(toClients, `"type":"reset_peer","attributes":{"timeout":0}`)},
 		{name: "client-slow", apply: toxic(toClients, `"type":"latency","attributes":{"latency":60,"jitter":50}`)},
 		{name: "client-late", apply: toxic(toClients, `"type":"latency","attributes":{"latency":700,"jitter":300}`)},
@@ -64,7 +64,7 @@ var (
 	}
 
 	// local faults lose nothing, whether or not commits wait for a standby.
-	local    = slices.Concat(network, processes, backends)
+	local    = slices.Concat(networks, processes, backends)
 	lossless = slices.Concat(local, failover)
 )
 

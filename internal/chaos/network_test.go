@@ -11,15 +11,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
-	"github.com/fencegate/fencegate/internal/freeport"
-	"github.com/fencegate/fencegate/internal/pgtest"
-	"github.com/fencegate/fencegate/internal/relay"
+	"github.com/fencegate/fencegate/internal/testenv/network"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 )
 
 // newHost returns a machine for a database, with an address that stays the same whatever cluster runs there.
-func newHost(t testing.TB, c *pgtest.Cluster) *relay.Relay {
+func newHost(t testing.TB, c *postgres.Cluster) *network.Relay {
 	t.Helper()
-	host, err := relay.New(t.Context(), "unix", c.Socket())
+	host, err := network.NewRelay(t.Context(), "unix", c.Socket())
 	check(t, err)
 	t.Cleanup(host.Close)
 	return host
@@ -28,7 +27,7 @@ func newHost(t testing.TB, c *pgtest.Cluster) *relay.Relay {
 func newProxy(t testing.TB, name, upstream string) *toxiproxy.Proxy {
 	t.Helper()
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())
-	proxy := toxiproxy.NewProxy(server, name, freeport.Address(t), upstream)
+	proxy := toxiproxy.NewProxy(server, name, network.FreeAddress(t), upstream)
 	check(t, proxy.Start())
 	t.Cleanup(proxy.Stop)
 	return proxy

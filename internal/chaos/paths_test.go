@@ -14,9 +14,9 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/journal"
 	"github.com/fencegate/fencegate/internal/load"
+	"github.com/fencegate/fencegate/internal/testenv/await"
 )
 
 // way is a way to leases and writes beside that of the load: another interface, or other leases.

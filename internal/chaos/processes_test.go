@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fencegate/fencegate/internal/program"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 )
 
 // gatewayKilled kills a gateway as kill -9 does.
@@ -52,7 +52,7 @@ func withMovingClock(t testing.TB) (path string) {
 	const moved = now + "\tsec += [3]int64{0, 600, -600}[mono/2_000_000_000%3]\n"
 	root, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
 	check(t, err)
-	return program.Changed(t, filepath.Join(strings.TrimSpace(string(root)), "src", "time", "time.go"), map[string]string{now: moved})
+	return process.BuildChanged(t, filepath.Join(strings.TrimSpace(string(root)), "src", "time", "time.go"), map[string]string{now: moved})
 }
 
 func primaryKilled(w *world, _ step) func() {

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/internal/gatewaytest"
-	"github.com/fencegate/fencegate/internal/program"
+	"github.com/fencegate/fencegate/internal/testenv/gateway"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 	"github.com/fencegate/fencegate/migrations"
 )
 
@@ -123,12 +123,12 @@ func (s safeguard) changes() map[string]string {
 func (s safeguard) test(t *testing.T) {
 	t.Helper()
 	sql := filepath.Ext(s.file) == ".sql"
-	path := program.Path(t)
+	path := process.Build(t)
 	if !sql {
-		path = program.Changed(t, s.file, s.changes())
+		path = process.BuildChanged(t, s.file, s.changes())
 	}
 	// Where a constraint refuses what the safeguard lets through, the gateway logs an error.
-	w := newWorld(t, path, gatewaytest.StartBroken, 3)
+	w := newWorld(t, path, gateway.StartBroken, 3)
 	if sql {
 		w.replace(strings.TrimSuffix(s.file, ".sql"), s.changes())
 	}

@@ -79,7 +79,7 @@ func (s *schedule) step(f fault) step {
 	drawn := step{
 		fault: f.name, target: s.random.IntN(1 << 16), hold: holdMin + time.Duration(s.random.Int64N(int64(holdMax-holdMin))),
 	}
-	if beside := pick(s.random, network); !f.alone && s.random.IntN(3) == 0 {
+	if beside := pick(s.random, networks); !f.alone && s.random.IntN(3) == 0 {
 		drawn.beside = beside.name
 	}
 	return drawn

@@ -15,19 +15,18 @@ import (
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/freeport"
-	"github.com/fencegate/fencegate/internal/gatewaytest"
 	"github.com/fencegate/fencegate/internal/journal"
-	"github.com/fencegate/fencegate/internal/pgtest"
-	"github.com/fencegate/fencegate/internal/relay"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/gateway"
+	"github.com/fencegate/fencegate/internal/testenv/network"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
 // connectionsMax is that of a database. A gateway takes up to ten.
 const connectionsMax = 60
 
-type startGateway func(t testing.TB, program string, args ...string) *gatewaytest.Gateway
+type startGateway func(t testing.TB, program string, args ...string) *gateway.Gateway
 
 // world is gateways before a primary and its standby. The nemesis changes it from the test's goroutine alone.
 type world struct {
@@ -38,8 +37,8 @@ type world struct {
 	withMovingClock string
 
 	// hosts[0] runs the primary, and hosts[1] the standby, until they change places.
-	hosts            []*relay.Relay
-	primary, standby *pgtest.Cluster
+	hosts            []*network.Relay
+	primary, standby *postgres.Cluster
 	members          []*member
 	// journal is that of the load and of the paths beside it.
 	journal *journal.Journal
@@ -48,7 +47,7 @@ type world struct {
 
 // member is a gateway of the world, and its network.
 type member struct {
-	gateway   *gatewaytest.Gateway
+	gateway   *gateway.Gateway
 	args      []string
 	databases []*toxiproxy.Proxy // of the hosts
 	clients   *toxiproxy.Proxy
@@ -57,10 +56,10 @@ type member struct {
 
 func newWorld(t *testing.T, program string, start startGateway, gateways int) *world {
 	t.Helper()
-	w := &world{t: t, program: program, startGateway: start, primary: pgtest.NewCluster(t, settings()...)}
+	w := &world{t: t, program: program, startGateway: start, primary: postgres.NewCluster(t, settings()...)}
 	w.waitForStandbys(w.primary, "*")
 	w.standby = w.primary.Standby(settings()...)
-	w.hosts = []*relay.Relay{newHost(t, w.primary), newHost(t, w.standby)}
+	w.hosts = []*network.Relay{newHost(t, w.primary), newHost(t, w.standby)}
 	for i := range gateways {
 		w.members = append(w.members, w.newMember(i))
 	}
@@ -72,9 +71,9 @@ func newWorld(t *testing.T, program string, start startGateway, gateways int) *w
 }
 
 // settings of all clusters. What a reload changes must not be on the command line of PostgreSQL.
-func settings() []pgtest.Option {
-	return []pgtest.Option{
-		pgtest.Setting("max_connections", fmt.Sprint(connectionsMax)), pgtest.Setting("synchronous_commit", ""),
+func settings() []postgres.Option {
+	return []postgres.Option{
+		postgres.Setting("max_connections", fmt.Sprint(connectionsMax)), postgres.Setting("synchronous_commit", ""),
 	}
 }
 
@@ -88,14 +87,14 @@ func (w *world) newMember(index int) *member {
 	}
 	url := "postgres://fencegate@" + strings.Join(addresses, ",") +
 		"/fencegate?sslmode=disable&target_session_attrs=read-write&connect_timeout=1"
-	listen := freeport.Address(w.t)
+	listen := network.FreeAddress(w.t)
 	m.args = []string{
 		"--database-url", url, "--listen", listen, "--database-connections-max", "6", "--request-timeout", "3s",
 		"--statement-timeout", "3s", "--shutdown-timeout", "15s",
 	}
 	m.gateway = w.startGateway(w.t, w.program, m.args...)
 	m.clients = newProxy(w.t, fmt.Sprintf("clients to gateway %d", index), listen)
-	m.api, _ = gatewaytest.Client(w.t, "http://"+m.clients.Listen)
+	m.api, _ = gateway.Client(w.t, "http://"+m.clients.Listen)
 	return m
 }
 
@@ -123,13 +122,13 @@ func (w *world) awaitServed() {
 }
 
 // waitForStandbys sets the standbys that commits wait for: "*" for one, "" for none.
-func (w *world) waitForStandbys(c *pgtest.Cluster, names string) {
+func (w *world) waitForStandbys(c *postgres.Cluster, names string) {
 	w.t.Helper()
 	w.reload(c, "synchronous_standby_names", names)
 }
 
 // reload changes a setting of a running cluster.
-func (w *world) reload(c *pgtest.Cluster, setting, value string) {
+func (w *world) reload(c *postgres.Cluster, setting, value string) {
 	w.t.Helper()
 	conn := connect(w.t, c)
 	defer func() { _ = conn.Close(context.Background()) }()
@@ -138,7 +137,7 @@ func (w *world) reload(c *pgtest.Cluster, setting, value string) {
 }
 
 // connect connects as an administrator, past the network that gateways use, and whatever timeouts were set by a reload.
-func connect(t *testing.T, c *pgtest.Cluster) *pgx.Conn {
+func connect(t *testing.T, c *postgres.Cluster) *pgx.Conn {
 	t.Helper()
 	config, err := pgx.ParseConfig(c.URL())
 	check(t, err)

@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 	"os"
 
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 )
 
 const axePath = "node_modules/axe-core/axe.min.js"
@@ -17,7 +17,7 @@ func (p *tab) checkAxe() {
 	if !eval[bool](p, "Boolean(window.axe)") {
 		script, err := os.ReadFile(axePath)
 		if err != nil {
-			pgtest.Missing(p.t, "axe-core is not installed in internal/dashboard: "+err.Error())
+			process.Missing(p.t, "axe-core is not installed in internal/dashboard: "+err.Error())
 		}
 		eval[bool](p, string(script)+"\n;true")
 	}

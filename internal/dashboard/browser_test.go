@@ -12,8 +12,8 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 )
 
 // chromium is the browser of this process, started by the first test that needs it.
@@ -29,7 +29,7 @@ type browser struct {
 // open starts the browser, unless it is running.
 func (b *browser) open(t *testing.T) context.Context {
 	t.Helper()
-	path := pgtest.Require(t, "chromium")
+	path := postgres.Require(t, "chromium")
 	b.once.Do(func() { b.err = b.start(path) })
 	check(t, b.err)
 	return b.ctx

@@ -14,11 +14,11 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/freeport"
-	"github.com/fencegate/fencegate/internal/gatewayprocess"
-	"github.com/fencegate/fencegate/internal/pgtest"
-	"github.com/fencegate/fencegate/internal/program"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	testgateway "github.com/fencegate/fencegate/internal/testenv/gateway"
+	"github.com/fencegate/fencegate/internal/testenv/network"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/admin"
 )
@@ -42,16 +42,16 @@ type gateway struct {
 
 	url, address, database string
 	flags                  []string
-	process                *gatewayprocess.Process
+	process                *testgateway.Process
 }
 
 // startGateway serves a new database until the test ends.
-func startGateway(t *testing.T) *gateway { return startGatewayOn(t, pgtest.Migrated(t)) }
+func startGateway(t *testing.T) *gateway { return startGatewayOn(t, postgres.Migrated(t)) }
 
 // startGatewayOn serves a database until the test ends.
 func startGatewayOn(t *testing.T, database string, flags ...string) *gateway {
 	t.Helper()
-	g := &gateway{database: database, address: freeport.Address(t), flags: flags}
+	g := &gateway{database: database, address: network.FreeAddress(t), flags: flags}
 	g.url = "http://" + g.address
 	g.start(t)
 	transport := &http.Transport{MaxIdleConnsPerHost: 64}
@@ -71,9 +71,9 @@ func (g *gateway) client(t *testing.T, options ...lockclient.Option) calls {
 // start runs the process until the test ends, and then checks its log.
 func (g *gateway) start(t *testing.T) {
 	t.Helper()
-	path := program.PathChecked(t)
+	path := process.BuildChecked(t)
 	flags := append([]string{"--listen", g.address, "--database-url", g.database}, g.flags...)
-	process, err := gatewayprocess.Start(t.Context(), path, flags...)
+	process, err := testgateway.Run(t.Context(), path, flags...)
 	check(t, err)
 	g.process = process
 	t.Cleanup(func() {

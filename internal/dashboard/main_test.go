@@ -6,11 +6,11 @@ import (
 	"os"
 	"testing"
 
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 )
 
 func TestMain(m *testing.M) {
-	code := pgtest.Main(m)
+	code := postgres.Main(m)
 	chromium.stop()
 	os.Exit(code)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/testenv/await"
 )
 
 // requireArtifacts skips a test that only takes pictures, where there is no directory for them. CI names one.

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fencegate/fencegate/internal/issuertest"
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/issuertest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 )
 
 // issuerFile is an access file with the issuer sso, whose users may observe everything. It can be replaced.
@@ -48,7 +48,7 @@ issuers:
 func TestSignInByIssuer(t *testing.T) {
 	t.Parallel()
 	file := newIssuerFile(t)
-	g := startGatewayOn(t, pgtest.Migrated(t), "--auth", "tokens", "--access-file", file.path,
+	g := startGatewayOn(t, postgres.Migrated(t), "--auth", "tokens", "--access-file", file.path,
 		"--event-keep-alive", "200ms")
 	p := openTab(t, g, desktop)
 	p.allow("401")

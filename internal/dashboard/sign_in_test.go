@@ -11,16 +11,16 @@ import (
 	"testing"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/pgtest"
-	"github.com/fencegate/fencegate/internal/program"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
 // startGuarded serves a database to callers with keys, until the test ends. Its client is the principal admin.
 func startGuarded(t *testing.T, database string, flags ...string) (g *gateway, admin string) {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), program.PathChecked(t), "keys", "create", "admin", "--grant", "all:",
+	command := exec.CommandContext(t.Context(), process.BuildChecked(t), "keys", "create", "admin", "--grant", "all:",
 		"--in-database", database)
 	made, err := command.Output()
 	check(t, err)
@@ -59,7 +59,7 @@ func (p *tab) navigation() []string {
 // that an administrator manages keys, each shown once, and that a page whose key is revoked asks again.
 func TestSignIn(t *testing.T) {
 	t.Parallel()
-	g, admin := startGuarded(t, pgtest.Migrated(t))
+	g, admin := startGuarded(t, postgres.Migrated(t))
 	g.hold(t, "jobs/42", "an-owner")
 	g.hold(t, "secret/1", "another-owner")
 	p := openTab(t, g, desktop)

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/ps"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 )
 
 func TestSecondStartKeepsData(t *testing.T) {
@@ -26,7 +26,7 @@ func TestSecondStartKeepsData(t *testing.T) {
 	default:
 		t.Error("Stop returned before Done was closed")
 	}
-	if ps.Running(first.PID()) || ps.Running(first.dog.cmd.Process.Pid) {
+	if process.Running(first.PID()) || process.Running(first.dog.cmd.Process.Pid) {
 		t.Error("something outlived Stop")
 	}
 	check(t, first.Stop(await.Context(t))) // a second Stop finds nothing to do
@@ -160,7 +160,7 @@ func TestStopEndsAFrozenPostgres(t *testing.T) {
 	if err := cluster.Stop(ctx); !errors.Is(err, context.Canceled) {
 		t.Fatalf("got %v", err)
 	}
-	if ps.Running(cluster.PID()) {
+	if process.Running(cluster.PID()) {
 		t.Error("it still runs")
 	}
 }

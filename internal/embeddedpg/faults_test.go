@@ -11,8 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/ps"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 )
 
 // commitUntil inserts rows one by one, calling break_ after some, until the connection is lost. It returns how many
@@ -53,7 +53,7 @@ func TestPostgresDiesWithItsOwner(t *testing.T) {
 	}
 	acknowledged := commitUntil(t, owner.url, func() { owner.kill(t) })
 	for _, pid := range processes {
-		await.True(t, fmt.Sprintf("the process %d ends", pid), func() bool { return !ps.Running(pid) })
+		await.True(t, fmt.Sprintf("the process %d ends", pid), func() bool { return !process.Running(pid) })
 	}
 	again := mustStart(t, Config{DataDir: dir})
 	wantKept(t, again.URL(), acknowledged)
@@ -77,8 +77,8 @@ func TestFrozenPostgresDiesWithItsOwner(t *testing.T) {
 	owner := startOwner(t, clusterDir(t))
 	check(t, syscall.Kill(owner.postmaster, syscall.SIGSTOP))
 	owner.kill(t)
-	await.True(t, "the frozen postmaster ends", func() bool { return !ps.Running(owner.postmaster) })
-	await.True(t, "the watchdog ends", func() bool { return !ps.Running(owner.watchdog) })
+	await.True(t, "the frozen postmaster ends", func() bool { return !process.Running(owner.postmaster) })
+	await.True(t, "the watchdog ends", func() bool { return !process.Running(owner.watchdog) })
 }
 
 func TestPostgresThatOutlivedOwnerAndWatchdog(t *testing.T) {
@@ -86,13 +86,13 @@ func TestPostgresThatOutlivedOwnerAndWatchdog(t *testing.T) {
 	dir := clusterDir(t)
 	owner := startOwner(t, dir)
 	check(t, kill(owner.watchdog))
-	await.True(t, "the watchdog ends", func() bool { return !ps.Running(owner.watchdog) })
+	await.True(t, "the watchdog ends", func() bool { return !process.Running(owner.watchdog) })
 	owner.kill(t)
 	run(t, owner.url, "create table kept (id bigint)") // it does outlive both
 
 	cluster := mustStart(t, Config{DataDir: dir})
 	run(t, cluster.URL(), "select from kept")
-	if ps.Running(owner.postmaster) {
+	if process.Running(owner.postmaster) {
 		t.Error("the old PostgreSQL runs beside the new one")
 	}
 }
@@ -164,7 +164,7 @@ func TestKillAndRecover(t *testing.T) {
 	processes := append(children(cluster.PID()), cluster.PID())
 	acknowledged := commitUntil(t, cluster.URL(), cluster.Kill)
 	for _, pid := range processes {
-		await.True(t, fmt.Sprintf("the process %d ends", pid), func() bool { return !ps.Running(pid) })
+		await.True(t, fmt.Sprintf("the process %d ends", pid), func() bool { return !process.Running(pid) })
 	}
 	if err := cluster.Err(); !errors.Is(err, ErrEnded) {
 		t.Errorf("got %v", err)
@@ -192,7 +192,7 @@ func TestStalePidThatIsInUseAgain(t *testing.T) {
 
 	again := mustStart(t, Config{DataDir: dir})
 	run(t, again.URL(), "select from kept")
-	if !ps.Running(other.Process.Pid) {
+	if !process.Running(other.Process.Pid) {
 		t.Error("the process that has the number now was killed")
 	}
 }

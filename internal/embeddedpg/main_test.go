@@ -15,9 +15,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/pgtest/ramdir"
-	"github.com/fencegate/fencegate/internal/ps"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 )
 
 // The test binary runs itself as another process where a test needs one to kill, or one of another user.
@@ -114,7 +113,7 @@ func startOwner(t *testing.T, dir string) owner {
 		cmd.Process.Kill()
 		_ = cmd.Wait() // its error is that it was killed
 		// The watchdog ends PostgreSQL, which must be gone before its directory is removed.
-		await.True(t, "PostgreSQL has ended", func() bool { return o.postmaster == 0 || !ps.Running(o.postmaster) })
+		await.True(t, "PostgreSQL has ended", func() bool { return o.postmaster == 0 || !process.Running(o.postmaster) })
 	})
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	check(t, err)
@@ -137,7 +136,7 @@ func newDataDir(t *testing.T) string {
 	if _, err := FindBinaries(); err != nil {
 		needBinaries(t, err)
 	}
-	parent, err := os.MkdirTemp(ramdir.Parent(), "fg-")
+	parent, err := os.MkdirTemp(process.TempParent(), "fg-")
 	check(t, err)
 	t.Cleanup(func() { check(t, os.RemoveAll(parent)) })
 	check(t, os.Chmod(parent, 0o711))

@@ -9,8 +9,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/pgtest/ramdir"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 )
 
 // template is a data directory with a cluster that was never written to. Copies of it spare most tests an initdb.
@@ -35,7 +35,7 @@ func clusterDir(t *testing.T) string {
 }
 
 func makeTemplate() (err error) {
-	if template.parent, err = os.MkdirTemp(ramdir.Parent(), "fg-"); err != nil {
+	if template.parent, err = os.MkdirTemp(process.TempParent(), "fg-"); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), await.Limit)

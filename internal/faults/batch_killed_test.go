@@ -8,14 +8,14 @@ import (
 	"testing"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
 // Gateways die with many writes of many clients in one commit.
 func TestGatewaysKilledUnderACrowd(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Empty(t)
+	url := postgres.Empty(t)
 	f := startFleet(t, url, 2)
 	l := startClients(t, f, crowdClients, crowdLocks)
 	l.rounds(t, 4, func(round int) {

@@ -10,13 +10,13 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/load"
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
 func TestDatabaseKilledUnderLoad(t *testing.T) {
 	t.Parallel()
-	cluster := pgtest.NewCluster(t)
+	cluster := postgres.NewCluster(t)
 	f := startFleet(t, cluster.URL(), 2)
 	pids := []int{f.at(0).PID(), f.at(1).PID()}
 	witness := mustAcquire(t, f.at(0), "witness", "witness", 0)
@@ -52,7 +52,7 @@ func TestDatabaseKilledUnderLoad(t *testing.T) {
 // The database dies while it executes a write. The outcome is unknown until the same write is sent again.
 func TestDatabaseKilledWhileItWrites(t *testing.T) {
 	t.Parallel()
-	cluster := pgtest.NewCluster(t)
+	cluster := postgres.NewCluster(t)
 	g := startGateway(t, cluster.URL())
 	lease := mustAcquire(t, g, "job", "worker", 0)
 	mustPut(t, g, numbered(lease, 1))

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/testenv/await"
 )
 
 // connect gives the test its own way into a database.

@@ -13,18 +13,17 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/embeddedpg"
-	"github.com/fencegate/fencegate/internal/gatewayprocess"
-	"github.com/fencegate/fencegate/internal/pgtest"
-	"github.com/fencegate/fencegate/internal/program"
-	"github.com/fencegate/fencegate/internal/ps"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	testgateway "github.com/fencegate/fencegate/internal/testenv/gateway"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 )
 
 // fencegate with a PostgreSQL of its own is killed in the middle of everything, and started again on the same data.
 func TestServeWithItsOwnDatabaseKilledUnderLoad(t *testing.T) {
 	t.Parallel()
-	pgtest.Require(t, "initdb")
+	postgres.Require(t, "initdb")
 	dataDir := newDataDir(t)
 	f := &fleet{members: make([]atomicGateway, 1)}
 	// The empty URL wins over one in the environment.
@@ -35,7 +34,7 @@ func TestServeWithItsOwnDatabaseKilledUnderLoad(t *testing.T) {
 	l.rounds(t, 2, func(int) {
 		starts++
 		dead := f.at(0)
-		processes, err := ps.Family(postmasterPID(t, dataDir))
+		processes, err := process.Family(postmasterPID(t, dataDir))
 		check(t, err)
 		if len(processes) < 5 {
 			t.Fatalf("PostgreSQL seems to be the processes %d", processes)
@@ -56,19 +55,19 @@ func TestServeWithItsOwnDatabaseKilledUnderLoad(t *testing.T) {
 // A gateway does not outlive a PostgreSQL of its own: its supervisor may start both again.
 func TestServeEndsWithItsOwnDatabase(t *testing.T) {
 	t.Parallel()
-	pgtest.Require(t, "initdb")
+	postgres.Require(t, "initdb")
 	dataDir := newDataDir(t)
-	process, err := gatewayprocess.Start(patient(t), program.PathChecked(t), "--database-url", "", "--data-dir", dataDir)
+	served, err := testgateway.Run(patient(t), process.BuildChecked(t), "--database-url", "", "--data-dir", dataDir)
 	check(t, err)
-	t.Cleanup(process.Kill)
-	processes, err := ps.Family(postmasterPID(t, dataDir))
+	t.Cleanup(served.Kill)
+	processes, err := process.Family(postmasterPID(t, dataDir))
 	check(t, err)
 	check(t, syscall.Kill(postmasterPID(t, dataDir), syscall.SIGKILL))
-	<-process.Ended()
-	if err := process.Stop(); err == nil {
+	<-served.Ended()
+	if err := served.Stop(); err == nil {
 		t.Error("it ended as after a request to end")
 	}
-	if log := process.Log(); !strings.Contains(log, "the private PostgreSQL ended") {
+	if log := served.Log(); !strings.Contains(log, "the private PostgreSQL ended") {
 		t.Errorf("it did not say why it ended:\n%s", log)
 	}
 	awaitEnds(t, processes)
@@ -79,7 +78,7 @@ func TestServeEndsWithItsOwnDatabase(t *testing.T) {
 func awaitEnds(t *testing.T, processes []int) {
 	t.Helper()
 	for _, pid := range processes {
-		await.True(t, "process "+strconv.Itoa(pid)+" of PostgreSQL ends", func() bool { return !ps.Running(pid) })
+		await.True(t, "process "+strconv.Itoa(pid)+" of PostgreSQL ends", func() bool { return !process.Running(pid) })
 	}
 }
 

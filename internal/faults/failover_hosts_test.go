@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 )
 
 // TestFailoverToNextHost checks that a gateway leaves the first host of its URL, whether that is frozen, dead or behind
@@ -17,17 +17,17 @@ import (
 // Requests have all the time of the test, so that none is freed by its own timeout.
 func TestFailoverToNextHost(t *testing.T) {
 	t.Parallel()
-	for name, lose := range map[string]func(*pgtest.Cluster, *pgtest.Network){
-		"frozen":      func(primary *pgtest.Cluster, _ *pgtest.Network) { primary.Freeze() },
-		"dead":        func(primary *pgtest.Cluster, _ *pgtest.Network) { primary.Kill() },
-		"unreachable": func(_ *pgtest.Cluster, network *pgtest.Network) { network.Hold() },
+	for name, lose := range map[string]func(*postgres.Cluster, *postgres.Network){
+		"frozen":      func(primary *postgres.Cluster, _ *postgres.Network) { primary.Freeze() },
+		"dead":        func(primary *postgres.Cluster, _ *postgres.Network) { primary.Kill() },
+		"unreachable": func(_ *postgres.Cluster, network *postgres.Network) { network.Hold() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			primary := pgtest.NewCluster(t)
+			primary := postgres.NewCluster(t)
 			standby := primary.Standby()
 			network := primary.Network()
-			g := startGateway(t, pgtest.FailoverURL(network, standby), "--request-timeout", "1h", "--statement-timeout", "1h")
+			g := startGateway(t, postgres.FailoverURL(network, standby), "--request-timeout", "1h", "--statement-timeout", "1h")
 			held := mustAcquire(t, g, "held", "holder", longTTLMS)
 			leases := grantedAll(t, g)
 			standby.CatchUp()

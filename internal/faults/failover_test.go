@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
@@ -21,9 +21,9 @@ var failoverNames = []string{"job/0", "job/1", "job/2", "job/3", "job/4"}
 // it is promoted, and reject every lost token.
 func TestFailoverWithLostCommits(t *testing.T) {
 	t.Parallel()
-	primary := pgtest.NewCluster(t)
+	primary := postgres.NewCluster(t)
 	standby := primary.Standby()
-	f := startFleet(t, pgtest.FailoverURL(primary, standby), 3)
+	f := startFleet(t, postgres.FailoverURL(primary, standby), 3)
 	kept := grantAll(t, f.at(0), "kept")
 	standby.CatchUp()
 	standby.Stop()
@@ -63,7 +63,7 @@ func TestFailoverWithLostCommits(t *testing.T) {
 // call themselves the same timeline.
 func TestSiblingsPromotedApart(t *testing.T) {
 	t.Parallel()
-	primary := pgtest.NewCluster(t)
+	primary := postgres.NewCluster(t)
 	first, second := primary.Standby(), primary.Standby()
 	g := startGateway(t, primary.URL())
 	newest := newestToken(grantAll(t, g, "of the primary"))
@@ -73,7 +73,7 @@ func TestSiblingsPromotedApart(t *testing.T) {
 	primary.Kill()
 
 	var identities []string
-	for _, sibling := range []*pgtest.Cluster{first, second} {
+	for _, sibling := range []*postgres.Cluster{first, second} {
 		sibling.Promote()
 		g := startGateway(t, sibling.URL())
 		db := connect(t, sibling.URL())

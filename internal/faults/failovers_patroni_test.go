@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/checks"
+	"github.com/fencegate/fencegate/internal/testenv/await"
 )
 
 // patroniFault breaks the leader of a Patroni cluster under load, and heals it.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 )
 
 const (
@@ -19,7 +19,7 @@ const (
 
 // failoversByHand are those where a person, or a script, promotes or restores.
 var failoversByHand = []failover{
-	{fault: "primary killed", setup: synchronous, lossless: true, run: promoteAfter(func(_ *testing.T, c *pgtest.Cluster) {
+	{fault: "primary killed", setup: synchronous, lossless: true, run: promoteAfter(func(_ *testing.T, c *postgres.Cluster) {
 		c.Kill()
 	})},
 	{fault: "primary frozen; thawed beside the new one", setup: synchronous, lossless: true, run: frozenAndThawed},
@@ -34,9 +34,9 @@ var failoversByHand = []failover{
 }
 
 // pair starts a primary with a standby, and gateways that know both.
-func pair(t *testing.T, isSynchronous bool) (primary, standby *pgtest.Cluster) {
+func pair(t *testing.T, isSynchronous bool) (primary, standby *postgres.Cluster) {
 	t.Helper()
-	primary = pgtest.NewCluster(t)
+	primary = postgres.NewCluster(t)
 	standby = primary.Standby()
 	if isSynchronous {
 		db := connect(t, primary.URL()) // not in the standby's own configuration
@@ -48,11 +48,11 @@ func pair(t *testing.T, isSynchronous bool) (primary, standby *pgtest.Cluster) {
 }
 
 // promoteAfter breaks the primary of a synchronous pair, and promotes the standby.
-func promoteAfter(lose func(*testing.T, *pgtest.Cluster)) func(*testing.T, bool) figures {
+func promoteAfter(lose func(*testing.T, *postgres.Cluster)) func(*testing.T, bool) figures {
 	return func(t *testing.T, lossless bool) figures {
 		t.Helper()
 		primary, standby := pair(t, true)
-		m := measure(t, startFleet(t, pgtest.FailoverURL(primary, standby), 2))
+		m := measure(t, startFleet(t, postgres.FailoverURL(primary, standby), 2))
 		lose(t, primary)
 		standby.Promote()
 		return m.finish(t, lossless, standby.URL())
@@ -62,7 +62,7 @@ func promoteAfter(lose func(*testing.T, *pgtest.Cluster)) func(*testing.T, bool)
 func frozenAndThawed(t *testing.T, lossless bool) figures {
 	t.Helper()
 	primary, standby := pair(t, true)
-	m := measure(t, startFleet(t, pgtest.FailoverURL(primary, standby), 2))
+	m := measure(t, startFleet(t, postgres.FailoverURL(primary, standby), 2))
 	thaw := primary.Freeze()
 	standby.Promote()
 	m.proceed(t, 200)
@@ -74,7 +74,7 @@ func frozenAndThawed(t *testing.T, lossless bool) figures {
 func waitsCancelled(t *testing.T, lossless bool) figures {
 	t.Helper()
 	primary, standby := pair(t, true)
-	m := measure(t, startFleet(t, pgtest.FailoverURL(primary, standby), 2))
+	m := measure(t, startFleet(t, postgres.FailoverURL(primary, standby), 2))
 	standby.Stop()
 	db := connect(t, primary.URL())
 	for cancelled := 0; cancelled < 50; {
@@ -95,8 +95,8 @@ func bothPrimaries(isSynchronous, seeBoth bool) func(*testing.T, bool) figures {
 	return func(t *testing.T, lossless bool) figures {
 		t.Helper()
 		primary, standby := pair(t, isSynchronous)
-		f := startFleet(t, pgtest.FailoverURL(primary, standby), 1)
-		urls := []string{pgtest.FailoverURL(primary, standby), pgtest.FailoverURL(primary, standby)}
+		f := startFleet(t, postgres.FailoverURL(primary, standby), 1)
+		urls := []string{postgres.FailoverURL(primary, standby), postgres.FailoverURL(primary, standby)}
 		if !seeBoth {
 			urls = []string{primary.URL(), standby.URL()}
 		}
@@ -119,7 +119,7 @@ func bothPrimaries(isSynchronous, seeBoth bool) func(*testing.T, bool) figures {
 func promotedBehind(t *testing.T, lossless bool) figures {
 	t.Helper()
 	primary, standby := pair(t, false)
-	m := measure(t, startFleet(t, pgtest.FailoverURL(primary, standby), 2))
+	m := measure(t, startFleet(t, postgres.FailoverURL(primary, standby), 2))
 	standby.CatchUp()
 	standby.Stop()
 	m.proceed(t, 200) // lost
@@ -132,8 +132,8 @@ func promotedBehind(t *testing.T, lossless bool) figures {
 // restoredInPlace restores a dump while no gateway runs: their transactions and the restore would be a deadlock.
 func restoredInPlace(t *testing.T, lossless bool) figures {
 	t.Helper()
-	pgDump, pgRestore := pgtest.RequireDump(t, "pg_restore")
-	cluster := pgtest.NewCluster(t)
+	pgDump, pgRestore := postgres.RequireDump(t, "pg_restore")
+	cluster := postgres.NewCluster(t)
 	f := startFleet(t, cluster.URL(), 2)
 	m := measure(t, f)
 	dump := filepath.Join(t.TempDir(), "dump")
@@ -153,7 +153,7 @@ func restoredInPlace(t *testing.T, lossless bool) figures {
 func restoredBackup(recover bool) func(*testing.T, bool) figures {
 	return func(t *testing.T, lossless bool) figures {
 		t.Helper()
-		primary := pgtest.NewCluster(t)
+		primary := postgres.NewCluster(t)
 		f := startFleet(t, primary.URL(), 2)
 		m := measure(t, f)
 		backup := primary.Backup()

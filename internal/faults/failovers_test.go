@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/journal"
+	"github.com/fencegate/fencegate/internal/testenv/await"
 )
 
 var failoversTable = flag.String("failovers.table", "", "the file that TestFailovers writes its table to; it is skipped "+

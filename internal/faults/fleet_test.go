@@ -8,14 +8,14 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/gatewaytest"
-	"github.com/fencegate/fencegate/internal/pgtest"
-	"github.com/fencegate/fencegate/internal/program"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	testgateway "github.com/fencegate/fencegate/internal/testenv/gateway"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 	"github.com/fencegate/fencegate/store/readiness"
 )
 
-type gateway = gatewaytest.Gateway
+type gateway = testgateway.Gateway
 
 // startGateway runs fencegate serve before a database.
 func startGateway(t *testing.T, databaseURL string, args ...string) *gateway {
@@ -26,7 +26,7 @@ func startGateway(t *testing.T, databaseURL string, args ...string) *gateway {
 // serve runs fencegate serve with args, until the test ends.
 func serve(t *testing.T, args ...string) *gateway {
 	t.Helper()
-	return gatewaytest.Start(t, program.PathChecked(t), args...)
+	return testgateway.Start(t, process.BuildChecked(t), args...)
 }
 
 // awaitUnreachable returns when the gateway says that its database does not answer.
@@ -62,7 +62,7 @@ func startFleet(t *testing.T, databaseURL string, size int, args ...string) *fle
 // startMigrated runs gateways before a database of their own that is migrated.
 func startMigrated(t *testing.T, size int, args ...string) (*pgxpool.Pool, *fleet) {
 	t.Helper()
-	url := pgtest.Migrated(t)
+	url := postgres.Migrated(t)
 	return connect(t, url), startFleet(t, url, size, args...)
 }
 

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/await"
+	"github.com/fencegate/fencegate/internal/testenv/await"
 )
 
 // The zombie is a gateway: it has received a write, and is frozen until the lease has expired and another gateway has

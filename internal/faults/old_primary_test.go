@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/store"
 )
@@ -19,9 +19,9 @@ import (
 // until an operator accepts it.
 func TestOldPrimaryReturns(t *testing.T) {
 	t.Parallel()
-	old := pgtest.NewCluster(t)
+	old := postgres.NewCluster(t)
 	promoted := old.Standby()
-	g := startGateway(t, pgtest.FailoverURL(old, promoted)+"&connect_timeout=1",
+	g := startGateway(t, postgres.FailoverURL(old, promoted)+"&connect_timeout=1",
 		"--request-timeout", "3s")
 	before := grantAll(t, g, "before")
 	holder := mustAcquire(t, g, "held", "holder", longTTLMS)
@@ -99,7 +99,7 @@ func wantMarked(t *testing.T, url string) {
 // also at a gateway that was started since.
 func TestBaseBackupWithoutRecovery(t *testing.T) {
 	t.Parallel()
-	primary := pgtest.NewCluster(t)
+	primary := postgres.NewCluster(t)
 	before := startGateway(t, primary.URL())
 	kept := grantAll(t, before, "kept")
 	backup := primary.Backup()

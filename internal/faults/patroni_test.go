@@ -24,12 +24,11 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/fencegate/fencegate/internal/await"
 	"github.com/fencegate/fencegate/internal/embeddedpg"
-	"github.com/fencegate/fencegate/internal/freeport"
-	"github.com/fencegate/fencegate/internal/pgtest"
-	"github.com/fencegate/fencegate/internal/pgtest/ramdir"
-	"github.com/fencegate/fencegate/internal/ps"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/network"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 )
 
 // patroniEnv names another Patroni than the one on the PATH.
@@ -62,7 +61,7 @@ type patroniNode struct {
 // startPatroni starts etcd and nodes. It needs both programs.
 func startPatroni(t *testing.T, settings patroniSettings) *patroniCluster {
 	t.Helper()
-	dir, err := os.MkdirTemp(ramdir.Parent(), "fencegate-patroni-") // not in t.TempDir, which other users can't enter
+	dir, err := os.MkdirTemp(process.TempParent(), "fencegate-patroni-") // not in t.TempDir, which other users can't enter
 	check(t, err)
 	t.Cleanup(func() { check(t, os.RemoveAll(dir)) })
 	check(t, os.Chmod(dir, 0o755))
@@ -71,7 +70,7 @@ func startPatroni(t *testing.T, settings patroniSettings) *patroniCluster {
 	for i := range settings.nodes {
 		name := fmt.Sprintf("db-%d", i+1)
 		node := &patroniNode{
-			t: t, name: name, dir: filepath.Join(dir, name), api: freeport.Address(t), postgres: freeport.Address(t),
+			t: t, name: name, dir: filepath.Join(dir, name), api: network.FreeAddress(t), postgres: network.FreeAddress(t),
 			environment: []string{"PATRONI_" + settings.etcd + "_HOSTS=" + address},
 		}
 		node.configure(t, settings)
@@ -95,14 +94,14 @@ func patroniProgram(t *testing.T) string {
 	if program := os.Getenv(patroniEnv); program != "" {
 		return program
 	}
-	return pgtest.Require(t, "patroni")
+	return postgres.Require(t, "patroni")
 }
 
 func startEtcd(t *testing.T, dir string) (etcd *exec.Cmd, address string) {
 	t.Helper()
-	address = freeport.Address(t)
-	client, peer := "http://"+address, "http://"+freeport.Address(t)
-	etcd = exec.Command(pgtest.Require(t, "etcd"), "--data-dir", filepath.Join(dir, "etcd"), "--enable-v2",
+	address = network.FreeAddress(t)
+	client, peer := "http://"+address, "http://"+network.FreeAddress(t)
+	etcd = exec.Command(postgres.Require(t, "etcd"), "--data-dir", filepath.Join(dir, "etcd"), "--enable-v2",
 		"--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer,
 		"--initial-advertise-peer-urls", peer, "--initial-cluster", "default="+peer)
 	check(t, etcd.Start())
@@ -211,7 +210,7 @@ func (n *patroniNode) postgresProcesses(t *testing.T) []int {
 	line, _, _ := strings.Cut(string(file), "\n")
 	postmaster, err := strconv.Atoi(line)
 	check(t, err)
-	family, err := ps.Family(postmaster)
+	family, err := process.Family(postmaster)
 	check(t, err)
 	return family
 }
@@ -339,4 +338,4 @@ func (c *patroniCluster) writable(t *testing.T) bool {
 }
 
 // hasEnded reports whether Patroni of the node was killed.
-func (n *patroniNode) hasEnded() bool { return !ps.Running(n.command.Process.Pid) }
+func (n *patroniNode) hasEnded() bool { return !process.Running(n.command.Process.Pid) }

@@ -5,7 +5,7 @@ package faults
 import (
 	"testing"
 
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 )
 
 // TestPoolerUnderLoad checks that gateways behind PgBouncer in transaction mode keep the contract while it is killed,
@@ -13,8 +13,8 @@ import (
 // lost.
 func TestPoolerUnderLoad(t *testing.T) {
 	t.Parallel()
-	cluster := pgtest.NewCluster(t)
-	pooler := pgtest.NewPooler(t, cluster.URL())
+	cluster := postgres.NewCluster(t)
+	pooler := postgres.NewPooler(t, cluster.URL())
 	f := startFleet(t, pooler.URL(t, cluster.URL()), 2, "--listen-url", cluster.URL())
 	f.databaseCrashes = true
 	faults := []struct{ begin, end func() }{

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 )
 
 // A dump is restored, and grants that were given after it are forgotten: tokens jump past them. Into another cluster,
@@ -16,25 +16,25 @@ func TestRestoredDump(t *testing.T) {
 	t.Parallel()
 	t.Run("into another cluster", func(t *testing.T) {
 		t.Parallel()
-		source, target := pgtest.NewCluster(t), pgtest.NewCluster(t, pgtest.Stranger())
+		source, target := postgres.NewCluster(t), postgres.NewCluster(t, postgres.Stranger())
 		testRestore(t, source, target, "fencegate")
 	})
 	t.Run("beside the old database", func(t *testing.T) {
 		t.Parallel()
-		cluster := pgtest.NewCluster(t)
+		cluster := postgres.NewCluster(t)
 		execute(t, connect(t, cluster.URL()), "create database restored")
 		testRestore(t, cluster, cluster, "restored")
 	})
 	t.Run("in place of the old database", func(t *testing.T) {
 		t.Parallel()
-		cluster := pgtest.NewCluster(t)
+		cluster := postgres.NewCluster(t)
 		testRestore(t, cluster, cluster, "fencegate")
 	})
 }
 
-func testRestore(t *testing.T, source, target *pgtest.Cluster, database string) {
+func testRestore(t *testing.T, source, target *postgres.Cluster, database string) {
 	t.Helper()
-	pgtest.RequireDump(t, "pg_restore")
+	postgres.RequireDump(t, "pg_restore")
 	before := startGateway(t, source.URL())
 	kept := grantAll(t, before, "kept")
 	dump := filepath.Join(t.TempDir(), "dump")
@@ -57,7 +57,7 @@ func testRestore(t *testing.T, source, target *pgtest.Cluster, database string) 
 
 func runProgram(t *testing.T, program string, args ...string) {
 	t.Helper()
-	if output, err := exec.CommandContext(patient(t), pgtest.Require(t, program), args...).CombinedOutput(); err != nil {
+	if output, err := exec.CommandContext(patient(t), postgres.Require(t, program), args...).CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", program, err, output)
 	}
 }

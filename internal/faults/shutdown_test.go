@@ -12,15 +12,15 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
 // During shutdown a gateway finishes what it has begun and answers it. It takes no new clients.
 func TestShutdownAnswersRequestsUnderWay(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Migrated(t)
+	url := postgres.Migrated(t)
 	db := connect(t, url)
 	g := startGateway(t, url, "--statement-timeout", "2m", "--request-timeout", "2m", "--shutdown-timeout", "2m")
 	jobs := []string{"job/0", "job/1", "job/2", "job/3", "job/4", "job/5", "job/6", "job/7"}
@@ -83,7 +83,7 @@ func TestShutdownTimeout(t *testing.T) {
 // after their clients have given up.
 func TestShutdownTimeoutOfLockWaits(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Migrated(t)
+	url := postgres.Migrated(t)
 	db := connect(t, url)
 	for job, c := range map[string]struct {
 		requestTimeout string
@@ -121,7 +121,7 @@ func TestShutdownTimeoutOfLockWaits(t *testing.T) {
 // The end does not wait for a database that does not answer.
 func TestShutdownWithFrozenDatabase(t *testing.T) {
 	t.Parallel()
-	cluster := pgtest.NewCluster(t)
+	cluster := postgres.NewCluster(t)
 	g := startGateway(t, cluster.URL(), "--shutdown-timeout", "50ms", "--statement-timeout", "1h")
 	mustAcquire(t, g, "job", "worker", 0)
 	cluster.Freeze()
@@ -137,7 +137,7 @@ func TestShutdownWithFrozenDatabase(t *testing.T) {
 // Every rejection that was answered is in the record when the gateway has ended, the last moment's included.
 func TestShutdownRecordsRejections(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Migrated(t)
+	url := postgres.Migrated(t)
 	db := connect(t, url)
 	g := startGateway(t, url)
 	stale := mustAcquire(t, g, "job", "zombie", 0)
@@ -155,7 +155,7 @@ func TestShutdownRecordsRejections(t *testing.T) {
 
 func TestSecondSignalKills(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Migrated(t)
+	url := postgres.Migrated(t)
 	db := connect(t, url)
 	g := startGateway(t, url)
 	put := startPut(t, db, g, 0)

@@ -18,25 +18,23 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/gatewayprocess"
-	"github.com/fencegate/fencegate/internal/gatewaytest"
-	"github.com/fencegate/fencegate/internal/lockedbuffer"
-	"github.com/fencegate/fencegate/internal/pgtest"
-	"github.com/fencegate/fencegate/internal/program"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	testgateway "github.com/fencegate/fencegate/internal/testenv/gateway"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
 // Gateways that start at once on an empty database wait for the one that makes the schema, and all serve.
 func TestManyStartAtOnce(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Empty(t)
-	program, ctx := program.PathChecked(t), patient(t)
-	processes := make([]*gatewayprocess.Process, 5)
+	url := postgres.Empty(t)
+	program, ctx := process.BuildChecked(t), patient(t)
+	processes := make([]*testgateway.Process, 5)
 	failures := make([]error, len(processes))
 	var starting sync.WaitGroup
 	for i := range processes {
-		starting.Go(func() { processes[i], failures[i] = gatewayprocess.Start(ctx, program, "--database-url", url) })
+		starting.Go(func() { processes[i], failures[i] = testgateway.Run(ctx, program, "--database-url", url) })
 	}
 	starting.Wait()
 	for _, process := range processes {
@@ -54,7 +52,7 @@ func TestManyStartAtOnce(t *testing.T) {
 		lease, err := client.API().Acquire(ctx, "job/of-"+filepath.Base(process.URL), api.AcquireRequest{OwnerID: "worker"})
 		check(t, err)
 		tokens[lease.FencingToken] = true
-		gatewaytest.CheckLog(t, process.Log())
+		testgateway.CheckLog(t, process.Log())
 	}
 	if len(tokens) != len(processes) {
 		t.Errorf("%d gateways granted the tokens %v", len(processes), tokens)
@@ -71,11 +69,11 @@ func TestServeWithoutDatabase(t *testing.T) {
 // TestServeWaitsForConnection checks that a gateway waits for a database that has no connection free.
 func TestServeWaitsForConnection(t *testing.T) {
 	t.Parallel()
-	cluster := pgtest.NewCluster(t, pgtest.Setting("max_connections", "8"), pgtest.Setting("max_wal_senders", "0"))
+	cluster := postgres.NewCluster(t, postgres.Setting("max_connections", "8"), postgres.Setting("max_wal_senders", "0"))
 	free := exhaust(t, cluster.URL())
-	serve := exec.CommandContext(patient(t), program.PathChecked(t), "serve", "--listen", "127.0.0.1:0", "--database-url",
+	serve := exec.CommandContext(patient(t), process.BuildChecked(t), "serve", "--listen", "127.0.0.1:0", "--database-url",
 		cluster.URL(), "--database-connections-max", "2")
-	var said lockedbuffer.Buffer
+	var said process.Buffer
 	serve.Stdout, serve.Stderr = &said, &said
 	check(t, serve.Start())
 	await.True(t, "the gateway says that it waits", func() bool {
@@ -115,7 +113,7 @@ func TestServeOnTakenPort(t *testing.T) {
 	check(t, err)
 	defer func() { _ = taken.Close() }()
 	dir := filepath.Join(t.TempDir(), "data")
-	output, err := exec.CommandContext(patient(t), program.PathChecked(t), "serve", "--listen", taken.Addr().String(),
+	output, err := exec.CommandContext(patient(t), process.BuildChecked(t), "serve", "--listen", taken.Addr().String(),
 		"--data-dir", dir).CombinedOutput()
 	if err == nil || !strings.Contains(string(output), "--listen "+taken.Addr().String()) {
 		t.Errorf("it ended with %v:\n%s", err, output)
@@ -127,7 +125,7 @@ func TestServeOnTakenPort(t *testing.T) {
 
 func TestServeOnNewerSchema(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Migrated(t)
+	url := postgres.Migrated(t)
 	g := startGateway(t, url)
 	db := connect(t, url)
 	execute(t, db, "update fence.guard_revision set revision = 1000")
@@ -140,7 +138,7 @@ func TestServeOnNewerSchema(t *testing.T) {
 
 func TestServeOnUnmigratedDatabase(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Empty(t)
+	url := postgres.Empty(t)
 	g := startGateway(t, url, "--no-migrate")
 	wantNotReady(t, g, "run `fencegate migrate`")
 	_, err := g.Acquire(patient(t), "job", api.AcquireRequest{OwnerID: "worker"})
@@ -148,7 +146,7 @@ func TestServeOnUnmigratedDatabase(t *testing.T) {
 		t.Errorf("an acquire got %v", err)
 	}
 
-	output, err := exec.CommandContext(patient(t), program.PathChecked(t), "migrate", "--database-url",
+	output, err := exec.CommandContext(patient(t), process.BuildChecked(t), "migrate", "--database-url",
 		url).CombinedOutput()
 	if err != nil {
 		t.Fatalf("fencegate migrate: %v\n%s", err, output)
@@ -161,7 +159,7 @@ func TestServeOnUnmigratedDatabase(t *testing.T) {
 func wantRefusal(t *testing.T, databaseURL string, words ...string) {
 	t.Helper()
 	var said bytes.Buffer
-	serve := exec.CommandContext(patient(t), program.PathChecked(t), "serve", "--listen", "127.0.0.1:0",
+	serve := exec.CommandContext(patient(t), process.BuildChecked(t), "serve", "--listen", "127.0.0.1:0",
 		"--database-url", databaseURL)
 	serve.Stdout, serve.Stderr = &said, &said
 	err := serve.Run()
@@ -174,7 +172,7 @@ func wantRefusal(t *testing.T, databaseURL string, words ...string) {
 			t.Errorf("it does not say %q, but:\n%s", word, said.String())
 		}
 	}
-	gatewaytest.CheckLog(t, said.String())
+	testgateway.CheckLog(t, said.String())
 }
 
 // wantNotReady expects /readyz to say what to do.

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 )
 
 // A database is put back to what it was before it jumped, again and again and as fast as it goes, as if each time
@@ -14,7 +14,7 @@ import (
 // same.
 func TestTokenJumpsOfUnrelatedHistories(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Migrated(t)
+	url := postgres.Migrated(t)
 	db := connect(t, url)
 	g := startGateway(t, url)
 	newest := int64(0)

@@ -11,12 +11,12 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/fencegate/fencegate/internal/lockedbuffer"
 	"github.com/fencegate/fencegate/internal/logging"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 )
 
 // written is a log, and its lines.
-type written struct{ lockedbuffer.Buffer }
+type written struct{ process.Buffer }
 
 func (w *written) lines(t *testing.T) (lines []map[string]any) {
 	t.Helper()

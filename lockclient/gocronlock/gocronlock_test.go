@@ -13,9 +13,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/pgtest"
-	"github.com/fencegate/fencegate/internal/program"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/gateway"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/admin"
 	"github.com/fencegate/fencegate/lockclient/gocronlock"
@@ -24,7 +24,7 @@ import (
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
-	code := pgtest.Main(m)
+	code := postgres.Main(m)
 	if err := await.Nil(func() error { return goleak.Find() }); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, "gocronlock: goroutines are left:", err)
 		return 1
@@ -39,12 +39,12 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// gateway runs fencegate, and returns a function that makes clients.
-func gateway(t *testing.T) func(owner string) *lockclient.Client {
+// serve runs fencegate, and returns a function that makes clients.
+func serve(t *testing.T) func(owner string) *lockclient.Client {
 	t.Helper()
-	process := program.Serve(t, pgtest.Migrated(t))
+	served := gateway.Serve(t, postgres.Migrated(t))
 	return func(owner string) *lockclient.Client {
-		client, err := lockclient.New(process.URL, lockclient.WithOwner(owner))
+		client, err := lockclient.New(served.URL, lockclient.WithOwner(owner))
 		check(t, err)
 		t.Cleanup(client.Close)
 		return client
@@ -52,7 +52,7 @@ func gateway(t *testing.T) func(owner string) *lockclient.Client {
 }
 
 func TestJobRunsOnOneScheduler(t *testing.T) {
-	client := gateway(t)
+	client := serve(t)
 	var running, runs, together atomic.Int64
 	job := func() {
 		if running.Add(1) > 1 {
@@ -82,7 +82,7 @@ func TestJobRunsOnOneScheduler(t *testing.T) {
 }
 
 func TestLocker(t *testing.T) {
-	client := gateway(t)
+	client := serve(t)
 	ctx := t.Context()
 	first := gocronlock.NewLocker(client("first"), "")
 	second := gocronlock.NewLocker(client("second"), "")
@@ -105,7 +105,7 @@ func TestLocker(t *testing.T) {
 }
 
 func TestElector(t *testing.T) {
-	client := gateway(t)
+	client := serve(t)
 	ctx := t.Context()
 	electors := map[*gocronlock.Elector]bool{}
 	for i := range 3 {

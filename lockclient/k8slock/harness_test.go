@@ -14,16 +14,16 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/pgtest"
-	"github.com/fencegate/fencegate/internal/program"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/gateway"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/k8slock"
 )
 
 func TestMain(m *testing.M) {
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // electors report each failed try
-	os.Exit(pgtest.Main(m))
+	os.Exit(postgres.Main(m))
 }
 
 func check(t *testing.T, err error) {
@@ -36,7 +36,7 @@ func check(t *testing.T, err error) {
 // startGateway returns the URL of a gateway that ends with the test.
 func startGateway(t *testing.T) string {
 	t.Helper()
-	return program.Serve(t, pgtest.Migrated(t)).URL
+	return gateway.Serve(t, postgres.Migrated(t)).URL
 }
 
 func newClient(t *testing.T, url string, opts ...lockclient.Option) *lockclient.Client {

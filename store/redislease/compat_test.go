@@ -12,8 +12,8 @@ import (
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/redistest"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	testredis "github.com/fencegate/fencegate/internal/testenv/redis"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/redislease"
 )
@@ -90,7 +90,7 @@ func TestOtherLibraries(t *testing.T) {
 	}
 }
 
-func connect(t *testing.T, server *redistest.Server) redis.UniversalClient {
+func connect(t *testing.T, server *testredis.Server) redis.UniversalClient {
 	t.Helper()
 	options, err := redis.ParseURL(server.URL())
 	if err != nil {

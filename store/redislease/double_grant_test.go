@@ -12,9 +12,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/enginetest"
-	"github.com/fencegate/fencegate/internal/redistest"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/enginetest"
+	"github.com/fencegate/fencegate/internal/testenv/redis"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/redislease"
 )
@@ -24,29 +24,29 @@ type loss struct {
 	name    string
 	servers int
 	// start runs one of the servers.
-	start func(testing.TB, ...string) *redistest.Server
+	start func(testing.TB, ...string) *redis.Server
 	// lose returns the servers that grant the lock from then on.
-	lose   func(t *testing.T, servers []*redistest.Server, key string) []*redistest.Server
+	lose   func(t *testing.T, servers []*redis.Server, key string) []*redis.Server
 	renews bool // the first holder, all the time
 }
 
 var losses = []loss{
-	{"the server is started empty", 1, redistest.Start, func(_ *testing.T, servers []*redistest.Server, _ string) []*redistest.Server {
+	{"the server is started empty", 1, redis.Start, func(_ *testing.T, servers []*redis.Server, _ string) []*redis.Server {
 		servers[0].RestartEmpty()
 		return servers
 	}, false},
 	// The former master still runs, and answers the gateway of the first holder.
-	{"a replica without the key is promoted", 1, redistest.Start, func(t *testing.T, _ []*redistest.Server, _ string) []*redistest.Server {
-		return []*redistest.Server{redistest.Start(t)}
+	{"a replica without the key is promoted", 1, redis.Start, func(t *testing.T, _ []*redis.Server, _ string) []*redis.Server {
+		return []*redis.Server{redis.Start(t)}
 	}, true},
-	{"two of three servers lose the key", 3, redistest.Start,
-		func(_ *testing.T, servers []*redistest.Server, key string) []*redistest.Server {
+	{"two of three servers lose the key", 3, redis.Start,
+		func(_ *testing.T, servers []*redis.Server, key string) []*redis.Server {
 			servers[0].Do("DEL", key)
 			servers[1].Do("DEL", key)
 			return servers
 		}, false},
-	{"the clocks of two of three servers jump", 3, redistest.StartWithClock,
-		func(t *testing.T, servers []*redistest.Server, key string) []*redistest.Server {
+	{"the clocks of two of three servers jump", 3, redis.StartWithClock,
+		func(t *testing.T, servers []*redis.Server, key string) []*redis.Server {
 			for _, s := range servers[:2] {
 				s.ShiftClock(2 * long)
 				await.True(t, "the key expires", func() bool { return s.Do("EXISTS", key) == "0" })
@@ -66,7 +66,7 @@ func TestDoubleGrant(t *testing.T) {
 		t.Run(of.name, func(t *testing.T) {
 			t.Parallel()
 			lock := fmt.Sprintf("jobs/%d", i)
-			servers := make([]*redistest.Server, of.servers)
+			servers := make([]*redis.Server, of.servers)
 			for i := range servers {
 				servers[i] = of.start(t)
 			}

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/redistest"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/redis"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/redislease"
 )
@@ -22,55 +22,55 @@ type failing struct {
 	make func(t *testing.T) (url string, breaks func())
 }
 
-func with(settings []string, breaks func(s *redistest.Server)) func(*testing.T) (string, func()) {
+func with(settings []string, breaks func(s *redis.Server)) func(*testing.T) (string, func()) {
 	return func(t *testing.T) (string, func()) {
-		s := redistest.Start(t, settings...)
+		s := redis.Start(t, settings...)
 		return s.URL(), func() { breaks(s) }
 	}
 }
 
 var failures = []failing{
-	{"killed", redislease.KindUnreachable, "connection refused", with(nil, (*redistest.Server).Kill)},
-	{"frozen", redislease.KindTimeout, "timeout", with(nil, (*redistest.Server).Freeze)},
-	{"full", redislease.KindFull, "maxmemory", with(nil, func(s *redistest.Server) {
+	{"killed", redislease.KindUnreachable, "connection refused", with(nil, (*redis.Server).Kill)},
+	{"frozen", redislease.KindTimeout, "timeout", with(nil, (*redis.Server).Freeze)},
+	{"full", redislease.KindFull, "maxmemory", with(nil, func(s *redis.Server) {
 		s.Do("CONFIG", "SET", "maxmemory", "1")
 	})},
-	{"a replica", redislease.KindReadOnly, "name the master", with(nil, func(s *redistest.Server) {
+	{"a replica", redislease.KindReadOnly, "name the master", with(nil, func(s *redis.Server) {
 		s.Do("REPLICAOF", "127.0.0.1", "1")
 	})},
 	{"a replica without its master", redislease.KindDown, "MASTERDOWN", with([]string{"replica-serve-stale-data no"},
-		func(s *redistest.Server) { s.Do("REPLICAOF", "127.0.0.1", "1") })},
-	{"too few replicas", redislease.KindReplicas, "NOREPLICAS", with(nil, func(s *redistest.Server) {
+		func(s *redis.Server) { s.Do("REPLICAOF", "127.0.0.1", "1") })},
+	{"too few replicas", redislease.KindReplicas, "NOREPLICAS", with(nil, func(s *redis.Server) {
 		s.Do("CONFIG", "SET", "min-replicas-to-write", "1")
 	})},
-	{"a list at the key", redislease.KindWrongType, "delete the key", with(nil, func(s *redistest.Server) {
+	{"a list at the key", redislease.KindWrongType, "delete the key", with(nil, func(s *redis.Server) {
 		s.Do("RPUSH", "lock", "a")
 	})},
 	{"a password is needed", redislease.KindAuth, "correct the user",
-		with([]string{"requirepass secret"}, func(*redistest.Server) {})},
+		with([]string{"requirepass secret"}, func(*redis.Server) {})},
 	{"the password is wrong", redislease.KindAuth, "WRONGPASS", func(t *testing.T) (string, func()) {
-		s := redistest.Start(t)
+		s := redis.Start(t)
 		s.Do("ACL", "SETUSER", "worker", "on", ">right", "~*", "+@all")
 		return s.UserURL("worker", "wrong"), func() {}
 	}},
 	{"no right to the scripts", redislease.KindPermission, "docs/redis.md", func(t *testing.T) (string, func()) {
-		s := redistest.Start(t)
+		s := redis.Start(t)
 		s.Do("ACL", "SETUSER", "worker", "on", ">pw", "~*", "+get")
 		return s.UserURL("worker", "pw"), func() {}
 	}},
 	{"no right to the key", redislease.KindPermission, "docs/redis.md", func(t *testing.T) (string, func()) {
-		s := redistest.Start(t)
+		s := redis.Start(t)
 		s.Do("ACL", "SETUSER", "worker", "on", ">pw", "~other:*", "&*", "+@all")
 		return s.UserURL("worker", "pw"), func() {}
 	}},
 	{"no right to a command of the scripts", redislease.KindPermission, "docs/redis.md",
 		func(t *testing.T) (string, func()) {
-			s := redistest.Start(t)
+			s := redis.Start(t)
 			s.Do("ACL", "SETUSER", "worker", "on", ">pw", "~*", "&*", "+@all", "-set")
 			return s.UserURL("worker", "pw"), func() {}
 		}},
 	{"a certificate that is not trusted", redislease.KindTLS, "certificate", func(t *testing.T) (string, func()) {
-		url, _ := redistest.StartTLS(t)
+		url, _ := redis.StartTLS(t)
 		return url, func() {}
 	}},
 }
@@ -109,7 +109,7 @@ func TestServerFails(t *testing.T) {
 // renewal and a release while the server has no memory left.
 func TestServerRecovers(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
+	server := redis.Start(t)
 	db := openDB(t)
 	leases, impatient := open(t, db, redislease.Config{}, server), open(t, db, redislease.Config{Timeout: hasty}, server)
 	lease := acquire(t, leases, request("lock", "A"))
@@ -149,14 +149,14 @@ func TestServerRecovers(t *testing.T) {
 // TestKindsOfURL checks that leases are kept behind Sentinels, in a Cluster, and by TLS.
 func TestKindsOfURL(t *testing.T) {
 	t.Parallel()
-	db, server := openDB(t), redistest.Start(t)
-	sentinel := redistest.StartSentinel(t, "main", server)
-	cluster := redistest.Start(t, "cluster-enabled yes")
+	db, server := openDB(t), redis.Start(t)
+	sentinel := redis.StartSentinel(t, "main", server)
+	cluster := redis.Start(t, "cluster-enabled yes")
 	cluster.Do("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
 	await.True(t, "the cluster is ready", func() bool {
 		return strings.Contains(cluster.Do("CLUSTER", "INFO"), "cluster_state:ok")
 	})
-	certified, roots := redistest.StartTLS(t)
+	certified, roots := redis.StartTLS(t)
 	for name, c := range map[string]redislease.Config{
 		"sentinel": {URLs: []string{sentinel.URL() + "?master_name=main"}},
 		"cluster":  {URLs: []string{cluster.URL() + "?addr=" + cluster.Address()}},

@@ -9,15 +9,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/enginetest"
-	"github.com/fencegate/fencegate/internal/pgtest"
-	"github.com/fencegate/fencegate/internal/redistest"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/enginetest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/testenv/redis"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/redislease"
 )
 
-func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(postgres.Main(m)) }
 
 // long is a TTL that no test outlives; short is one that a test waits for.
 const long, short = time.Hour, 300 * time.Millisecond
@@ -27,11 +27,11 @@ const hasty = 300 * time.Millisecond
 
 func openDB(t *testing.T) *store.Store {
 	t.Helper()
-	return enginetest.OpenStore(t, store.Config{DatabaseURL: pgtest.Migrated(t)})
+	return enginetest.OpenStore(t, store.Config{DatabaseURL: postgres.Migrated(t)})
 }
 
 // open returns Leases that run until the test ends. A server is redis, several are redlock.
-func open(t *testing.T, db redislease.Database, config redislease.Config, servers ...*redistest.Server) *redislease.Leases {
+func open(t *testing.T, db redislease.Database, config redislease.Config, servers ...*redis.Server) *redislease.Leases {
 	t.Helper()
 	if config.URLs == nil {
 		for _, s := range servers {
@@ -64,7 +64,7 @@ func open(t *testing.T, db redislease.Database, config redislease.Config, server
 }
 
 // vote makes servers vote that were started just now.
-func vote(t *testing.T, servers ...*redistest.Server) {
+func vote(t *testing.T, servers ...*redis.Server) {
 	t.Helper()
 	for _, s := range servers {
 		_, rest, _ := strings.Cut(s.Do("INFO", "server"), "run_id:")
@@ -73,9 +73,9 @@ func vote(t *testing.T, servers ...*redistest.Server) {
 	}
 }
 
-func startVoting(t *testing.T, count int) []*redistest.Server {
+func startVoting(t *testing.T, count int) []*redis.Server {
 	t.Helper()
-	servers := redistest.StartN(t, count)
+	servers := redis.StartN(t, count)
 	vote(t, servers...)
 	return servers
 }

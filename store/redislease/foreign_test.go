@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/redistest"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/redis"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/redislease"
 )
@@ -19,7 +19,7 @@ import (
 func TestForeignValues(t *testing.T) {
 	t.Parallel()
 	const bytes, ms = 1 << 20, 253402300799999 // until after the year 9999
-	server := redistest.Start(t)
+	server := redis.Start(t)
 	leases := open(t, openDB(t), redislease.Config{}, server)
 	sent := func() int {
 		_, rest, _ := strings.Cut(server.Do("INFO", "stats"), "total_net_output_bytes:")

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/redistest"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/redis"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/redislease"
 )
@@ -14,7 +14,7 @@ import (
 // TestForget checks that a break deletes locks of any program, and nothing else that has the name of a lock.
 func TestForget(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
+	server := redis.Start(t)
 	leases := open(t, openDB(t), redislease.Config{}, server)
 	acquire(t, leases, request("lease", "A"))
 	server.Do("SET", "persisted", server.Do("GET", "lease"))

@@ -12,9 +12,9 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/enginetest"
-	"github.com/fencegate/fencegate/internal/redistest"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/enginetest"
+	"github.com/fencegate/fencegate/internal/testenv/redis"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/redislease"
 	"github.com/fencegate/fencegate/store/storetest"
@@ -34,7 +34,7 @@ var historyLocks = []store.Name{"a", "b", "c"}
 // while a Redis that loses keys, is started empty and freezes lets leases overlap: P1 alone is not promised.
 func TestHistory(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
+	server := redis.Start(t)
 	h := &history{
 		Store: openDB(t), began: time.Now(), unseen: map[int64]porcupine.Operation{},
 		running: map[int64]heldUntil{}, codes: map[string]int{},
@@ -70,7 +70,7 @@ func TestHistory(t *testing.T) {
 }
 
 // disturb loses the keys of leases that run, in each way.
-func (h *history) disturb(t *testing.T, server *redistest.Server, gateways []*redislease.Leases) {
+func (h *history) disturb(t *testing.T, server *redis.Server, gateways []*redislease.Leases) {
 	t.Helper()
 	for i := range 6 {
 		h.awaitMore(t, 10)

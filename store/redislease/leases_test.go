@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/redistest"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/redis"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/redislease"
 )
@@ -17,7 +17,7 @@ import (
 type suite struct {
 	db      *store.Store
 	leases  *redislease.Leases
-	servers []*redistest.Server
+	servers []*redis.Server
 }
 
 // TestLeases checks what a lease in Redis promises, for one server and for a majority of three.

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/redistest"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/redis"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/redislease"
 )
@@ -51,9 +51,9 @@ func TestLeft(t *testing.T) {
 func TestMinorityOfServersFails(t *testing.T) {
 	t.Parallel()
 	db := openDB(t)
-	for name, c := range map[string]struct{ breaks, mends func(*redistest.Server) }{
-		"frozen": {(*redistest.Server).Freeze, (*redistest.Server).Thaw},
-		"killed": {(*redistest.Server).Kill, func(*redistest.Server) {}},
+	for name, c := range map[string]struct{ breaks, mends func(*redis.Server) }{
+		"frozen": {(*redis.Server).Freeze, (*redis.Server).Thaw},
+		"killed": {(*redis.Server).Kill, func(*redis.Server) {}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -136,7 +136,7 @@ func TestRestartedServerDoesNotVote(t *testing.T) {
 // TestFreshServersVoteAfterTheTTL checks that servers which fencegate has never seen vote after TTLMax, by themselves.
 func TestFreshServersVoteAfterTheTTL(t *testing.T) {
 	t.Parallel()
-	leases := open(t, openDB(t), redislease.Config{TTLMax: time.Second}, redistest.StartN(t, 3)...)
+	leases := open(t, openDB(t), redislease.Config{TTLMax: time.Second}, redis.StartN(t, 3)...)
 	r := request("lock", "A")
 	r.TTL = time.Second
 	await.True(t, "the servers vote", func() bool {

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/redistest"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/redis"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/redislease"
 )
@@ -18,7 +18,7 @@ var errBroken = errors.New("broken for the test")
 
 // mintSuite is two processes at one server.
 type mintSuite struct {
-	server        *redistest.Server
+	server        *redis.Server
 	db            *mintHook
 	leases, other *redislease.Leases
 }
@@ -26,7 +26,7 @@ type mintSuite struct {
 // TestLossDuringTheMint checks what becomes of an acquire between its reservation and its confirmation.
 func TestLossDuringTheMint(t *testing.T) {
 	t.Parallel()
-	server, db := redistest.Start(t), &mintHook{Database: openDB(t)}
+	server, db := redis.Start(t), &mintHook{Database: openDB(t)}
 	s := &mintSuite{server, db, open(t, db, redislease.Config{}, server), open(t, db, redislease.Config{}, server)}
 	t.Run("the mint fails", s.mintFails)
 	t.Run("the key is lost", s.keyIsLost)

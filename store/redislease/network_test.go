@@ -11,8 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/redistest"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/redis"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/redislease"
 )
@@ -23,7 +23,7 @@ type link struct {
 	proxy *toxiproxy.Proxy
 }
 
-func newLink(t *testing.T, to *redistest.Server) *link {
+func newLink(t *testing.T, to *redis.Server) *link {
 	t.Helper()
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())
 	l := &link{t, toxiproxy.NewProxy(server, to.Address(), "127.0.0.1:0", to.Address())}

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/redistest"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/redis"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/redislease"
 )
@@ -29,7 +29,7 @@ func (h *releaseHook) ReleaseLease(ctx context.Context, ref store.LeaseRef) (sto
 // stays held if the fence can't be closed.
 func TestReleaseClosesTheFenceFirst(t *testing.T) {
 	t.Parallel()
-	db, server := &releaseHook{Database: openDB(t)}, redistest.Start(t)
+	db, server := &releaseHook{Database: openDB(t)}, redis.Start(t)
 	leases := open(t, db, redislease.Config{}, server)
 	lease := acquire(t, leases, request("lock", "A"))
 	broken := errors.New("broken for the test")

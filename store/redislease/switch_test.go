@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/enginetest"
-	"github.com/fencegate/fencegate/internal/redistest"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/enginetest"
+	"github.com/fencegate/fencegate/internal/testenv/redis"
 	"github.com/fencegate/fencegate/store/engine"
 	"github.com/fencegate/fencegate/store/redislease"
 )
@@ -15,7 +15,7 @@ import (
 // as an acquire in Redis shows that the lease has ended, and that acquire does not overtake it.
 func TestWaiterInPostgres(t *testing.T) {
 	t.Parallel()
-	db, server := openDB(t), redistest.Start(t)
+	db, server := openDB(t), redis.Start(t)
 	inRedis := open(t, db, redislease.Config{LookInterval: time.Hour}, server)
 	inPostgres := enginetest.Run(t, db, engine.Config{PollInterval: never})
 	acquire(t, inRedis, request("lock", "A"))

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/enginetest"
-	"github.com/fencegate/fencegate/internal/redistest"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/enginetest"
+	"github.com/fencegate/fencegate/internal/testenv/redis"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/redislease"
 )
@@ -17,11 +17,11 @@ import (
 // of a lease that the replica lacks is shut out by the next grant.
 func TestFailover(t *testing.T) {
 	t.Parallel()
-	db, master := enginetest.New(t), redistest.Start(t)
+	db, master := enginetest.New(t), redis.Start(t)
 	db.Exec(t, `create table notes (job text, done_by text); create table jobs (id text, done_by text);
 		select fence.protect('jobs', 'jobs/{id}')`)
-	replica := redistest.StartReplica(t, master)
-	sentinel := redistest.StartSentinel(t, "main", master)
+	replica := redis.StartReplica(t, master)
+	sentinel := redis.StartSentinel(t, "main", master)
 	sentinel.Do("SENTINEL", "SET", "main", "down-after-milliseconds", "300")
 	await.True(t, "the Sentinel knows the replica", func() bool {
 		return strings.Contains(sentinel.Do("INFO", "sentinel"), "status=ok,address="+master.Address()+",slaves=1")
@@ -52,7 +52,7 @@ func TestFailover(t *testing.T) {
 // slot moves to another node.
 func TestCluster(t *testing.T) {
 	t.Parallel()
-	db, nodes := openDB(t), redistest.StartCluster(t, 3)
+	db, nodes := openDB(t), redis.StartCluster(t, 3)
 	config := redislease.Config{URLs: []string{nodes[0].URL() + "?addr=" + nodes[0].Address()}, PollInterval: never}
 	here, there := open(t, db, config), open(t, db, config)
 	await.True(t, "both listen to releases", func() bool {
@@ -95,7 +95,7 @@ func TestCluster(t *testing.T) {
 }
 
 // redirects returns what the nodes say of the commands that they have redirected.
-func redirects(nodes []*redistest.Server) string {
+func redirects(nodes []*redis.Server) string {
 	text := ""
 	for i, node := range nodes {
 		_, moved, _ := strings.Cut(node.Do("INFO", "errorstats"), "errorstat_MOVED:")

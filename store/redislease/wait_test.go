@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/redistest"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/redis"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/redislease"
 )
@@ -22,7 +22,7 @@ type waitSuite struct{ here, there *redislease.Leases }
 // TestWaiting checks who is granted the lock next, and what wakes the waiters.
 func TestWaiting(t *testing.T) {
 	t.Parallel()
-	db, server := openDB(t), redistest.Start(t)
+	db, server := openDB(t), redis.Start(t)
 	config := redislease.Config{PollInterval: never}
 	s := &waitSuite{open(t, db, config, server), open(t, db, config, server)}
 	awaitSubscribers(t, server, 2)
@@ -103,7 +103,7 @@ func (s *waitSuite) sameRequest(t *testing.T) {
 // has no other rights than those that docs/redis.md demands.
 func TestWaitersPollWithoutPublish(t *testing.T) {
 	t.Parallel()
-	db, server := openDB(t), redistest.Start(t)
+	db, server := openDB(t), redis.Start(t)
 	server.Do("ACL", "SETUSER", "mute", "on", ">pw", "~*", "resetchannels", "+eval", "+evalsha", "+get", "+set",
 		"+del", "+pexpire", "+pttl", "+time", "+ping", "+publish", "+subscribe")
 	config := redislease.Config{URLs: []string{server.UserURL("mute", "pw")}, PollInterval: 20 * time.Millisecond}
@@ -115,7 +115,7 @@ func TestWaitersPollWithoutPublish(t *testing.T) {
 }
 
 // awaitSubscribers waits until so many listen to releases.
-func awaitSubscribers(t *testing.T, server *redistest.Server, want int) {
+func awaitSubscribers(t *testing.T, server *redis.Server, want int) {
 	t.Helper()
 	await.True(t, "all listen to releases", func() bool {
 		return server.Do("PUBLISH", "fencegate:released", "") == fmt.Sprint(want)
@@ -125,7 +125,7 @@ func awaitSubscribers(t *testing.T, server *redistest.Server, want int) {
 // TestPolls checks that a waiter seldom polls a lease whose end is announced to it, and often what another program has.
 func TestPolls(t *testing.T) {
 	t.Parallel()
-	db, server := openDB(t), redistest.Start(t)
+	db, server := openDB(t), redis.Start(t)
 	config := redislease.Config{PollInterval: 10 * time.Millisecond}
 	ofLease, ofOther := open(t, db, config, server), open(t, db, config, server)
 	awaitSubscribers(t, server, 2)
@@ -149,7 +149,7 @@ func TestPolls(t *testing.T) {
 // TestListensAgain checks that a waiter tries again when the connection for published releases was lost for a while.
 func TestListensAgain(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
+	server := redis.Start(t)
 	leases := open(t, openDB(t), redislease.Config{PollInterval: never}, server)
 	awaitSubscribers(t, server, 1)
 	acquire(t, leases, request("lock", "A"))

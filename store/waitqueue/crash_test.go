@@ -11,9 +11,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/enginetest"
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/enginetest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
 )
@@ -122,7 +122,7 @@ var durables = []durable{
 // renewal, a heartbeat and a ticket may be lost: they do not wait for the disk.
 func TestAnswersSurviveACrash(t *testing.T) {
 	t.Parallel()
-	b, cluster := enginetest.NewCrashing(t, pgtest.Setting("wal_writer_delay", "10s"), pgtest.Setting("autovacuum", "off"))
+	b, cluster := enginetest.NewCrashing(t, postgres.Setting("wal_writer_delay", "10s"), postgres.Setting("autovacuum", "off"))
 	s := newEngines(t, b, 2, engine.Config{PollInterval: 50 * time.Millisecond, HeartbeatInterval: time.Minute,
 		DeadAfter: 10 * time.Minute})
 	s.expectOnDisk(t)

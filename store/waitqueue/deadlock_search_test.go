@@ -10,9 +10,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/enginetest"
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/enginetest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
 )
@@ -214,7 +214,7 @@ func BenchmarkDeadlockSearch(b *testing.B) {
 	for _, waiters := range []int{100, 1000, 10_000} {
 		for _, locks := range [][2]string{{"hot", "cold"}, {"cold", "hot"}} {
 			b.Run(fmt.Sprintf("has %s, waits for %s/%d", locks[0], locks[1], waiters), func(b *testing.B) {
-				url := pgtest.Migrated(b)
+				url := postgres.Migrated(b)
 				crowd(b, url, waiters, locks[0])
 				conn, err := pgx.Connect(b.Context(), url)
 				if err != nil {

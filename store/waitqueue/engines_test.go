@@ -4,12 +4,12 @@ import (
 	"os"
 	"testing"
 
-	"github.com/fencegate/fencegate/internal/enginetest"
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/enginetest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/store/engine"
 )
 
-func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(postgres.Main(m)) }
 
 // engines are several engines on one database.
 type engines struct{ *enginetest.Engines }

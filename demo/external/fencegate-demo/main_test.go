@@ -9,8 +9,8 @@ import (
 
 	"github.com/fencegate/fencegate/demo"
 	"github.com/fencegate/fencegate/demo/external"
-	"github.com/fencegate/fencegate/internal/pgtest"
-	"github.com/fencegate/fencegate/internal/program"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 )
 
 // TestMain is also the worker: the demo runs its own program for that.
@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "worker" {
 		main()
 	}
-	os.Exit(pgtest.Main(m))
+	os.Exit(postgres.Main(m))
 }
 
 // The write of a zombie of each service's lock is rejected by the number of that lock, and stored without the fence.
@@ -28,7 +28,7 @@ func TestZombieOfAnotherService(t *testing.T) {
 	} {
 		t.Run(service, func(t *testing.T) {
 			t.Parallel()
-			events := runDemo(t, service, pgtest.Empty(t), 0)
+			events := runDemo(t, service, postgres.Empty(t), 0)
 			granted := find(t, events, "fenced", "A", "granted")
 			rejected := find(t, events, "fenced", "A", "rejected")
 			written := find(t, events, "fenced", "B", "written")
@@ -48,8 +48,8 @@ func TestZombieOfAnotherService(t *testing.T) {
 // A fence that admits every token is reported by the exit code.
 func TestBrokenFence(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Migrated(t)
-	pgtest.BreakRule(t, url)
+	url := postgres.Migrated(t)
+	postgres.BreakRule(t, url)
 	runDemo(t, external.NameRedis, url, 1)
 }
 
@@ -59,7 +59,7 @@ func runDemo(t *testing.T, service, databaseURL string, exitCode int) (events []
 	t.Helper()
 	var out, failures bytes.Buffer
 	got := run(t.Context(), []string{
-		service, "--output", "json", "--database-url", databaseURL, "--fencegate", program.Path(t),
+		service, "--output", "json", "--database-url", databaseURL, "--fencegate", process.Build(t),
 	}, &out, &failures)
 	if strings.Contains(failures.String(), "not on this machine") &&
 		(os.Getenv("CI") != "true" || service == external.NameZooKeeper) {

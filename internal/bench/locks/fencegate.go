@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/gatewayprocess"
+	"github.com/fencegate/fencegate/internal/testenv/gateway"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
@@ -19,11 +19,11 @@ import (
 const nameFencegate = "fencegate"
 
 // gateways are processes before one database.
-type gateways []*gatewayprocess.Process
+type gateways []*gateway.Process
 
 func (c Config) startGateways(ctx context.Context, count int) (started gateways, err error) {
 	for range count {
-		process, err := gatewayprocess.Start(ctx, c.Program,
+		process, err := gateway.Run(ctx, c.Program,
 			"--database-url", c.DatabaseURL, "--database-connections-max", strconv.Itoa(c.Connections))
 		if err != nil {
 			return nil, errors.Join(err, started.stop())

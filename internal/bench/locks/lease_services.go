@@ -19,7 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fencegate/fencegate/internal/bench/peers"
-	"github.com/fencegate/fencegate/internal/gatewayprocess"
+	"github.com/fencegate/fencegate/internal/testenv/gateway"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
 	"github.com/fencegate/fencegate/store/redislease"
@@ -191,7 +191,7 @@ func (r *leaseRig) startEngine(provider store.Provider, urls []string) (*engine.
 
 func (r *leaseRig) startGateway(
 	ctx context.Context, provider store.Provider, urls []string,
-) (*gatewayprocess.Process, error) {
+) (*gateway.Process, error) {
 	flags := []string{
 		"--database-url", r.config.DatabaseURL, "--database-connections-max", strconv.Itoa(r.config.Connections),
 		"--leases", string(provider), "--redis-timeout", redisTimeout.String(), "--redlock-ttl-max", leaseTTL.String(),
@@ -202,7 +202,7 @@ func (r *leaseRig) startGateway(
 	case store.ProviderRedlock:
 		flags = append(flags, "--redlock-urls", strings.Join(urls, ","))
 	}
-	gateway, err := gatewayprocess.Start(ctx, r.config.Program, flags...)
+	gateway, err := gateway.Run(ctx, r.config.Program, flags...)
 	if err == nil {
 		r.closers = append(r.closers, gateway.Stop)
 	}

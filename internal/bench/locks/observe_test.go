@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencegate/fencegate/internal/bench"
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 )
 
 func TestLoadIsADifferenceOfReadings(t *testing.T) {
@@ -34,7 +34,7 @@ func TestWorkIsSeen(t *testing.T) {
 	if _, err := bench.ProcessStat(os.Getpid()); err != nil {
 		t.Skip("there is no /proc: ", err)
 	}
-	db, err := pgx.Connect(t.Context(), pgtest.Empty(t))
+	db, err := pgx.Connect(t.Context(), postgres.Empty(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,17 +13,17 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/fencegate/fencegate/internal/pgtest"
-	"github.com/fencegate/fencegate/internal/program"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 )
 
-func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(postgres.Main(m)) }
 
 // config measures everything in a short time, on a database of its own.
 func config(t *testing.T) Config {
 	t.Helper()
 	return Config{
-		Program: program.Path(t), DatabaseURL: pgtest.Empty(t), Connections: 4, Measure: []string{WakeUp, Cycles, Leases, Crowd},
+		Program: process.Build(t), DatabaseURL: postgres.Empty(t), Connections: 4, Measure: []string{WakeUp, Cycles, Leases, Crowd},
 		Rounds: 2, Gateways: []int{1, 2},
 		HandOffs: 3, Clients: []int{1, 4}, Duration: 50 * time.Millisecond, WarmUp: 10 * time.Millisecond,
 		Waiters: 60, Protocol: HTTP2, Idle: 100 * time.Millisecond,

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencegate/fencegate/internal/bench"
-	"github.com/fencegate/fencegate/internal/gatewayprocess"
+	"github.com/fencegate/fencegate/internal/testenv/gateway"
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/store"
 )
@@ -22,7 +22,7 @@ type database struct {
 	control *pgx.Conn
 	st      *store.Store
 	sweeper *store.Sweeper
-	gateway *gatewayprocess.Process
+	gateway *gateway.Process
 	client  *lockclient.Client
 	random  *rand.Rand
 }
@@ -63,8 +63,8 @@ func (d *database) name() string { return fmt.Sprintf("fencegate_bench_%d", d.na
 
 func (d *database) drop() string { return "drop database if exists " + d.name() + " with (force)" }
 
-func (d *database) start(ctx context.Context) (*gatewayprocess.Process, error) {
-	return gatewayprocess.Start(ctx, d.config.Program, "--database-url", d.url, "--log-level", "error",
+func (d *database) start(ctx context.Context) (*gateway.Process, error) {
+	return gateway.Run(ctx, d.config.Program, "--database-url", d.url, "--log-level", "error",
 		"--statement-timeout", statementTimeout.String())
 }
 

@@ -8,15 +8,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fencegate/fencegate/internal/pgtest"
-	"github.com/fencegate/fencegate/internal/program"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 )
 
-func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(postgres.Main(m)) }
 
 func TestEverythingIsMeasured(t *testing.T) {
 	config := Config{
-		Program: program.Path(t), DatabaseURL: pgtest.Empty(t), Names: []int{1000, 2000}, Rounds: 2, Calls: 3,
+		Program: process.Build(t), DatabaseURL: postgres.Empty(t), Names: []int{1000, 2000}, Rounds: 2, Calls: 3,
 		Progress: func(line string) { t.Log(line) },
 	}
 	report, err := Run(t.Context(), config)

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fencegate/fencegate/internal/lockedbuffer"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 )
 
 // ErrAbsent says that a peer's program is not on this machine; the message names it.
@@ -31,7 +31,7 @@ type Peer struct {
 	Address, Version string
 
 	cmd    *exec.Cmd
-	output lockedbuffer.Buffer
+	output process.Buffer
 	dir    string
 	ended  chan struct{}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/fencegate/fencegate/internal/gatewayprocess"
 	"github.com/fencegate/fencegate/internal/load"
+	"github.com/fencegate/fencegate/internal/testenv/gateway"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
@@ -24,7 +24,7 @@ var retention = []string{"--lease-retention", "1m", "--rejection-age", "1m", "--
 type rig struct {
 	config   Config
 	db       *pgx.Conn
-	gateways []*gatewayprocess.Process
+	gateways []*gateway.Process
 	clients  []*lockclient.Client
 	begun    time.Time
 }
@@ -60,7 +60,7 @@ func (r *rig) open(ctx context.Context) (err error) {
 	}
 	for i := range gateways {
 		args := append([]string{"--database-url", r.config.DatabaseURL, "--gateway-name", gatewayName(i)}, retention...)
-		gateway, err := gatewayprocess.Start(ctx, r.config.Program, args...)
+		gateway, err := gateway.Run(ctx, r.config.Program, args...)
 		if err != nil {
 			return err
 		}

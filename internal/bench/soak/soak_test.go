@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/internal/load"
-	"github.com/fencegate/fencegate/internal/pgtest"
-	"github.com/fencegate/fencegate/internal/program"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 )
 
-func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(postgres.Main(m)) }
 
 // TestFlat checks that a value that rises until the middle and then moves up and down is flat, and that one which rises
 // to the end by more than a tenth and the slack is not.
@@ -42,7 +42,7 @@ func TestFlat(t *testing.T) {
 // TestSoak checks that each sample has all that is measured.
 func TestSoak(t *testing.T) {
 	report, err := Run(t.Context(), Config{
-		Program: program.Path(t), DatabaseURL: pgtest.Empty(t), Duration: 3 * time.Second, Every: 200 * time.Millisecond,
+		Program: process.Build(t), DatabaseURL: postgres.Empty(t), Duration: 3 * time.Second, Every: 200 * time.Millisecond,
 		Clients: 4, Locks: 8, Names: 50, Snapshot: 300 * time.Millisecond, Progress: func(line string) { t.Log(line) },
 	})
 	if err != nil {

@@ -8,14 +8,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/internal/pgtest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 )
 
-func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(postgres.Main(m)) }
 
 func TestEverythingIsMeasured(t *testing.T) {
 	config := Config{
-		DatabaseURL: pgtest.Empty(t), Progress: func(line string) { t.Log(line) },
+		DatabaseURL: postgres.Empty(t), Progress: func(line string) { t.Log(line) },
 		Measure: []string{Writes, Five, Bulk, Plans, Pgbench}, Clients: []int{1, 3}, Rounds: 1,
 		Duration: 20 * time.Millisecond, WarmUp: 5 * time.Millisecond, Rows: 500, BulkRows: 40, BulkResources: 4,
 		PgbenchTransactions: 5,

@@ -15,7 +15,7 @@ import (
 	"github.com/fencegate/fencegate/internal/bench"
 	"github.com/fencegate/fencegate/internal/bench/floor"
 	"github.com/fencegate/fencegate/internal/bench/peers"
-	"github.com/fencegate/fencegate/internal/gatewayprocess"
+	"github.com/fencegate/fencegate/internal/testenv/gateway"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -83,8 +83,8 @@ func (r *rig) startGateway(ctx context.Context) error {
 }
 
 // start runs a gateway until the rig is closed.
-func (r *rig) start(ctx context.Context, flags ...string) (*gatewayprocess.Process, error) {
-	gateway, err := gatewayprocess.Start(ctx, r.config.Program, append([]string{
+func (r *rig) start(ctx context.Context, flags ...string) (*gateway.Process, error) {
+	gateway, err := gateway.Run(ctx, r.config.Program, append([]string{
 		"--database-url", r.config.DatabaseURL, "--database-connections-max", strconv.Itoa(r.config.Connections),
 		"--log-level", "error",
 		"--caller-requests-max", "0", // all load comes from one address, and a fast machine takes more than the default

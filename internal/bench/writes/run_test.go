@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/internal/bench/floor"
-	"github.com/fencegate/fencegate/internal/pgtest"
-	"github.com/fencegate/fencegate/internal/program"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 )
 
 // TestMain runs the tests, or the empty handler for a test.
@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 	}
-	os.Exit(pgtest.Main(m))
+	os.Exit(postgres.Main(m))
 }
 
 // config measures everything in a short time, on a database of its own.
@@ -35,7 +35,7 @@ func config(t *testing.T) Config {
 		t.Fatal(err)
 	}
 	return Config{
-		Program: program.Path(t), FloorProgram: self, DatabaseURL: pgtest.Empty(t),
+		Program: process.Build(t), FloorProgram: self, DatabaseURL: postgres.Empty(t),
 		Measure: []string{Throughput, Latency, Sizes, Fences, Refusals, Dashboards},
 		Clients: []int{1, 6}, Rounds: 1, Duration: 40 * time.Millisecond, WarmUp: 5 * time.Millisecond,
 		Resources: 20, Hot: 3, ValueBytes: 100, Connections: 4,

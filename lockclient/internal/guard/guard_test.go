@@ -13,10 +13,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/await"
-	"github.com/fencegate/fencegate/internal/enginetest"
-	"github.com/fencegate/fencegate/internal/pgtest"
-	"github.com/fencegate/fencegate/internal/program"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/enginetest"
+	"github.com/fencegate/fencegate/internal/testenv/gateway"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/admin"
 	"github.com/fencegate/fencegate/lockclient/sqlguard"
@@ -25,7 +25,7 @@ import (
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
-	code := pgtest.Main(m)
+	code := postgres.Main(m)
 	if err := goleak.Find(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, "guard: goroutines are left:", err)
 		return 1
@@ -98,7 +98,7 @@ func (b bank) testScenarios(t *testing.T) {
 func newBank(t *testing.T) bank {
 	t.Helper()
 	db := enginetest.New(t)
-	process := program.Serve(t, db.URL)
+	process := gateway.Serve(t, db.URL)
 	client, err := lockclient.New(process.URL)
 	check(t, err)
 	t.Cleanup(client.Close)

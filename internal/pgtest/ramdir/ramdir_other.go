@@ -1,5 +1,0 @@
-//go:build !linux
-
-package ramdir
-
-func inMemory(string) bool { return false }

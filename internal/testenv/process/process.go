@@ -1,0 +1,80 @@
+// Package process is for tests that run programs: it builds fencegate, collects what programs write, and shows their
+// state.
+package process
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// State is the state of a process as ps shows it, such as "Ss" or "T"; "" if there is none.
+func State(pid int) string {
+	state, err := exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(pid)).Output()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(state))
+}
+
+// Running reports whether a process runs. A zombie process does not.
+func Running(pid int) bool {
+	state := State(pid)
+	return state != "" && state[0] != 'Z'
+}
+
+// Family returns a process and its children, in order.
+func Family(parent int) ([]int, error) {
+	listing, err := exec.Command("ps", "-A", "-o", "pid=,ppid=").Output()
+	if err != nil {
+		return nil, err
+	}
+	pids := []int{parent}
+	for line := range strings.Lines(string(listing)) {
+		fields := strings.Fields(line)
+		if len(fields) == 2 && fields[1] == strconv.Itoa(parent) {
+			pid, err := strconv.Atoi(fields[0])
+			if err != nil {
+				return nil, err
+			}
+			pids = append(pids, pid)
+		}
+	}
+	slices.Sort(pids)
+	return pids, nil
+}
+
+// Missing ends a test that lacks something: as failed in CI, where everything is to be there, else as skipped.
+func Missing(t testing.TB, what string) {
+	t.Helper()
+	text := what + "\nTo install what tests need, run `make test-deps`"
+	if os.Getenv("CI") == "true" {
+		t.Fatal(text)
+	}
+	t.Skip(text)
+}
+
+// Buffer collects what processes and goroutines write, while others read it. The zero value is empty.
+type Buffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write appends text. It never fails.
+func (b *Buffer) Write(text []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(text)
+}
+
+// String returns everything that was written.
+func (b *Buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
