@@ -13,7 +13,7 @@ INTEGRATIONS := lockclient/k8slock deploy/kubernetes
 SYSTEMS := linux/arm64 darwin/amd64 darwin/arm64 freebsd/amd64 windows/amd64
 GORELEASER := GOFLAGS= go run github.com/goreleaser/goreleaser/v2@v2.15.1
 
-# Overridable: make test PACKAGES=./store TEST_FLAGS='-run TestScenarios -v'; make test MODULE=internal/bench
+# Overridable: make test PACKAGES=./migrations TEST_FLAGS='-run TestScenarios -v'; make test MODULE=internal/bench
 MODULE     ?= .
 PACKAGES   ?= ./...
 TEST_FLAGS ?=

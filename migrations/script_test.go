@@ -82,7 +82,11 @@ func (s script) run(ctx context.Context, url string, variables map[string]string
 			}
 			sessions[name] = &scriptSession{conn: conn}
 		}
-		if err := sessions[name].step(ctx, admin, sql, want, known); err != nil {
+		var blocker *scriptSession
+		if before, waits := strings.CutPrefix(want, "waits for "); waits {
+			want, blocker = "waits", sessions[before]
+		}
+		if err := sessions[name].step(ctx, admin, sql, want, blocker, known); err != nil {
 			return fmt.Errorf("%s: %w", line, err)
 		}
 	}
@@ -112,7 +116,9 @@ func substitute(text string, known map[string]string) string {
 	})
 }
 
-func (s *scriptSession) step(ctx context.Context, admin *pgx.Conn, sql, want string, known map[string]string) error {
+func (s *scriptSession) step(
+	ctx context.Context, admin *pgx.Conn, sql, want string, blocker *scriptSession, known map[string]string,
+) error {
 	if s.running == nil {
 		running := make(chan scriptResult, 1)
 		s.running = running
@@ -124,15 +130,19 @@ func (s *scriptSession) step(ctx context.Context, admin *pgx.Conn, sql, want str
 		return errors.New("the session still waits")
 	}
 	if want == "waits" {
-		return s.waits(ctx, admin)
+		return s.waits(ctx, admin, blocker)
 	}
 	result := <-s.running
 	s.running = nil
 	return result.check(want, known)
 }
 
-// waits returns when the session waits for another one.
-func (s *scriptSession) waits(ctx context.Context, admin *pgx.Conn) error {
+// waits returns when the session waits for another one: for any if blocker is nil.
+func (s *scriptSession) waits(ctx context.Context, admin *pgx.Conn, blocker *scriptSession) error {
+	var blocking []uint32
+	if blocker != nil {
+		blocking = append(blocking, blocker.conn.PgConn().PID())
+	}
 	for waits := false; !waits; {
 		select {
 		case result := <-s.running:
@@ -140,7 +150,8 @@ func (s *scriptSession) waits(ctx context.Context, admin *pgx.Conn) error {
 			return fmt.Errorf("it did not wait: %q, %w", result.text, result.err)
 		case <-time.After(time.Millisecond):
 		}
-		err := admin.QueryRow(ctx, "select pg_blocking_pids($1) <> '{}'", s.conn.PgConn().PID()).Scan(&waits)
+		err := admin.QueryRow(ctx, "select p = coalesce($2, p) and p <> '{}' from pg_blocking_pids($1) p",
+			s.conn.PgConn().PID(), blocking).Scan(&waits)
 		if err != nil {
 			return err
 		}
@@ -228,7 +239,8 @@ func (s *scriptSession) end() {
 	_ = s.conn.Close(ctx)
 }
 
-// scriptFunctions help scripts. test.grant grants a lock, after any lease that is in the way has expired.
+// scriptFunctions help scripts. test.grant grants a lock, after any lease that is in the way has expired. A write is the
+// text RESOURCE TOKEN[.SEQUENCE] VALUE [if VERSION].
 const scriptFunctions = `
 create schema test;
 create function test.grant(p_lock text, p_mode text default 'exclusive', p_scope text default 'node',
@@ -249,10 +261,85 @@ end $$;
 create function test.lease(p_lock text, p_token bigint) returns uuid language sql as $$
     select lease_id from fence.leases where lock = p_lock and fencing_token = p_token $$;
 create function test.release(p_lock text, p_token bigint) returns text language sql as $$
-    select status from fence.release(p_lock, 'owner', test.lease(p_lock, p_token), p_token) $$;
+    select coalesce(r.reason, r.status) from fence.leases l, fence.release(l.lock, l.owner_id, l.lease_id, l.fencing_token) r
+    where l.lock = p_lock and l.fencing_token = p_token $$;
+create function test.acquire(p_lock text, p_owner text, p_scope text default 'node', p_mode text default 'exclusive',
+    p_request text default null, p_session uuid default null, p_ttl_ms integer default 30000)
+returns text language sql as $$
+    select case a.outcome
+        when 'granted' then (a.lease).fencing_token::text
+        when 'held' then coalesce('held by ' || (a.lease).owner_id, 'behind others')
+        else concat_ws(' ', a.outcome, (a.lease).end_reason) end
+    from fence.acquire_lease(
+        fence.lease_request(p_lock, p_owner, p_mode, p_scope, p_ttl_ms, p_session, p_request, null), 0, null) a $$;
+create function test.renew(p_lock text, p_token bigint, p_ttl_ms integer default null) returns text language sql as $$
+    select r.status
+    from fence.leases l, fence.renew_lease(l.lock, l.owner_id, l.lease_id, l.fencing_token, p_ttl_ms) r
+    where l.lock = p_lock and l.fencing_token = p_token $$;
+create function test.sweep() returns bigint language sql as $$
+    select sum(s.done) from unnest(array['holds', 'leases']) part, fence.sweep(part, '0', 1000, null, null) s $$;
+create function test.session(p_owner text) returns uuid language sql as $$
+    insert into fence.sessions (session_id, owner_id, ttl_ms, created_at, expires_at)
+    select gen_random_uuid(), p_owner, 30000, clock_timestamp(), clock_timestamp() + interval '30 seconds'
+    returning session_id $$;
+create function test.policy(p_prefix text, p_authority text default 'builtin', p_live boolean default false,
+    p_hold_ms bigint default null) returns void language sql as $$
+    select fence.put_policy(p_prefix, 'strict', p_authority, false, p_live, p_hold_ms, null, false, 100, null) $$;
+create function test.writes(p_writes text[], out resources text[], out tokens bigint[], out sequences bigint[],
+    out ids uuid[], out digests bytea[], out puts text[], out keys text[], out contents bytea[], out types text[],
+    out expected bigint[], out indexes integer[]) language sql as $$
+    select array_agg(w[1] order by n), array_agg(w[2]::bigint order by n), array_agg(w[3]::bigint order by n),
+        array_agg(null::uuid), array_agg(sha256(convert_to(w[1] || w[4], 'UTF8')) order by n), array_agg('put'::text),
+        array_agg('key'::text), array_agg(convert_to(w[4], 'UTF8') order by n), array_agg('text/plain'::text),
+        array_agg(w[5]::bigint order by n), array_agg(n::integer order by n)
+    from unnest(p_writes) with ordinality as u (line, n),
+        regexp_match(line, '^(\S+) (\d+)(?:\.(\d+))? (\S+)(?: if (-?\d+))?$') w $$;
+create function test.verdict(verdict text, reason text, version bigint, granted bigint, last bigint, sequence bigint)
+returns text language sql as $$
+    select case verdict when 'version_mismatch' then verdict || ' ' || version
+        else concat_ws(' ', verdict, nullif(reason, ''), granted, last || '.' || sequence) end $$;
+create function test.write(variadic p_writes text[]) returns text language sql as $$
+    select string_agg(said.verdict, ', ' order by said.index)
+    from test.writes(p_writes) w,
+        fence.write(w.resources, w.tokens, w.sequences, w.ids, w.digests, w.puts, w.keys, w.contents, w.types,
+            w.expected, array[cardinality(w.indexes)], null) a,
+        lateral (
+            select v.index, concat_ws(' ', 'admitted', v.version, case when v.index = any (a.replayed) then 'replayed'
+                when v.index = any (a.created) then 'created' end) as verdict
+            from unnest(a.admitted, a.versions) as v (index, version)
+            union all
+            select r.index, test.verdict(r.verdict, r.reason, r.version, r.granted, r.last, r.sequence)
+            from unnest(a.refused, a.verdicts, a.reasons, a.current_versions, a.granted_tokens, a.last_tokens,
+                a.last_sequences) as r (index, verdict, reason, version, granted, last, sequence)
+        ) said $$;
+create function test.transact(variadic p_writes text[]) returns text language sql as $$
+    select case a.verdict
+        when 'admitted' then concat_ws(' ', a.verdict, a.versions::text, case when a.replayed then 'replayed' end)
+        else a.index || ': ' || test.verdict(a.verdict, a.reason, a.current, a.granted_token, a.last_token,
+            a.last_sequence) end
+    from test.writes(p_writes) w,
+        fence.transact(w.resources, w.tokens, w.sequences, w.ids, sha256(convert_to(p_writes::text, 'UTF8')), w.puts,
+            w.indexes, w.keys, w.contents, w.types, w.expected) a $$;
+create function test.record(p_resource text) returns text language sql as $$
+    select coalesce(string_agg(concat_ws(' ', convert_from(value, 'UTF8'), version,
+        concat_ws('.', fencing_token, sequence)), ', '), 'none')
+    from fence.records where resource = p_resource $$;
+create function test.fence(p_resource text) returns text language sql as $$
+    select format('%s %s %s.%s', case when open then 'open' else 'closed' end, granted_token, last_token, last_sequence)
+    from fence.fences where resource = p_resource $$;
+-- test.leases says "too early" of a lease that was granted while the one before it was live, which P1 forbids.
+create function test.leases(p_lock text) returns text language sql as $$
+    select string_agg(shown.lease, ', ' order by shown.token)
+    from (
+        select l.fencing_token as token, concat_ws(' ', l.owner_id, l.fencing_token,
+            coalesce(l.end_reason, case when fence.runs_until(l) > clock_timestamp() then 'live' else 'over' end),
+            case when l.mode = 'exclusive' and l.granted_at < lag(least(l.ended_at, fence.runs_until(l)))
+                over (order by l.fencing_token) then 'too early' end) as lease
+        from fence.leases l where l.lock = p_lock) shown $$;
 create function test.nothing() returns trigger language plpgsql as $$ begin return null; end $$;
 create function test.expire(p_lock text) returns void language sql as $$
-    update fence.leases set expires_at = clock_timestamp() where lock = p_lock $$;
+    update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity'
+    where lock = p_lock and ended_at is null $$;
 `
 
 // scripted returns a migrated database with the functions for scripts.
