@@ -4,10 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
@@ -49,8 +46,7 @@ type accessRun struct {
 
 	dir       string // of certificates and the access file
 	authority *devcert.Authority
-	issuer    *issuertest.Signer
-	server    *http.Server // of the issuer
+	issuer    *issuertest.Issuer
 	gateways  []*gateway.Process
 	admin     *accessCaller
 	keys      []string // IDs of the keys that were made
@@ -62,9 +58,8 @@ func (r *accessRun) start(ctx context.Context) (err error) {
 	if r.dir, err = os.MkdirTemp("", "fencegate-demo-"); err != nil {
 		return err
 	}
-	if err := r.startIssuer(); err != nil {
-		return err
-	}
+	r.issuer = issuertest.Start()
+	r.print(Event{Event: "service", Text: "the issuer of tokens: " + r.issuer.URL})
 	if err := r.writeFiles(); err != nil {
 		return err
 	}
@@ -79,20 +74,6 @@ func (r *accessRun) start(ctx context.Context) (err error) {
 		r.print(Event{Event: "gateway", Text: fmt.Sprintf("gateway %d: %s", n+1, gateway.URL)})
 	}
 	return r.startAdmin(ctx)
-}
-
-func (r *accessRun) startIssuer() error {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	if r.issuer, err = issuertest.NewSigner("http://" + listener.Addr().String()); err != nil {
-		return errors.Join(err, listener.Close())
-	}
-	r.server = &http.Server{Handler: r.issuer, ReadHeaderTimeout: stopTimeout}
-	go func() { _ = r.server.Serve(listener) }()
-	r.print(Event{Event: "service", Text: "the issuer of tokens: " + r.issuer.URL})
-	return nil
 }
 
 func (r *accessRun) path(name string) string { return filepath.Join(r.dir, name) }
@@ -159,8 +140,8 @@ func (r *accessRun) stop() {
 	for _, gateway := range r.gateways {
 		_ = gateway.Stop()
 	}
-	if r.server != nil {
-		_ = r.server.Close()
+	if r.issuer != nil {
+		r.issuer.Close()
 	}
 	_ = os.RemoveAll(r.dir)
 }

@@ -257,7 +257,7 @@ func TestStreamsEndWithTheirToken(t *testing.T) {
 	h.acceptTokens(t, issuer)
 	const lifetime = 4 * time.Second // long enough to open the streams on a slow machine
 	begun := time.Now()
-	caller := h.by("Authorization: Bearer " + issuer.Token(t, map[string]any{"exp": begun.Add(lifetime).Unix()}))
+	caller := h.by("Authorization: Bearer " + issuer.Token(map[string]any{"exp": begun.Add(lifetime).Unix()}))
 	await.True(t, "the keys of the issuer are read", func() bool {
 		return caller.get(t, "/v1/whoami").status == http.StatusOK
 	})

@@ -34,12 +34,12 @@ certificates:
 	}
 	s.must(certified("lock", "acquire", "certified/a")...)
 	s.fails(exitNotAllowed, "forbidden", certified("lock", "acquire", "other")...)
-	token := issuer.Token(t, nil)
+	token := issuer.Token(nil)
 	await.True(t, "the token is accepted", func() bool { return s.do(by(token, "keys", "list")...).code == exitOK })
 	key := fields(s.must(by(token, "keys", "create", "k", "--grant", "lock:keyed")...))["key"]
 	s.must(by(key, "lock", "acquire", "keyed")...)
 	s.fails(exitNotAllowed, "forbidden", by(key, "lock", "acquire", "certified")...)
-	s.fails(exitNotAllowed, "unauthenticated", by(issuer.Token(t, map[string]any{"aud": "x"}), "lock", "ls")...)
+	s.fails(exitNotAllowed, "unauthenticated", by(issuer.Token(map[string]any{"aud": "x"}), "lock", "ls")...)
 	s.fails(exitNotAllowed, "unauthenticated", "lock", "ls", flags[0], flags[1])
 }
 

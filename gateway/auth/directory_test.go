@@ -123,7 +123,7 @@ func TestAccessFileChanges(t *testing.T) {
 	if got := <-events; got != "local" {
 		t.Errorf("the first event is %q, want the reading of the issuer's keys", got)
 	}
-	token := issuer.Token(t, nil)
+	token := issuer.Token(nil)
 	d.expect(t, token, Accepted)
 	issuer.SetDown(true)
 
@@ -155,7 +155,7 @@ func TestMovedKeys(t *testing.T) {
 	t.Parallel()
 	issuer := issuertest.New(t)
 	d := newDirectory(t, issuer, accessFile)
-	token := issuer.Token(t, nil)
+	token := issuer.Token(nil)
 	d.expect(t, token, Accepted)
 	moved := strings.Replace(accessFile, "audiences:", "jwks_url: ISSUER/moved\n    audiences:", 1)
 	writeFile(t, d.path, strings.ReplaceAll(moved, "ISSUER", issuer.URL))

@@ -32,7 +32,7 @@ func TestKubernetesExample(t *testing.T) {
 	issuer := issuertest.New(t)
 	d := newExample(t, "kubernetes.yaml", issuer)
 	account := func(namespace, name string, audience string) string {
-		return issuer.Token(t, map[string]any{
+		return issuer.Token(map[string]any{
 			"aud": []string{audience}, "sub": "system:serviceaccount:" + namespace + ":" + name, "jti": "f1f5",
 			"kubernetes.io": map[string]any{
 				"namespace":      namespace,
@@ -71,7 +71,7 @@ func TestGitHubActionsExample(t *testing.T) {
 	with := func(changed map[string]any) string {
 		claims := maps.Clone(workflow)
 		maps.Copy(claims, changed)
-		return issuer.Token(t, claims)
+		return issuer.Token(claims)
 	}
 	for token, want := range map[string]string{
 		with(nil): "github:example-org/shop token lock:deploy/shop",

@@ -27,9 +27,9 @@ func TestTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := func(after time.Duration) int64 { return time.Now().Add(after).Unix() }
-	claims := func(changed map[string]any) string { return issuer.Token(t, changed) }
+	claims := func(changed map[string]any) string { return issuer.Token(changed) }
 	signed := func(algorithm jose.SignatureAlgorithm, key any, id string) string {
-		return issuertest.Sign(t, algorithm, jose.JSONWebKey{Key: key, KeyID: id}, issuer.Claims(nil))
+		return issuertest.Sign(algorithm, jose.JSONWebKey{Key: key, KeyID: id}, issuer.Claims(nil))
 	}
 	good := claims(nil)
 	parts := strings.Split(good, ".")
@@ -105,7 +105,7 @@ func TestAlgorithmOfKey(t *testing.T) {
 		{jose.PS256, "any", Accepted},
 	} {
 		key := jose.JSONWebKey{Key: private, KeyID: c.id}
-		d.expect(t, issuertest.Sign(t, c.algorithm, key, issuer.Claims(nil)), c.want)
+		d.expect(t, issuertest.Sign(c.algorithm, key, issuer.Claims(nil)), c.want)
 	}
 }
 
@@ -115,10 +115,10 @@ func TestTokensEnd(t *testing.T) {
 	t.Parallel()
 	issuer := issuertest.New(t)
 	d := newDirectory(t, issuer, accessFile)
-	old := issuer.Token(t, nil)
+	old := issuer.Token(nil)
 	d.expect(t, old, Accepted)
-	issuer.Rotate(t)
-	renewed := issuer.Token(t, nil)
+	issuer.Rotate()
+	renewed := issuer.Token(nil)
 	d.expect(t, renewed, NotReady)
 	issuer.SetDown(true)
 	for _, one := range d.current.Load().issuers {
@@ -149,7 +149,7 @@ func TestTokensEnd(t *testing.T) {
 func FuzzToken(f *testing.F) {
 	issuer := issuertest.New(f)
 	d := newDirectory(f, issuer, accessFile)
-	good := issuer.Token(f, nil)
+	good := issuer.Token(nil)
 	for _, seed := range []string{good, good[:len(good)-2], strings.ToLower(good), "..", "a.b.c", "eyJhbGciOiJub25lIn0.e30."} {
 		f.Add(seed)
 	}
@@ -180,7 +180,7 @@ func decoded(token string) (parts [3]string) {
 func BenchmarkToken(b *testing.B) {
 	issuer := issuertest.New(b)
 	d := newDirectory(b, issuer, accessFile)
-	token := issuer.Token(b, map[string]any{"x": strings.Repeat("x", 500)})
+	token := issuer.Token(map[string]any{"x": strings.Repeat("x", 500)})
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, reason := d.token(token); reason != Accepted {

@@ -55,7 +55,7 @@ func TestUnknownKeys(t *testing.T) {
 	if k.Set() != set {
 		t.Error("the set is another one, though nothing has changed")
 	}
-	issuer.Rotate(t)
+	issuer.Rotate()
 	k.reload(t)
 	k.expect(t, "key-2", nil)
 	k.expect(t, "", ErrNotReady)
@@ -105,7 +105,7 @@ func TestKnownKeysStay(t *testing.T) {
 		}
 		k.expect(t, "key-1", nil)
 	}
-	issuer.Rotate(t)
+	issuer.Rotate()
 	write(issuer.KeySet())
 	go k.Run(t.Context(), func(error) {})
 	await.True(t, "the new key is there", func() bool { _, _, err := k.Find("key-2"); return err == nil })

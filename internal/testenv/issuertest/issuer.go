@@ -1,5 +1,5 @@
-// Package issuertest serves an issuer of tokens for tests. It adds failures, and the authorization code flow, which
-// signs everybody in as alice.
+// Package issuertest serves an issuer of tokens for tests and the demo: real keys, failures, and the authorization code
+// flow, which signs everybody in as alice.
 package issuertest
 
 import (
@@ -20,39 +20,47 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 )
 
-// Issuer issues tokens, and serves its keys by OpenID Connect Discovery.
+// Issuer issues tokens, and serves its keys by OpenID Connect Discovery at its URL, which is the claim iss. It is safe
+// for concurrent use.
 type Issuer struct {
-	*Signer
+	*httptest.Server
 
+	mu     sync.Mutex
+	keys   []jose.JSONWebKey // private; the newest is the last one
+	made   int
 	signIn signIn
-
-	mu    sync.Mutex
-	reads int
-	down  bool
-	wants string // the header Authorization
+	reads  int
+	down   bool
+	wants  string // the header Authorization
 }
 
 // New starts an issuer with one key, until the test ends.
 func New(t testing.TB) *Issuer {
 	t.Helper()
+	i := Start()
+	t.Cleanup(i.Close)
+	return i
+}
+
+// Start starts an issuer with one key, until Close.
+func Start() *Issuer {
 	i := &Issuer{signIn: signIn{clientID: "fencegate", codes: map[string]url.Values{}}}
+	i.Rotate()
 	mux := http.NewServeMux()
+	mux.HandleFunc("GET /.well-known/openid-configuration", i.serveDocument)
 	mux.HandleFunc("GET /keys", i.serveKeys)
 	mux.HandleFunc("GET /authorize", i.serveAuthorization)
 	mux.HandleFunc("POST /token", i.serveToken)
-	server := httptest.NewServer(mux)
-	t.Cleanup(server.Close)
-	made, err := NewSigner(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	i.Signer = made
-	i.Endpoints = map[string]any{
+	i.Server = httptest.NewServer(mux)
+	return i
+}
+
+func (i *Issuer) serveDocument(w http.ResponseWriter, _ *http.Request) {
+	_ = json.NewEncoder(w).Encode(map[string]any{
+		"issuer": i.URL, "jwks_uri": i.URL + "/keys",
 		"authorization_endpoint": i.Site() + "/authorize?tenant=1", "token_endpoint": i.URL + "/token",
 		"token_endpoint_auth_methods_supported": []string{"client_secret_basic"},
-	}
-	mux.Handle("GET /", i)
-	return i
+	})
 }
 
 func (i *Issuer) serveKeys(w http.ResponseWriter, r *http.Request) {
@@ -64,7 +72,7 @@ func (i *Issuer) serveKeys(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return
 	}
-	i.ServeHTTP(w, r)
+	_, _ = w.Write(i.KeySet())
 }
 
 // SetDown makes the server of the keys fail, or answer again.
@@ -88,116 +96,49 @@ func (i *Issuer) Reads() int {
 	return i.reads
 }
 
-// Rotate makes a new key, with which tokens are signed from now on, and returns its ID.
-func (i *Issuer) Rotate(t testing.TB) string {
-	t.Helper()
-	id, err := i.Signer.Rotate()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return id
-}
-
-// Token returns a token of Claims, which the newest key signs.
-func (i *Issuer) Token(t testing.TB, changed map[string]any) string {
-	t.Helper()
-	text, err := i.Signer.Token(changed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
-}
-
-// Sign signs claims with any key.
-func Sign(t testing.TB, algorithm jose.SignatureAlgorithm, key any, claims map[string]any) string {
-	t.Helper()
-	text, err := sign(algorithm, key, claims)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
-}
-
-// Signer is a small OpenID Connect issuer: real keys, which it serves by OpenID Connect Discovery as an http.Handler,
-// and the tokens that they sign. It is safe for concurrent use.
-type Signer struct {
-	// URL is where it is served, and the claim iss.
-	URL string
-	// Endpoints are further fields of the discovery document. They must not change once it is served.
-	Endpoints map[string]any
-
-	mu   sync.Mutex
-	keys []jose.JSONWebKey // private; the newest is the last one
-	made int
-}
-
-// NewSigner returns one with one key.
-func NewSigner(url string) (*Signer, error) {
-	s := &Signer{URL: url}
-	_, err := s.Rotate()
-	return s, err
-}
-
-func (s *Signer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	switch r.URL.Path {
-	case "/.well-known/openid-configuration":
-		document := map[string]any{"issuer": s.URL, "jwks_uri": s.URL + "/keys"}
-		maps.Copy(document, s.Endpoints)
-		_ = json.NewEncoder(w).Encode(document)
-	case "/keys":
-		_, _ = w.Write(s.KeySet())
-	default:
-		http.NotFound(w, r)
-	}
-}
-
 // KeySet returns the public keys as a JSON Web Key Set.
-func (s *Signer) KeySet() []byte {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (i *Issuer) KeySet() []byte {
+	i.mu.Lock()
+	defer i.mu.Unlock()
 	set := jose.JSONWebKeySet{}
-	for _, key := range s.keys {
+	for _, key := range i.keys {
 		set.Keys = append(set.Keys, key.Public())
 	}
-	text, _ := json.Marshal(set) // public keys can be written
-	return text
+	return must(json.Marshal(set))
 }
 
-// Rotate makes a new key, with which tokens are signed from now on, and returns its ID.
-func (s *Signer) Rotate() (id string, err error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return "", err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.made++
-	id = fmt.Sprint("key-", s.made)
-	s.keys = append(s.keys, jose.JSONWebKey{Key: key, KeyID: id, Algorithm: string(jose.ES256), Use: "sig"})
-	return id, nil
+// Rotate makes a new key, with which tokens are signed from now on.
+func (i *Issuer) Rotate() {
+	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.made++
+	i.keys = append(i.keys, jose.JSONWebKey{
+		Key: key, KeyID: fmt.Sprint("key-", i.made), Algorithm: string(jose.ES256), Use: "sig",
+	})
 }
 
 // Withdraw removes all keys but the newest.
-func (s *Signer) Withdraw() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.keys = s.keys[len(s.keys)-1:]
+func (i *Issuer) Withdraw() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.keys = i.keys[len(i.keys)-1:]
 }
 
 // Token returns a token of Claims, which the newest key signs.
-func (s *Signer) Token(changed map[string]any) (string, error) {
-	s.mu.Lock()
-	key := s.keys[len(s.keys)-1]
-	s.mu.Unlock()
-	return sign(jose.ES256, key, s.Claims(changed))
+func (i *Issuer) Token(changed map[string]any) string {
+	i.mu.Lock()
+	key := i.keys[len(i.keys)-1]
+	i.mu.Unlock()
+	return Sign(jose.ES256, key, i.Claims(changed))
 }
 
 // Claims returns the claims of a token that is valid for an hour, for the audience fencegate and the subject alice,
 // unless they are changed. A claim that is nil is left out.
-func (s *Signer) Claims(changed map[string]any) map[string]any {
+func (i *Issuer) Claims(changed map[string]any) map[string]any {
 	now := time.Now()
 	claims := map[string]any{
-		"iss": s.URL, "aud": "fencegate", "sub": "alice",
+		"iss": i.URL, "aud": "fencegate", "sub": "alice",
 		"iat": now.Unix(), "nbf": now.Unix(), "exp": now.Add(time.Hour).Unix(),
 	}
 	maps.Copy(claims, changed)
@@ -205,12 +146,17 @@ func (s *Signer) Claims(changed map[string]any) map[string]any {
 	return claims
 }
 
-// sign signs claims with any key.
-func sign(algorithm jose.SignatureAlgorithm, key any, claims map[string]any) (string, error) {
+// Sign signs claims with any key.
+func Sign(algorithm jose.SignatureAlgorithm, key any, claims map[string]any) string {
 	options := (&jose.SignerOptions{}).WithType("JWT")
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: algorithm, Key: key}, options)
+	signer := must(jose.NewSigner(jose.SigningKey{Algorithm: algorithm, Key: key}, options))
+	return must(jwt.Signed(signer).Claims(claims).Serialize())
+}
+
+// must is for what fails by a mistake in a test alone.
+func must[T any](value T, err error) T {
 	if err != nil {
-		return "", err
+		panic(err)
 	}
-	return jwt.Signed(signer).Claims(claims).Serialize()
+	return value
 }
