@@ -71,7 +71,7 @@ demo: build ## Watch a zombie's write being rejected; installs PostgreSQL's prog
 demo-all: build-demo demo-deps ## Run all demos, one after the other; fails if one of them does not end as it must
 	scripts/with-postgres scripts/demo-all
 
-demo-deps: ## Install what demo-all needs: psql, Redis, libfaketime
+demo-deps: ## Install what demo-all needs: Redis, libfaketime
 	@scripts/demo-deps
 
 demo-etcd demo-zookeeper demo-redis: demo-%: build-demo

@@ -50,8 +50,5 @@ func (c Config) newSetup() *setup {
 	return &setup{
 		printer: newPrinter(c.Out, c.JSON), program: c.Program, databaseURL: c.DatabaseURL, databaseName: c.DatabaseName,
 		urls: c.Gateways, connect: c.Connect, environment: c.Environment,
-		makeSQL: "create schema if not exists fencegate_demo; create table if not exists " + unfencedTable +
-			" (resource text primary key, value text not null)",
-		removeSQL: "drop schema if exists fencegate_demo cascade",
 	}
 }

@@ -6,8 +6,7 @@
 //
 // Zombie runs two variants. In the fenced one, workers write through the gateway. In the unfenced one, they write to a
 // plain table in the same PostgreSQL, under the same lock, after they looked whether their lease is still live. With
-// Config.Gateways it runs the fenced variant again and again, on gateways that already run. SQL does the same with psql
-// processes that write to tables of a user's own.
+// Config.Gateways it runs the fenced variant again and again, on gateways that already run.
 //
 // Partition, DelayedWrite, GCPause, RedisFailover and RedlockClock run the same two variants with the same workers. Each is
 // a failure: a value with what happens before A asks for the lock, while A works, when B has the lock, and when B has

@@ -13,10 +13,10 @@ type Event struct {
 	// Event is round, database, service, servers, gateway, policy, asked, granted, held, unavailable, working, checked, sent, written,
 	// rejected, stored, failed or result; or what goes wrong: frozen, thawed, cut, healed, delayed, delivered,
 	// heartbeat_failed, lost, resumed, and with Redis also waiting, server (what a server has at the key of the lock),
-	// killed, promoted, jumped (its clock), overlap (two leases run); of SQL also protected, begun, and ended: PostgreSQL
-	// ended the session; of Access also key (one is made or ended), accepted and refused.
+	// killed, promoted, jumped (its clock), overlap (two leases run); of Access also key (one is made or ended), accepted
+	// and refused.
 	Event string `json:"event"`
-	// Variant is fenced or unfenced; of SQL also bounded.
+	// Variant is fenced or unfenced.
 	Variant string `json:"variant,omitempty"`
 	// Actor is the worker that did it: A or B; worker-1 to worker-5 in a Loop; the caller in Access; empty for the demo
 	// itself.
@@ -24,7 +24,7 @@ type Event struct {
 	At        time.Time  `json:"at"`
 	Token     int64      `json:"token,omitempty"`
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
-	Code      string     `json:"code,omitempty"` // of SQL the SQLSTATE
+	Code      string     `json:"code,omitempty"`
 	// GrantedToken is the newest token by the fence. Where another service issues them, it is that of the last write.
 	GrantedToken int64  `json:"granted_token,omitempty"`
 	Value        string `json:"value,omitempty"`

@@ -18,18 +18,20 @@ import (
 
 const (
 	unfencedTable = "fencegate_demo.unfenced"
-	stopTimeout   = 10 * time.Second
+	makeSQL       = "create schema if not exists fencegate_demo; create table if not exists " + unfencedTable +
+		" (resource text primary key, value text not null)"
+	removeSQL   = "drop schema if exists fencegate_demo cascade"
+	stopTimeout = 10 * time.Second
 	// clusterStopTimeout is for a private PostgreSQL, which writes a last checkpoint.
 	clusterStopTimeout = 30 * time.Second
 )
 
-// setup is what a demo runs on: a gateway process with tables beside its schema, or gateways that already run.
+// setup is what a demo runs on: a gateway process with a table beside its schema, or gateways that already run.
 type setup struct {
 	*printer
 
 	// program is the fencegate binary. databaseName describes the database.
 	program, databaseURL, databaseName string
-	makeSQL, removeSQL                 string // of the tables
 
 	database *pgx.Conn
 	gateway  *gateway.Process
@@ -39,7 +41,7 @@ type setup struct {
 	environment []string // of workers
 }
 
-// start starts the gateway with flags, which migrates the database, and makes the tables. After an error, too, stop is
+// start starts the gateway with flags, which migrates the database, and makes the table. After an error, too, stop is
 // needed.
 func (s *setup) start(ctx context.Context, flags ...string) (err error) {
 	s.print(Event{Event: "database", Text: "the database: " + s.databaseName})
@@ -51,13 +53,13 @@ func (s *setup) start(ctx context.Context, flags ...string) (err error) {
 	}
 	s.urls = []string{s.gateway.URL}
 	s.print(Event{Event: "gateway", Text: "the gateway: " + s.gateway.URL})
-	if _, err := s.database.Exec(ctx, s.makeSQL); err != nil {
-		return fmt.Errorf("the demo's tables: %w", err)
+	if _, err := s.database.Exec(ctx, makeSQL); err != nil {
+		return fmt.Errorf("the demo's table: %w", err)
 	}
 	return nil
 }
 
-// stop ends the gateway and drops the tables.
+// stop ends the gateway and drops the table.
 func (s *setup) stop() {
 	if s.gateway != nil {
 		_ = s.gateway.Stop()
@@ -65,7 +67,7 @@ func (s *setup) stop() {
 	if s.database != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 		defer cancel()
-		_, _ = s.database.Exec(ctx, s.removeSQL)
+		_, _ = s.database.Exec(ctx, removeSQL)
 		_ = s.database.Close(ctx)
 	}
 }

@@ -15,7 +15,6 @@ import (
 
 type demoCmds struct {
 	Zombie        demoZombieCmd        `cmd:"" help:"A frozen worker wakes after its lease has expired, and writes: with the fence and without it."`
-	SQL           demoSQLCmd           `cmd:"" name:"sql" help:"A psql process frozen in its transaction wakes, and writes to a table: with the fence and without it."`
 	Partition     demoPartitionCmd     `cmd:"" help:"A worker is cut off by the network until its lease has expired, and its write arrives."`
 	DelayedWrite  demoDelayedWriteCmd  `cmd:"" help:"A write that was sent in time is held in the network until the lease has expired."`
 	GCPause       demoGCPauseCmd       `cmd:"" name:"gc-pause" help:"A worker's runtime stops for a garbage collection until its lease has expired."`
@@ -117,27 +116,6 @@ func (demoZombieCmd) Help() string {
 func (c *demoZombieCmd) Run(ctx context.Context, streams streams) error {
 	return c.run(ctx, streams, func(ctx context.Context, config demo.Config) error {
 		return demo.Zombie{Config: config}.Run(ctx)
-	})
-}
-
-type demoSQLCmd struct {
-	demoFlags
-
-	Psql string `help:"PostgreSQL's client." default:"psql" placeholder:"PATH"`
-}
-
-// Help is shown by --help.
-func (demoSQLCmd) Help() string {
-	return "Runs a gateway, which grants the leases, and psql processes that write to tables of their own schema, " +
-		"protected by fence.protect or plain. One psql is really frozen (SIGSTOP) in its transaction past its lease and " +
-		"thawed (SIGCONT). Takes about ten seconds. Exits 0 only if the fence kept the newer value and the plain table " +
-		"lost it."
-}
-
-// Run runs the demo.
-func (c *demoSQLCmd) Run(ctx context.Context, streams streams) error {
-	return c.run(ctx, streams, func(ctx context.Context, config demo.Config) error {
-		return demo.SQL{Config: config, Psql: c.Psql}.Run(ctx)
 	})
 }
 
