@@ -132,7 +132,7 @@ var changeMutations = []mutation{
 		[]string{"set: a write and its retry"}},
 	{"a retry on one fence is one on all", "transact", replacing("bool_and(r.replayed)", "bool_or(r.replayed)"),
 		[]string{"transaction: a replay on one of its fences only", "transaction: one of its tokens is not numbered"}},
-	{"a transaction overlooks its tokens", "transact", replacing("of_token := index is not null;", "of_token := false;"),
+	{"a transaction overlooks its tokens", "transact", replacing("of_token := found;", "of_token := false;"),
 		[]string{"transaction: the second token is stale", "transaction: a write token is refused before an operation"}},
 	{"a set goes backwards", "write", replacing("for v_turn in 1 .. cardinality(p_turn_ends) loop\n        v_from := "+
 		"v_to + 1;\n        v_to := p_turn_ends[v_turn];",

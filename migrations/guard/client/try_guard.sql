@@ -19,10 +19,7 @@ begin
     if v_ruling.verdict not in ('admitted', 'replayed') then
         perform fence.report_rejection(resource, token, sequence, v_ruling, null);
     end if;
-    verdict := v_ruling.verdict;
-    reason := v_ruling.reason;
-    granted_token := v_ruling.granted_token;
-    last_token := v_ruling.last_token;
-    last_sequence := v_ruling.last_sequence;
+    select v_ruling.verdict, v_ruling.reason, v_ruling.granted_token, v_ruling.last_token, v_ruling.last_sequence
+    into verdict, reason, granted_token, last_token, last_sequence;
 end
 $$;

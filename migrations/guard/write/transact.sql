@@ -29,7 +29,6 @@ declare
     v_locks    record := fence.lock_write_tokens(p_resources, p_tokens, true);
     v_rulings  fence.ruling[] := fence.admit(
         p_resources, p_tokens, p_sequences, p_lease_ids, v_digests, v_locks.covering, v_locks.locked, true);
-    v_refused  fence.ruling;
     v_findings fence.finding[];
 begin
     perform fence.commit_durably();
@@ -42,15 +41,13 @@ begin
         return;
     end if;
 
-    index := (select min(i) from generate_subscripts(v_rulings, 1) i where (v_rulings[i]).verdict <> 'admitted');
-    of_token := index is not null;
+    select r.index, r.verdict, r.reason, r.granted_token, r.last_token, r.last_sequence
+    into index, verdict, reason, granted_token, last_token, last_sequence
+    from unnest(v_rulings) with ordinality as r (
+        verdict, reason, replayed, granted_token, last_token, last_sequence, last_version, index)
+    where r.verdict <> 'admitted' order by r.index limit 1;
+    of_token := found;
     if of_token then
-        v_refused := v_rulings[index];
-        verdict := v_refused.verdict;
-        reason := v_refused.reason;
-        granted_token := v_refused.granted_token;
-        last_token := v_refused.last_token;
-        last_sequence := v_refused.last_sequence;
         return;
     end if;
 
