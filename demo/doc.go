@@ -8,10 +8,6 @@
 // plain table in the same PostgreSQL, under the same lock, after they looked whether their lease is still live. With
 // Config.Gateways it runs the fenced variant again and again, on gateways that already run.
 //
-// Partition, DelayedWrite, GCPause, RedisFailover and RedlockClock run the same two variants with the same workers. Each is
-// a failure: a value with what happens before A asks for the lock, while A works, when B has the lock, and when B has
-// written.
-//
-// Access shows something else: who may do what, and until when, at two gateways that accept API keys, client
-// certificates and tokens.
+// GCPause runs the same two variants with the same workers, as do the demos of package staged. Each is a Failure: a value
+// with what happens before A asks for the lock, while A works, when B has the lock, and when B has written.
 package demo

@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -48,6 +49,20 @@ type printer struct {
 
 func newPrinter(out io.Writer, asJSON bool) *printer {
 	return &printer{out: out, json: asJSON, begun: time.Now(), actor: 2}
+}
+
+// Narrate calls a demo with what prints its events, whose Actors are at most so long. The demo's context ends after a
+// minute, and when nobody reads the output any more.
+func (c Config) Narrate(
+	ctx context.Context, actorLength int, demonstrate func(ctx context.Context, print func(Event)) error,
+) (err error) {
+	ctx, ended := endedWithReader(ctx, &c.Out, &err)
+	defer ended()
+	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
+	defer cancel()
+	printer := newPrinter(c.Out, c.JSON)
+	printer.actor = actorLength
+	return demonstrate(ctx, printer.print)
 }
 
 func (n *printer) print(event Event) {

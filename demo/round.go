@@ -6,47 +6,48 @@ import (
 	"slices"
 )
 
-// round is one run of a variant: A acquires the lock, something goes wrong, B takes over and writes, and A writes.
-type round struct {
+// Round is one run of a variant: A acquires the lock, something goes wrong, B takes over and writes, and A writes.
+type Round struct {
 	*setup
 
-	failure        failure
+	Lock string
+	A, B Worker
+
+	failure        Failure
 	workers        []string // the command that runs a worker
 	environmentOfA []string // added to the environment of A
 	variant        string
-	lock           string
-	a, b           Worker
 	processA       *process
 }
 
 // newRound returns a round of the workers A and B on a lock.
-func newRound(setup *setup, scenario scenario, variant, lock, databaseURL string) *round {
+func newRound(setup *setup, scenario scenario, variant, lock, databaseURL string) *Round {
 	worker := Worker{Lock: lock, TTL: demoTTL, DatabaseURL: databaseURL}
 	a, b := worker, worker
 	a.Name, a.Work, a.GatewayURL = "A", workOfA, setup.urls[0]
 	b.Name, b.Work, b.GatewayURL = "B", workOfB, setup.urls[len(setup.urls)-1]
-	return &round{
-		setup: setup, failure: scenario.failure, workers: scenario.workers, variant: variant, lock: lock, a: a, b: b,
+	return &Round{
+		setup: setup, failure: scenario.failure, workers: scenario.workers, variant: variant, Lock: lock, A: a, B: b,
 	}
 }
 
 // run runs A until it works, B from then on to its end, and A to its end.
-func (r *round) run(ctx context.Context) (err error) {
-	if err := r.failure.prepare(ctx, r); err != nil {
+func (r *Round) run(ctx context.Context) (err error) {
+	if err := r.failure.Prepare(ctx, r); err != nil {
 		return err
 	}
-	if r.processA, err = startProcess(ctx, r.args(r.a), slices.Concat(r.environment, r.environmentOfA)); err != nil {
+	if r.processA, err = startProcess(ctx, r.args(r.A), slices.Concat(r.environment, r.environmentOfA)); err != nil {
 		return err
 	}
 	defer r.processA.kill()
 	if err := r.follow(r.processA, "working"); err != nil {
 		return err
 	}
-	if err := r.failure.strike(ctx, r); err != nil {
+	if err := r.failure.Strike(ctx, r); err != nil {
 		return err
 	}
 
-	b, err := startProcess(ctx, r.args(r.b), r.environment)
+	b, err := startProcess(ctx, r.args(r.B), r.environment)
 	if err != nil {
 		return err
 	}
@@ -54,44 +55,50 @@ func (r *round) run(ctx context.Context) (err error) {
 	if err := r.follow(b, "working"); err != nil {
 		return err
 	}
-	if err := r.failure.taken(ctx, r); err != nil {
+	if err := r.failure.Taken(ctx, r); err != nil {
 		return err
 	}
 	if err := r.follow(b, ""); err != nil {
 		return err
 	}
 
-	if err := r.failure.heal(ctx, r); err != nil {
+	if err := r.failure.Heal(ctx, r); err != nil {
 		return err
 	}
 	return r.follow(r.processA, "")
 }
 
 // runAndShow runs the round under a title, and returns what is stored in the end.
-func (r *round) runAndShow(
+func (r *Round) runAndShow(
 	ctx context.Context, title string, stored func(ctx context.Context, resource string) (string, error),
 ) (string, error) {
-	r.tell("", Event{Event: "round", Text: title})
+	r.Tell("", Event{Event: "round", Text: title})
 	if err := r.run(ctx); err != nil {
 		return "", err
 	}
-	value, err := stored(ctx, r.lock)
+	value, err := stored(ctx, r.Lock)
 	if err == nil {
-		r.tell("", Event{Event: "stored", Value: value, Text: fmt.Sprintf("what is stored: %q", value)})
+		r.Tell("", Event{Event: "stored", Value: value, Text: fmt.Sprintf("what is stored: %q", value)})
 	}
 	return value, err
 }
 
-// tell prints an event of this variant.
-func (r *round) tell(actor string, event Event) {
+// Tell prints an event of this variant.
+func (r *Round) Tell(actor string, event Event) {
 	event.Variant, event.Actor = r.variant, actor
 	r.print(event)
 }
 
-// follow prints the events of a worker up to the one named until, or up to its end.
-func (r *round) follow(p *process, until string) error { return r.setup.follow(r.variant, p, until) }
+// FollowA prints the events of A up to the one named until.
+func (r *Round) FollowA(until string) error { return r.follow(r.processA, until) }
 
-func (r *round) args(worker Worker) []string {
+// ReleaseA lets A write, if A is Told to.
+func (r *Round) ReleaseA() error { return r.processA.tell() }
+
+// follow prints the events of a worker up to the one named until, or up to its end.
+func (r *Round) follow(p *process, until string) error { return r.setup.follow(r.variant, p, until) }
+
+func (r *Round) args(worker Worker) []string {
 	args := append(slices.Clone(r.workers), "--name", worker.Name, "--url", worker.GatewayURL, "--lock", worker.Lock,
 		"--ttl", worker.TTL.String(), "--work", worker.Work.String(), "--database-url", worker.DatabaseURL)
 	for flag, value := range map[string]string{

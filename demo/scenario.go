@@ -12,7 +12,7 @@ var ErrUnexpected = errors.New("the demo did not end as it must")
 
 // scenario is what differs from demo to demo.
 type scenario struct {
-	failure failure
+	failure Failure
 	// fenced and unfenced, if set, are the titles of the variants.
 	fenced, unfenced string
 	// workers is the command that runs a worker; nil: fencegate's own.
@@ -22,30 +22,47 @@ type scenario struct {
 	prepare func(ctx context.Context, setup *setup) (undo func(), err error)
 }
 
-// failure is what goes wrong in a round. A method that a failure does not need is that of noFailure.
-type failure interface {
-	// serve starts the servers that the gateway needs, and returns its flags.
-	serve(ctx context.Context, setup *setup) (flags []string, err error)
-	// prepare is called before A asks for the lock.
-	prepare(ctx context.Context, r *round) error
-	// strike is called when A has the lock, and works.
-	strike(ctx context.Context, r *round) error
-	// taken is called when B has the lock, too.
-	taken(ctx context.Context, r *round) error
-	// heal is called when B has written. After that, A writes.
-	heal(ctx context.Context, r *round) error
-	// stop ends what was started.
-	stop()
+// Failure is what goes wrong in a round. A method that a failure does not need is that of NoFailure.
+type Failure interface {
+	// Serve starts the servers that the gateway needs, and returns its flags.
+	Serve(ctx context.Context, print func(Event)) (flags []string, err error)
+	// Prepare is called before A asks for the lock.
+	Prepare(ctx context.Context, r *Round) error
+	// Strike is called when A has the lock, and works.
+	Strike(ctx context.Context, r *Round) error
+	// Taken is called when B has the lock, too.
+	Taken(ctx context.Context, r *Round) error
+	// Heal is called when B has written. After that, A writes.
+	Heal(ctx context.Context, r *Round) error
+	// Stop ends what was started.
+	Stop()
 }
 
-type noFailure struct{}
+// NoFailure is embedded by failures. Its methods do nothing.
+type NoFailure struct{}
 
-func (noFailure) serve(context.Context, *setup) ([]string, error) { return nil, nil }
-func (noFailure) prepare(context.Context, *round) error           { return nil }
-func (noFailure) strike(context.Context, *round) error            { return nil }
-func (noFailure) taken(context.Context, *round) error             { return nil }
-func (noFailure) heal(context.Context, *round) error              { return nil }
-func (noFailure) stop()                                           {}
+// Serve starts nothing.
+func (NoFailure) Serve(context.Context, func(Event)) ([]string, error) { return nil, nil }
+
+// Prepare does nothing.
+func (NoFailure) Prepare(context.Context, *Round) error { return nil }
+
+// Strike does nothing.
+func (NoFailure) Strike(context.Context, *Round) error { return nil }
+
+// Taken does nothing.
+func (NoFailure) Taken(context.Context, *Round) error { return nil }
+
+// Heal does nothing.
+func (NoFailure) Heal(context.Context, *Round) error { return nil }
+
+// Stop does nothing.
+func (NoFailure) Stop() {}
+
+// Run runs both variants and prints the result. The outcome is that of [Zombie.Run].
+func (c Config) Run(ctx context.Context, failure Failure) error {
+	return c.run(ctx, scenario{failure: failure})
+}
 
 // run runs both variants and prints the result. It returns nil only if the fenced variant kept the value of B and the
 // unfenced one lost it, and ErrUnexpected otherwise. If ctx ends before, it returns the cause.
@@ -59,8 +76,8 @@ func (c Config) run(ctx context.Context, scenario scenario) (err error) {
 	defer cancel()
 	setup := c.newSetup()
 	defer setup.stop()
-	defer scenario.failure.stop()
-	flags, err := scenario.failure.serve(ctx, setup)
+	defer scenario.failure.Stop()
+	flags, err := scenario.failure.Serve(ctx, setup.print)
 	if err != nil {
 		return err
 	}

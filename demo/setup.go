@@ -12,7 +12,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/fencegate/fencegate/internal/testenv/gateway"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
@@ -34,7 +33,7 @@ type setup struct {
 	program, databaseURL, databaseName string
 
 	database *pgx.Conn
-	gateway  *gateway.Process
+	gateway  *gateway
 	// urls are of the gateways. A uses the first, B the last. connect makes a client of one.
 	urls        []string
 	connect     func(url string, options ...lockclient.Option) (*lockclient.Client, error)
@@ -48,11 +47,11 @@ func (s *setup) start(ctx context.Context, flags ...string) (err error) {
 	if s.database, err = pgx.Connect(ctx, s.databaseURL); err != nil {
 		return fmt.Errorf("the demo's database: %w", err)
 	}
-	if s.gateway, err = gateway.Run(ctx, s.program, append(flags, "--database-url", s.databaseURL)...); err != nil {
+	if s.gateway, err = startGateway(ctx, s.program, append(flags, "--database-url", s.databaseURL)...); err != nil {
 		return err
 	}
-	s.urls = []string{s.gateway.URL}
-	s.print(Event{Event: "gateway", Text: "the gateway: " + s.gateway.URL})
+	s.urls = []string{s.gateway.url}
+	s.print(Event{Event: "gateway", Text: "the gateway: " + s.gateway.url})
 	if _, err := s.database.Exec(ctx, makeSQL); err != nil {
 		return fmt.Errorf("the demo's table: %w", err)
 	}
@@ -62,7 +61,7 @@ func (s *setup) start(ctx context.Context, flags ...string) (err error) {
 // stop ends the gateway and drops the table.
 func (s *setup) stop() {
 	if s.gateway != nil {
-		_ = s.gateway.Stop()
+		s.gateway.stop()
 	}
 	if s.database != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)

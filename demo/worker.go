@@ -191,7 +191,7 @@ func (w Worker) acquireFromGateway(
 			expiresAt := lease.Info().ExpiresAt.Time
 			emit(Event{
 				Event: "granted", Token: lease.FencingToken(), ExpiresAt: &expiresAt,
-				Text: fmt.Sprintf("is granted %s with token %d, until %s", w.Lock, lease.FencingToken(), clock(expiresAt)),
+				Text: fmt.Sprintf("is granted %s with token %d, until %s", w.Lock, lease.FencingToken(), Clock(expiresAt)),
 			})
 			return lease, nil
 		}
@@ -240,7 +240,7 @@ func heldEvent(lock string, err error) Event {
 	if errors.As(err, &problem) && problem.Holder != nil {
 		event.ExpiresAt = &problem.Holder.ExpiresAt.Time
 		event.Text = fmt.Sprintf("tries to acquire %s: held by %s until %s; waits", lock, problem.Holder.OwnerID,
-			clock(problem.Holder.ExpiresAt.Time))
+			Clock(problem.Holder.ExpiresAt.Time))
 	}
 	return event
 }
@@ -283,5 +283,5 @@ func (w Worker) writeUnfenced(ctx context.Context, conn *pgx.Conn, token int64) 
 	}, nil
 }
 
-// clock formats a time for people.
-func clock(t time.Time) string { return t.UTC().Format("15:04:05.000") }
+// Clock formats a time for people.
+func Clock(t time.Time) string { return t.UTC().Format("15:04:05.000") }

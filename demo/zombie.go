@@ -36,17 +36,17 @@ func (z Zombie) Run(ctx context.Context) error {
 }
 
 // frozen freezes A.
-type frozen struct{ noFailure }
+type frozen struct{ NoFailure }
 
-func (frozen) strike(ctx context.Context, r *round) error {
+func (frozen) Strike(ctx context.Context, r *Round) error {
 	if err := r.processA.freeze(ctx); err != nil {
 		return err
 	}
-	r.tell(r.a.Name, Event{Event: "frozen", Text: "is frozen (SIGSTOP) in the middle of it"})
+	r.Tell(r.A.Name, Event{Event: "frozen", Text: "is frozen (SIGSTOP) in the middle of it"})
 	return nil
 }
 
-func (frozen) heal(_ context.Context, r *round) error {
-	r.tell(r.a.Name, Event{Event: "thawed", Text: "is thawed (SIGCONT) and goes on as if nothing had happened"})
+func (frozen) Heal(_ context.Context, r *Round) error {
+	r.Tell(r.A.Name, Event{Event: "thawed", Text: "is thawed (SIGCONT) and goes on as if nothing had happened"})
 	return r.processA.thaw()
 }

@@ -1,19 +1,20 @@
-package demo
+package staged
 
 import (
 	"context"
 	"fmt"
 	"strings"
 
+	"github.com/fencegate/fencegate/demo"
 	"github.com/fencegate/fencegate/internal/testenv/network"
 	"github.com/fencegate/fencegate/internal/testenv/redis"
 )
 
 // RedisFailover shows a lock in Redis that is granted twice. The master dies before it has replicated the lease of A; its
-// replica, which a Sentinel promotes, knows nothing of it. The outcome is that of [Zombie.Run]. It returns
+// replica, which a Sentinel promotes, knows nothing of it. The outcome is that of [demo.Zombie.Run]. It returns
 // [redis.ErrNoProgram] without Redis.
-func RedisFailover(ctx context.Context, config Config) error {
-	return config.run(ctx, scenario{failure: &failover{}})
+func RedisFailover(ctx context.Context, config demo.Config) error {
+	return config.Run(ctx, &failover{})
 }
 
 // sentinelName is how the Sentinel calls the servers.
@@ -28,9 +29,9 @@ type failover struct {
 	leaseA *redisLease
 }
 
-// serve runs the gateway at an address of the Sentinel that stays.
-func (f *failover) serve(ctx context.Context, setup *setup) (flags []string, err error) {
-	setup.print(Event{Event: "servers", Text: "the leases are kept in Redis: a master, its replica and a Sentinel"})
+// Serve runs the gateway at an address of the Sentinel that stays.
+func (f *failover) Serve(ctx context.Context, print func(demo.Event)) (flags []string, err error) {
+	print(demo.Event{Event: "servers", Text: "the leases are kept in Redis: a master, its replica and a Sentinel"})
 	if err := f.startServers(ctx); err != nil {
 		return nil, err
 	}
@@ -74,8 +75,8 @@ func untilInfo(ctx context.Context, server *redis.Process, section, text string)
 	})
 }
 
-func (f *failover) prepare(ctx context.Context, r *round) error {
-	r.a.TTL, r.b.TTL, r.a.Told = redisTTL, redisTTL, true
+func (f *failover) Prepare(ctx context.Context, r *demo.Round) error {
+	r.A.TTL, r.B.TTL, r.A.Told = redisTTL, redisTTL, true
 	if f.master == nil {
 		if err := f.startServers(ctx); err != nil {
 			return err
@@ -83,37 +84,37 @@ func (f *failover) prepare(ctx context.Context, r *round) error {
 		f.discovery.PointAt(f.sentinel.Address())
 	}
 	f.replication.Hold()
-	r.tell("", Event{Event: "cut", Text: "the network between the Redis master and its replica stalls"})
+	r.Tell("", demo.Event{Event: "cut", Text: "the network between the Redis master and its replica stalls"})
 	return nil
 }
 
-// strike kills the master, and waits until the replica is promoted.
-func (f *failover) strike(ctx context.Context, r *round) (err error) {
-	if f.leaseA, err = r.lookAt(ctx, "the master", f.master); err != nil {
+// Strike kills the master, and waits until the replica is promoted.
+func (f *failover) Strike(ctx context.Context, r *demo.Round) (err error) {
+	if f.leaseA, err = lookAt(ctx, r, "the master", f.master); err != nil {
 		return err
 	}
 	f.replication.Cut()
 	f.master.Kill()
-	r.tell("", Event{Event: "killed", Text: "the master is killed (SIGKILL) before it has replicated that"})
+	r.Tell("", demo.Event{Event: "killed", Text: "the master is killed (SIGKILL) before it has replicated that"})
 	if err := untilInfo(ctx, f.sentinel, "sentinel", "status=ok,address="+f.replica.Address()); err != nil {
 		return err
 	}
-	r.tell("", Event{Event: "promoted", Text: "the Sentinel has promoted the replica"})
-	_, err = r.lookAt(ctx, "the new master", f.replica)
+	r.Tell("", demo.Event{Event: "promoted", Text: "the Sentinel has promoted the replica"})
+	_, err = lookAt(ctx, r, "the new master", f.replica)
 	return err
 }
 
-func (f *failover) taken(ctx context.Context, r *round) error {
-	leaseB, err := r.lookAt(ctx, "the new master", f.replica)
+func (f *failover) Taken(ctx context.Context, r *demo.Round) error {
+	leaseB, err := lookAt(ctx, r, "the new master", f.replica)
 	if err != nil {
 		return err
 	}
-	return r.checkOverlap(f.leaseA, leaseB)
+	return checkOverlap(r, f.leaseA, leaseB)
 }
 
-func (f *failover) heal(_ context.Context, r *round) error {
+func (f *failover) Heal(_ context.Context, r *demo.Round) error {
 	f.stopServers()
-	return r.processA.tell()
+	return r.ReleaseA()
 }
 
 func (f *failover) stopServers() {
@@ -129,7 +130,7 @@ func (f *failover) stopServers() {
 	}
 }
 
-func (f *failover) stop() {
+func (f *failover) Stop() {
 	f.stopServers()
 	if f.discovery != nil {
 		f.discovery.Close()

@@ -1,4 +1,4 @@
-package demo
+package staged
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fencegate/fencegate/demo"
 	"github.com/fencegate/fencegate/internal/testenv/network"
 	"github.com/fencegate/fencegate/internal/testenv/redis"
 )
@@ -17,7 +18,7 @@ import (
 // the lock to A while 4 and 5 can't be reached. The clock of server 3 jumps, so the lease of A expires there. Servers 3, 4
 // and 5 grant the lock to B while 1 and 2 can't be reached.
 type RedlockClock struct {
-	Config
+	demo.Config
 
 	// Libfaketime is the library by which a clock is shifted. Default: where Debian, Fedora and others install it.
 	Libfaketime string
@@ -29,14 +30,14 @@ var ErrNoFaketime = errors.New("libfaketime was not found (Debian, Fedora: libfa
 // redlockTTL is the longest TTL of the leases, too: for so long, the servers do not vote after their start.
 const redlockTTL = 6 * time.Second
 
-// Run runs the demo. The outcome is that of [Zombie.Run]. It returns ErrNoFaketime without libfaketime, and
+// Run runs the demo. The outcome is that of [demo.Zombie.Run]. It returns ErrNoFaketime without libfaketime, and
 // [redis.ErrNoProgram] without Redis.
 func (d RedlockClock) Run(ctx context.Context) error {
 	library, err := d.library()
 	if err != nil {
 		return err
 	}
-	return d.run(ctx, scenario{failure: &clockJump{library: library}})
+	return d.Config.Run(ctx, &clockJump{library: library})
 }
 
 func (d RedlockClock) library() (string, error) {
@@ -68,8 +69,8 @@ type clockServer struct {
 	shift time.Duration // of its clock
 }
 
-func (c *clockJump) serve(ctx context.Context, setup *setup) (flags []string, err error) {
-	setup.print(Event{Event: "servers", Text: "the leases are kept in a majority of five Redis servers (Redlock)"})
+func (c *clockJump) Serve(ctx context.Context, print func(demo.Event)) (flags []string, err error) {
+	print(demo.Event{Event: "servers", Text: "the leases are kept in a majority of five Redis servers (Redlock)"})
 	var urls []string
 	for i := range c.servers {
 		if err := c.startServer(ctx, i); err != nil {
@@ -91,9 +92,9 @@ func (c *clockJump) startServer(ctx context.Context, i int) (err error) {
 	return err
 }
 
-// prepare cuts off servers 4 and 5.
-func (c *clockJump) prepare(ctx context.Context, r *round) error {
-	r.a.TTL, r.b.TTL, r.a.Told = redlockTTL, redlockTTL, true
+// Prepare cuts off servers 4 and 5.
+func (c *clockJump) Prepare(ctx context.Context, r *demo.Round) error {
+	r.A.TTL, r.B.TTL, r.A.Told = redlockTTL, redlockTTL, true
 	if !c.begun {
 		if err := c.untilVoting(ctx, r); err != nil {
 			return err
@@ -101,7 +102,7 @@ func (c *clockJump) prepare(ctx context.Context, r *round) error {
 	}
 	c.begun = true
 	c.reach(0, 3)
-	r.tell("", Event{Event: "cut", Text: "servers 4 and 5 can't be reached"})
+	r.Tell("", demo.Event{Event: "cut", Text: "servers 4 and 5 can't be reached"})
 	return nil
 }
 
@@ -117,8 +118,8 @@ func (c *clockJump) reach(from, to int) {
 }
 
 // untilVoting waits until all servers vote, which they do redlockTTL after the gateway has marked them.
-func (c *clockJump) untilVoting(ctx context.Context, r *round) error {
-	r.tell("", Event{Event: "waiting", Text: fmt.Sprintf(
+func (c *clockJump) untilVoting(ctx context.Context, r *demo.Round) error {
+	r.Tell("", demo.Event{Event: "waiting", Text: fmt.Sprintf(
 		"the servers were just started, and do not vote for %s: they might have lost leases", redlockTTL)})
 	return until(ctx, "all servers vote", func(ctx context.Context) (bool, error) {
 		for i := range c.servers {
@@ -136,10 +137,10 @@ func (c *clockJump) untilVoting(ctx context.Context, r *round) error {
 	})
 }
 
-// strike lets the clock of server 3 jump, and cuts off servers 1 and 2 instead of 4 and 5.
-func (c *clockJump) strike(ctx context.Context, r *round) error {
+// Strike lets the clock of server 3 jump, and cuts off servers 1 and 2 instead of 4 and 5.
+func (c *clockJump) Strike(ctx context.Context, r *demo.Round) error {
 	for i := range 3 {
-		if _, err := r.lookAt(ctx, c.servers[i].name, c.servers[i].Process); err != nil {
+		if _, err := lookAt(ctx, r, c.servers[i].name, c.servers[i].Process); err != nil {
 			return err
 		}
 	}
@@ -148,33 +149,33 @@ func (c *clockJump) strike(ctx context.Context, r *round) error {
 	if err := third.ShiftClock(third.shift); err != nil {
 		return err
 	}
-	r.tell("", Event{Event: "jumped", Text: fmt.Sprintf("the clock of server 3 jumps forward by %s", redlockTTL)})
-	if _, err := r.lookAt(ctx, third.name, third.Process); err != nil {
+	r.Tell("", demo.Event{Event: "jumped", Text: fmt.Sprintf("the clock of server 3 jumps forward by %s", redlockTTL)})
+	if _, err := lookAt(ctx, r, third.name, third.Process); err != nil {
 		return err
 	}
 	c.reach(2, len(c.servers))
-	r.tell("", Event{Event: "cut", Text: "servers 4 and 5 can be reached again, 1 and 2 can't"})
+	r.Tell("", demo.Event{Event: "cut", Text: "servers 4 and 5 can be reached again, 1 and 2 can't"})
 	return nil
 }
 
-// taken shows that servers 1 and 2 still have the lease of A, and the others that of B.
-func (c *clockJump) taken(ctx context.Context, r *round) error {
+// Taken shows that servers 1 and 2 still have the lease of A, and the others that of B.
+func (c *clockJump) Taken(ctx context.Context, r *demo.Round) error {
 	var leases [len(c.servers)]*redisLease
 	for i := range c.servers {
 		var err error
-		if leases[i], err = r.lookAt(ctx, c.servers[i].name, c.servers[i].Process); err != nil {
+		if leases[i], err = lookAt(ctx, r, c.servers[i].name, c.servers[i].Process); err != nil {
 			return err
 		}
 	}
 	if leases[0] == nil || leases[1] == nil {
 		return errTooSlow
 	}
-	return r.checkOverlap(leases[0], leases[2])
+	return checkOverlap(r, leases[0], leases[2])
 }
 
-func (c *clockJump) heal(_ context.Context, r *round) error { return r.processA.tell() }
+func (c *clockJump) Heal(_ context.Context, r *demo.Round) error { return r.ReleaseA() }
 
-func (c *clockJump) stop() {
+func (c *clockJump) Stop() {
 	for _, server := range c.servers {
 		if server.relay != nil {
 			server.relay.Close()

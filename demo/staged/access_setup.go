@@ -1,4 +1,4 @@
-package demo
+package staged
 
 import (
 	"context"
@@ -9,7 +9,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"time"
 
+	"github.com/fencegate/fencegate/demo"
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/devcert"
 	"github.com/fencegate/fencegate/internal/testenv/gateway"
@@ -19,9 +21,10 @@ import (
 )
 
 const (
-	accessAudience = "fencegate"
-	accessSubject  = "payments"
-	accessSPIFFE   = "spiffe://example.org/ns/demo/sa/reporter"
+	accessAudience    = "fencegate"
+	accessSubject     = "payments"
+	accessStopTimeout = 10 * time.Second
+	accessSPIFFE      = "spiffe://example.org/ns/demo/sa/reporter"
 )
 
 // accessFileText maps tokens and certificates to principals and grants: the URL of the issuer, and the end of names.
@@ -41,9 +44,9 @@ certificates:
 
 // accessRun is two gateways that ask for credentials, and what issues these.
 type accessRun struct {
-	*printer
-	Config
+	demo.Config
 
+	print     func(demo.Event)
 	dir       string // of certificates and the access file
 	authority *devcert.Authority
 	issuer    *issuertest.Issuer
@@ -54,12 +57,12 @@ type accessRun struct {
 
 // start starts the issuer and the gateways, and makes the key of the administrator. After an error, too, stop is needed.
 func (r *accessRun) start(ctx context.Context) (err error) {
-	r.print(Event{Event: "database", Text: "the database: " + r.DatabaseName})
+	r.print(demo.Event{Event: "database", Text: "the database: " + r.DatabaseName})
 	if r.dir, err = os.MkdirTemp("", "fencegate-demo-"); err != nil {
 		return err
 	}
 	r.issuer = issuertest.Start()
-	r.print(Event{Event: "service", Text: "the issuer of tokens: " + r.issuer.URL})
+	r.print(demo.Event{Event: "service", Text: "the issuer of tokens: " + r.issuer.URL})
 	if err := r.writeFiles(); err != nil {
 		return err
 	}
@@ -71,7 +74,7 @@ func (r *accessRun) start(ctx context.Context) (err error) {
 			return err
 		}
 		r.gateways = append(r.gateways, gateway)
-		r.print(Event{Event: "gateway", Text: fmt.Sprintf("gateway %d: %s", n+1, gateway.URL)})
+		r.print(demo.Event{Event: "gateway", Text: fmt.Sprintf("gateway %d: %s", n+1, gateway.URL)})
 	}
 	return r.startAdmin(ctx)
 }
@@ -110,7 +113,7 @@ func (r *accessRun) startAdmin(ctx context.Context) error {
 		return err
 	}
 	r.keys = append(r.keys, key.ID)
-	r.print(Event{Event: "key", Actor: "admin", Text: "gets the first key, which is made in the database"})
+	r.print(demo.Event{Event: "key", Actor: "admin", Text: "gets the first key, which is made in the database"})
 	r.admin, err = r.caller("admin", "the key "+key.ID, lockclient.WithToken(key.Secret))
 	return err
 }
@@ -130,7 +133,7 @@ func (r *accessRun) certificate() (tls.Certificate, error) {
 
 // stop revokes the keys that were made, and ends all that was started.
 func (r *accessRun) stop() {
-	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), accessStopTimeout)
 	defer cancel()
 	for len(r.keys) > 0 && r.admin != nil {
 		last := len(r.keys) - 1 // the first one is the administrator's own

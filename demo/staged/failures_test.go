@@ -1,16 +1,22 @@
-package demo_test
+package staged_test
 
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"io"
+	"os"
 	"slices"
 	"testing"
 
 	"github.com/fencegate/fencegate/demo"
+	"github.com/fencegate/fencegate/demo/staged"
 	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/internal/testenv/process"
 )
+
+func TestMain(m *testing.M) { os.Exit(postgres.Main(m)) }
 
 // TestFailures runs the demos of what goes wrong with leases. In each, A is granted the lock, then B, who writes; A's
 // write, which arrives after that, is rejected by the fence and destroys B's value in the plain table.
@@ -25,12 +31,12 @@ func TestFailures(t *testing.T) {
 		// strike are events before B is granted the lock, and then are events after that.
 		strike, then []string
 	}{
-		{"partition", demo.Partition, false,
+		{"partition", staged.Partition, false,
 			[]string{"A cut", "A heartbeat_failed", "A lost"}, []string{"B written", "A sent", "A healed"}},
-		{"delayed-write", demo.DelayedWrite, false,
+		{"delayed-write", staged.DelayedWrite, false,
 			[]string{"A checked", "A sent", "A delayed"}, []string{"B written", " delivered"}},
 		{"gc-pause", demo.GCPause, false, nil, []string{"B written", "A resumed"}},
-		{"redis-failover", demo.RedisFailover, true, []string{" killed", " promoted"}, twoHolders},
+		{"redis-failover", staged.RedisFailover, true, []string{" killed", " promoted"}, twoHolders},
 		{"redlock-clock", runRedlockClock, true, []string{" jumped"}, twoHolders},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -40,7 +46,7 @@ func TestFailures(t *testing.T) {
 			}
 			var out bytes.Buffer
 			err := test.run(t.Context(), config(t, postgres.Empty(t), &out))
-			if errors.Is(err, demo.ErrNoFaketime) {
+			if errors.Is(err, staged.ErrNoFaketime) {
 				process.Missing(t, err.Error())
 			}
 			events := readEvents(t, &out)
@@ -67,14 +73,37 @@ func narrated(events []demo.Event, variant string, wanted []string) (got []strin
 }
 
 func runRedlockClock(ctx context.Context, config demo.Config) error {
-	return demo.RedlockClock{Config: config}.Run(ctx)
+	return staged.RedlockClock{Config: config}.Run(ctx)
 }
 
 func TestMissingFaketimeIsNamed(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	missing := demo.RedlockClock{Config: config(t, "", &out), Libfaketime: "/no/such/file"}
-	if err := missing.Run(t.Context()); !errors.Is(err, demo.ErrNoFaketime) {
+	missing := staged.RedlockClock{Config: config(t, "", &out), Libfaketime: "/no/such/file"}
+	if err := missing.Run(t.Context()); !errors.Is(err, staged.ErrNoFaketime) {
 		t.Errorf("without libfaketime the demo returned %v, want ErrNoFaketime", err)
+	}
+}
+
+func config(t *testing.T, url string, out io.Writer) demo.Config {
+	t.Helper()
+	return demo.Config{Program: process.Build(t), DatabaseURL: url, DatabaseName: "a test's", JSON: true, Out: out}
+}
+
+// readEvents reads what a demo printed as JSON.
+func readEvents(t *testing.T, from io.Reader) (events []demo.Event) {
+	t.Helper()
+	for decoder := json.NewDecoder(from); decoder.More(); {
+		var event demo.Event
+		check(t, decoder.Decode(&event))
+		events = append(events, event)
+	}
+	return events
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

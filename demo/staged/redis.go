@@ -1,4 +1,4 @@
-package demo
+package staged
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/fencegate/fencegate/demo"
 	"github.com/fencegate/fencegate/internal/testenv/redis"
 )
 
@@ -26,12 +27,12 @@ type redisLease struct {
 }
 
 // lookAt returns the lease that a server has, and prints it; nil: the server has none.
-func (r *round) lookAt(ctx context.Context, name string, server *redis.Process) (*redisLease, error) {
-	value, err := server.Do(ctx, "GET", r.lock)
+func lookAt(ctx context.Context, r *demo.Round, name string, server *redis.Process) (*redisLease, error) {
+	value, err := server.Do(ctx, "GET", r.Lock)
 	if err != nil {
 		return nil, err
 	}
-	left, err := server.Do(ctx, "PTTL", r.lock)
+	left, err := server.Do(ctx, "PTTL", r.Lock)
 	if err != nil {
 		return nil, err
 	}
@@ -40,29 +41,29 @@ func (r *round) lookAt(ctx context.Context, name string, server *redis.Process) 
 		return nil, err
 	}
 	if value == "" || ms <= 0 {
-		r.tell("", Event{Event: "server", Text: name + " has no lease of " + r.lock})
+		r.Tell("", demo.Event{Event: "server", Text: name + " has no lease of " + r.Lock})
 		return nil, nil
 	}
 	lease := redisLease{expiresAt: time.Now().Add(time.Duration(ms) * time.Millisecond)}
 	if err := json.Unmarshal([]byte(value), &lease); err != nil {
 		return nil, err
 	}
-	r.tell("", Event{Event: "server", Value: lease.Owner, Token: lease.Token, ExpiresAt: &lease.expiresAt, Text: fmt.Sprintf(
-		"%s has the lease of %s, token %d, until %s", name, lease.Owner, lease.Token, clock(lease.expiresAt))})
+	r.Tell("", demo.Event{Event: "server", Value: lease.Owner, Token: lease.Token, ExpiresAt: &lease.expiresAt, Text: fmt.Sprintf(
+		"%s has the lease of %s, token %d, until %s", name, lease.Owner, lease.Token, demo.Clock(lease.expiresAt))})
 	return &lease, nil
 }
 
 // checkOverlap prints that the leases of A and B run at the same time.
-func (r *round) checkOverlap(a, b *redisLease) error {
+func checkOverlap(r *demo.Round, a, b *redisLease) error {
 	now := time.Now()
 	switch {
-	case a == nil || a.Owner != r.a.Name || b == nil || b.Owner != r.b.Name:
-		return fmt.Errorf("%w: the lock was not granted twice", ErrUnexpected)
+	case a == nil || a.Owner != r.A.Name || b == nil || b.Owner != r.B.Name:
+		return fmt.Errorf("%w: the lock was not granted twice", demo.ErrUnexpected)
 	case !now.Before(a.expiresAt) || !now.Before(b.expiresAt):
 		return errTooSlow
 	}
-	r.tell("", Event{Event: "overlap", Text: fmt.Sprintf("TWO HOLDERS: by Redis the lease of %s runs until %s, that of %s "+
-		"until %s, and it is %s", a.Owner, clock(a.expiresAt), b.Owner, clock(b.expiresAt), clock(now))})
+	r.Tell("", demo.Event{Event: "overlap", Text: fmt.Sprintf("TWO HOLDERS: by Redis the lease of %s runs until %s, that of %s "+
+		"until %s, and it is %s", a.Owner, demo.Clock(a.expiresAt), b.Owner, demo.Clock(b.expiresAt), demo.Clock(now))})
 	return nil
 }
 

@@ -1,4 +1,4 @@
-package demo_test
+package staged_test
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencegate/fencegate/demo"
+	"github.com/fencegate/fencegate/demo/staged"
 	"github.com/fencegate/fencegate/internal/testenv/postgres"
 )
 
@@ -17,7 +18,7 @@ func TestAccess(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	url := postgres.Empty(t)
-	err := demo.Access(t.Context(), config(t, url, &out))
+	err := staged.Access(t.Context(), config(t, url, &out))
 	events := readEvents(t, &out)
 	check(t, err)
 	var got []string
@@ -56,7 +57,7 @@ func TestAccessReportsTooManyRights(t *testing.T) {
 		create trigger give_all before insert on fence.keys for each row when (new.principal = 'app')
 			execute function public.give_all()`)
 	check(t, err)
-	if err := demo.Access(t.Context(), config(t, url, &bytes.Buffer{})); !errors.Is(err, demo.ErrUnexpected) {
+	if err := staged.Access(t.Context(), config(t, url, &bytes.Buffer{})); !errors.Is(err, demo.ErrUnexpected) {
 		t.Errorf("a key may lock every name, and the demo returned %v, want ErrUnexpected", err)
 	}
 	expectNoLiveKeys(t, url)

@@ -1,4 +1,4 @@
-package demo
+package staged
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/fencegate/fencegate/demo"
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/admin"
@@ -46,7 +47,7 @@ type attempt struct {
 	want   api.Code
 }
 
-// expect makes each attempt at both gateways, releases what is granted, and prints the answers. It returns ErrUnexpected
+// expect makes each attempt at both gateways, releases what is granted, and prints the answers. It returns demo.ErrUnexpected
 // if one is not as wanted.
 func (r *accessRun) expect(ctx context.Context, attempts ...attempt) error {
 	for _, a := range attempts {
@@ -60,7 +61,7 @@ func (r *accessRun) expect(ctx context.Context, attempts ...attempt) error {
 					answerText(got))
 			}
 		}
-		r.print(Event{Event: eventOf(a.want), Actor: a.caller.name, Code: string(a.want), Text: fmt.Sprintf(
+		r.print(demo.Event{Event: eventOf(a.want), Actor: a.caller.name, Code: string(a.want), Text: fmt.Sprintf(
 			"acquires %s by %s at both gateways: %s", a.lock, a.caller.credential, answerText(a.want))})
 	}
 	return nil
@@ -86,7 +87,7 @@ func codeOf(err error) (api.Code, error) {
 }
 
 // until asks gateway n, from 1, who the caller is, until the answer has this code ("": it is known) or the limit has
-// passed. It prints after what time that was, since then, and returns ErrUnexpected if it was too late.
+// passed. It prints after what time that was, since then, and returns demo.ErrUnexpected if it was too late.
 func (r *accessRun) until(
 	ctx context.Context, c *accessCaller, n int, want api.Code, since time.Time, limit time.Duration,
 ) error {
@@ -101,7 +102,7 @@ func (r *accessRun) until(
 		after := time.Since(since)
 		switch {
 		case code == want:
-			r.print(Event{Event: eventOf(want), Actor: c.name, Code: string(want), Text: fmt.Sprintf(
+			r.print(demo.Event{Event: eventOf(want), Actor: c.name, Code: string(want), Text: fmt.Sprintf(
 				"shows %s to gateway %d: %s, after %.3fs", c.credential, n, answerText(want), after.Seconds())})
 			return nil
 		case after > limit:
@@ -117,8 +118,8 @@ func (r *accessRun) until(
 
 func (r *accessRun) unexpected(c *accessCaller, format string, values ...any) error {
 	ok, text := false, fmt.Sprintf(format, values...)
-	r.print(Event{Event: "result", OK: &ok, Text: "Result: UNEXPECTED: " + c.name + " " + text})
-	return fmt.Errorf("%w: %s %s", ErrUnexpected, c.name, text)
+	r.print(demo.Event{Event: "result", OK: &ok, Text: "Result: UNEXPECTED: " + c.name + " " + text})
+	return fmt.Errorf("%w: %s %s", demo.ErrUnexpected, c.name, text)
 }
 
 func eventOf(code api.Code) string {

@@ -1,9 +1,10 @@
-package demo
+package staged
 
 import (
 	"context"
 	"time"
 
+	"github.com/fencegate/fencegate/demo"
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/admin"
@@ -20,14 +21,14 @@ const (
 )
 
 // Access shows who may do what, with two gateways that accept API keys, tokens and client certificates. It returns
-// ErrUnexpected if a credential is accepted or refused that must not be. If ctx ends before, it returns the cause.
-func Access(ctx context.Context, config Config) (err error) {
-	ctx, ended := endedWithReader(ctx, &config.Out, &err)
-	defer ended()
-	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
-	defer cancel()
-	run := &accessRun{Config: config, printer: newPrinter(config.Out, config.JSON)}
-	run.actor = len("reporter")
+// demo.ErrUnexpected if a credential is accepted or refused that must not be. If ctx ends before, it returns the cause.
+func Access(ctx context.Context, config demo.Config) error {
+	return config.Narrate(ctx, len("reporter"), func(ctx context.Context, print func(demo.Event)) error {
+		return showAccess(ctx, &accessRun{Config: config, print: print})
+	})
+}
+
+func showAccess(ctx context.Context, run *accessRun) error {
 	defer run.stop()
 	if err := run.start(ctx); err != nil {
 		return err
@@ -42,13 +43,13 @@ func Access(ctx context.Context, config Config) (err error) {
 			run.showCertificates},
 		{"Tokens: an issuer signs them, and the access file has the grants of their claims", run.showTokens},
 	} {
-		run.print(Event{Event: "round", Text: chapter.title})
+		run.print(demo.Event{Event: "round", Text: chapter.title})
 		if err := chapter.show(ctx); err != nil {
 			return err
 		}
 	}
 	ok := true
-	run.print(Event{Event: "result", OK: &ok, Text: "Result: each credential was accepted on the names that it is for, " +
+	run.print(demo.Event{Event: "result", OK: &ok, Text: "Result: each credential was accepted on the names that it is for, " +
 		"for as long as it was valid, and nowhere else."})
 	return nil
 }
@@ -101,7 +102,7 @@ func (r *accessRun) makeKey(
 		return nil, "", err
 	}
 	r.keys = append(r.keys, key.ID)
-	r.print(Event{Event: "key", Actor: "admin", Text: text})
+	r.print(demo.Event{Event: "key", Actor: "admin", Text: text})
 	if caller, err = r.caller("app", "the key "+key.ID, lockclient.WithToken(key.Secret)); err != nil {
 		return nil, "", err
 	}
@@ -125,7 +126,7 @@ func (r *accessRun) revoke(ctx context.Context, c *accessCaller, id, lock string
 		return err
 	}
 	revoked := time.Now()
-	r.print(Event{Event: "key", Actor: "admin", Text: "revokes the key " + id + " at gateway 1"})
+	r.print(demo.Event{Event: "key", Actor: "admin", Text: "revokes the key " + id + " at gateway 1"})
 	if err := r.until(ctx, c, 1, api.CodeUnauthenticated, revoked, 0); err != nil {
 		return err
 	}
@@ -173,7 +174,7 @@ func (r *accessRun) showTokens(ctx context.Context) error {
 	r.issuer.Rotate()
 	r.issuer.Withdraw()
 	replaced := time.Now()
-	r.print(Event{Event: "key", Text: "the issuer withdraws its key and makes another one; gateways read its keys every " +
+	r.print(demo.Event{Event: "key", Text: "the issuer withdraws its key and makes another one; gateways read its keys every " +
 		"10 s at most"})
 	next, err := r.tokenCaller("a token of the new key", accessAudience)
 	if err != nil {
@@ -188,7 +189,7 @@ func (r *accessRun) showTokens(ctx context.Context) error {
 	if err := r.expect(ctx, attempt{next, lock, ""}, attempt{former, lock, api.CodeUnavailable}); err != nil {
 		return err
 	}
-	r.print(Event{Event: "key", Text: "the gateways look for that key once more; after that, the answer is unauthenticated"})
+	r.print(demo.Event{Event: "key", Text: "the gateways look for that key once more; after that, the answer is unauthenticated"})
 	return nil
 }
 
