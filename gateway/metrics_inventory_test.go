@@ -35,7 +35,7 @@ func TestMetricsOfTheInventory(t *testing.T) {
 		{2, "fencegate_leases", "state held"},
 		{1, "fencegate_leases", "state expiring"},
 		{1, "fencegate_leases", "state expired"},
-		{1, "fencegate_waiters", ""},
+		{1, "fencegate_waiters", ""}, {0, "fencegate_queue_stuck_seconds", ""},
 		{1, "fencegate_sessions", ""},
 		{float64(held.FencingToken), "fencegate_newest_token", ""},
 		{0, "fencegate_token_jumps", ""},
@@ -54,11 +54,11 @@ func TestMetricsOfTheInventory(t *testing.T) {
 	h.exec(t, "update fence.database_identity set timeline = 0") // as after a failover
 	h.acquire(t, "held", "w")
 	h.recount(t)
-	h.exec(t, "update fence.inventory set at = at - interval '1000 seconds'")
+	h.exec(t, "update fence.inventory set at = at - interval '1000 seconds', stuck_ms = 5000")
 	h.get(t, overviewPath)
 	after, _ := h.scrape(t)
 	after.want(t, []wanted{
-		{0, "fencegate_waiters", ""}, {0, "fencegate_oldest_wait_seconds", ""},
+		{0, "fencegate_waiters", ""}, {0, "fencegate_oldest_wait_seconds", ""}, {5, "fencegate_queue_stuck_seconds", ""},
 		{0, "fencegate_sessions", ""}, {1, "fencegate_token_jumps", ""},
 	})
 	if age := after.value("fencegate_inventory_age_seconds"); age < 1000 {

@@ -30,6 +30,11 @@ comment on column fence.policies.principal is 'who set it first; by SQL: sql: an
 -- What a principal did in the last day (fence.check_actor).
 create index audit_principal on fence.audit (principal, at);
 
+-- The queues whose first waiter could be granted its lock, and since when (fence.recount).
+alter table fence.inventory
+    add column grantable jsonb not null default '[]',
+    add column stuck_ms bigint not null default 0;
+
 -- A sample of the fences that roles made by SQL (fence.check_new_fence).
 create table fence.fences_made (
     role   name not null,

@@ -1,12 +1,17 @@
 package store_test
 
 import (
+	"context"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"reflect"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/fencegate/fencegate/store"
 )
@@ -150,6 +155,68 @@ func TestInventoryIsCountedByOne(t *testing.T) {
 		}
 	}
 	expectSQL(t, b, true, "select due_at - at >= interval '1.9 seconds' from fence.inventory")
+}
+
+// TestInventoryFindsStuckQueues checks since when the first waiter of a queue could have been granted its lock, where no
+// gateway grants; and that a waiter for whom something is in the way does not count, however long it waits.
+func TestInventoryFindsStuckQueues(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	b.Exec(t, "insert into fence.gateways values ($1, 'infinity'), ($2, '-infinity')", uuid.Nil, uuid.Max)
+	wait := func(gateway uuid.UUID, mode store.Mode, scope store.Scope) step {
+		return func(ctx context.Context, s *fixture) error {
+			_, err := s.SQL.Exec(ctx, `insert into fence.waiters
+					(lock, gateway_id, owner_id, mode, scope, ttl_ms, session_id, queued_at, deadline_at)
+				values ($1, $2, 'w', $3, $4, 1000, $5, clock_timestamp() - interval '1 day', 'infinity')`,
+				s.lock, gateway, mode, scope, pgtype.UUID{Bytes: s.sessionID, Valid: s.sessionID != uuid.Nil})
+			return err
+		}
+	}
+	writer, reader := wait(uuid.Nil, store.Exclusive, store.Node), wait(uuid.Nil, store.Shared, store.Node)
+	tree := wait(uuid.Nil, store.Exclusive, store.Subtree)
+	leave := execute("delete from fence.waiters where lock = $1")
+	age := func() {
+		b.Exec(t, `update fence.inventory c set grantable = (
+			select coalesce(jsonb_agg(jsonb_set(g, '{since}', to_jsonb(clock_timestamp() - interval '1 hour'))), '[]')
+			from jsonb_array_elements(c.grantable) g)`)
+	}
+	for i, c := range []struct {
+		steps given
+		stuck bool  // an hour after these
+		later given // what happens then
+		still bool  // whether that hour still counts
+	}{
+		{given{acquire, expire, writer}, true, given{leave}, false},
+		{given{acquire, expire, writer}, true, given{leave, reader}, true},
+		{given{acquire, expire, writer}, true, given{leave, acquire, expire, writer}, false},
+		{given{writer, reader}, true, given{onBelow("/x", writer)}, true},
+		{given{share, reader, writer}, true, given{expire}, true},
+		{given{wait(uuid.Max, store.Exclusive, store.Node), writer}, true, nil, true},
+		{given{wait(uuid.Max, store.Exclusive, store.Node)}, false, given{writer}, false},
+		{given{acquire, writer}, false, given{release}, false},
+		{given{share, writer, reader}, false, nil, false},
+		{given{acquireSubtree, onBelow("/x", reader)}, false, nil, false},
+		{given{onBelow("/x", acquire), tree, onBelow("/y", writer)}, false, given{onBelow("/x", expire)}, false},
+		{given{openSession, inSession(writer)}, true, given{expireSession}, false},
+		{given{writer, execute("update fence.waiters set deadline_at = '-infinity'")}, false, nil, false},
+	} {
+		lock := b.given(t, store.Name(fmt.Sprint("lock", i)), c.steps...)
+		expectStuck := func(want bool) {
+			t.Helper()
+			if inventory := b.recount(t); inventory.Stuck >= time.Hour != want {
+				t.Errorf("case %d: a queue is stuck for %s, want an hour or more: %v", i, inventory.Stuck, want)
+			}
+		}
+		expectStuck(false)
+		age()
+		expectStuck(c.stuck)
+		if err := lock.do(t.Context(), c.later...); err != nil {
+			t.Fatal(err)
+		}
+		expectStuck(c.still)
+		b.Exec(t, "delete from fence.waiters")
+		expectStuck(false)
+	}
 }
 
 const lockFencesTableSQL = "lock table fence.fences in access exclusive mode"

@@ -28,6 +28,10 @@ var (
 	oldestWaitFamily = inventorySubject.gauge("fencegate_oldest_wait_seconds",
 		"How long the oldest of them has waited, as of the inventory; 0 without waiters.",
 		"If it grows, a queue does not move: which owner holds the lock, and does it still work?")
+	stuckFamily = inventorySubject.gauge("fencegate_queue_stuck_seconds",
+		"How long the first waiter of a queue could have been granted its lock and was not, of all queues the longest, as "+
+			"of the inventory; 0 if there is none.",
+		"A grant takes milliseconds. If it grows, gateways do not grant. Waits for a holder do not count.")
 	inventorySessionsFamily = inventorySubject.gauge("fencegate_sessions",
 		"Live sessions, as of the inventory.",
 		"About as many as there are processes that use them.")
@@ -87,6 +91,7 @@ func (r *readings) inventory(inventory store.Inventory) {
 	r.value(leasesFamily, float64(inventory.Expired), "expired")
 	r.value(waitersFamily, float64(inventory.Waiting))
 	r.value(oldestWaitFamily, inventory.OldestWait.Seconds())
+	r.value(stuckFamily, inventory.Stuck.Seconds())
 	r.value(inventorySessionsFamily, float64(inventory.Sessions))
 	r.value(newestTokenFamily, float64(inventory.NewestToken))
 }

@@ -13,6 +13,8 @@
 -- expired   locks whose holder is late and that nobody has replaced: the fence is open, and its lease, the newest, has
 --           expired. If a sweep ended more than 10,000 leases, an estimate
 -- waiting   waiters that count (fence.live_waiters)
+-- stuck_ms  how long the first waiter of a queue could have been granted its lock and was not (fence.grantable_queues);
+--           of all queues the longest
 --
 -- sessions  those that are live
 -- leases_of the running leases and live sessions of each principal that has many
@@ -48,6 +50,7 @@ begin
         v_late := v_late * greatest(c_counted, fence.table_rows('fence.leases_expired')) / c_counted;
     end if;
 
+    update fence.inventory c set grantable = fence.grantable_queues(c.grantable);
     with unended as materialized (
         select l.lock, l.fencing_token, l.principal, coalesce(s.ttl_ms, l.ttl_ms) * interval '1 millisecond' as ttl,
             fence.lease_until(l, s) as until
@@ -89,6 +92,9 @@ begin
     set at = v_begun, locks = v_locks + queue.ungranted, held = leases.held, expiring = leases.expiring,
         expired = v_late + late.expired, waiting = queue.waiting,
         oldest_wait_ms = coalesce(greatest(extract(epoch from v_begun - queue.since) * 1000, 0), 0),
+        stuck_ms = (
+            select greatest(extract(epoch from v_begun - min((q ->> 'since')::timestamptz)) * 1000, 0)
+            from jsonb_array_elements(c.grantable) q),
         sessions = (select count(*) from sessions),
         leases_of = of_principals.leases,
         newest_token = greatest(c.newest_token, leases.newest, (
