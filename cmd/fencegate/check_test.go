@@ -46,7 +46,7 @@ func TestCheck(t *testing.T) {
 		grant trigger, truncate on good to ROLE;
 		create table seen (id bigint); select fence.protect('seen', 'seen', 'observe');
 		create table parts (id bigint) partition by range (id); select fence.protect('parts', 'parts/{id}');
-		create table parts_1 partition of parts for values from (1) to (9);
+		create table parts_1 partition of parts for values from (1) to (9); grant trigger on parts_1 to ROLE;
 		create table more (id bigint) partition by range (id);
 		create table more_1 partition of more for values from (1) to (2);
 		create table more_2 partition of more for values from (2) to (3); select fence.protect('more', 'more/{id}');
@@ -72,7 +72,7 @@ func TestCheck(t *testing.T) {
 		"error partition_truncate: public.more_2 partition of public.more without the trigger fencegate_truncate",
 		"warning table_owner: " + app + " may act as the owner of public.owned",
 		"warning table_owner: " + member + " may act as the owner of public.owned",
-		"warning table_rights: " + app + " has the right TRIGGER on public.good",
+		"warning table_rights: " + app + " has the right TRIGGER on public.good, public.parts_1",
 		"warning table_rights: " + app + " has the right TRUNCATE on public.good",
 		"warning schema_owner: " + owner + " may act as the owner of the schema fence",
 		"warning schema_owner: " + member + " may act as the owner of the schema fence",

@@ -4,7 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencegate/fencegate/internal/checks"
+	"github.com/fencegate/fencegate/internal/printable"
 	"github.com/fencegate/fencegate/migrations"
 	"github.com/fencegate/fencegate/store"
 )
@@ -53,6 +58,26 @@ func (c *migrateCmd) Run(ctx context.Context, streams streams) (err error) {
 	if err := st.Grant(ctx, roles); err != nil {
 		return err
 	}
+	if err := c.warn(ctx, db.url, streams.err); err != nil {
+		return err
+	}
 	_, err = fmt.Fprintln(streams.out, "the schema is up to date")
+	return err
+}
+
+// warn writes by what the roles of applications could get past the fence.
+func (c *migrateCmd) warn(ctx context.Context, url string, to io.Writer) (err error) {
+	if len(c.AppRole) == 0 {
+		return nil
+	}
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
+	findings, err := checks.Run(ctx, conn, checks.OfRoles, c.AppRole...)
+	for _, f := range findings {
+		_, _ = fmt.Fprintf(to, "warning: %s %s. %s\n", printable.Text(f.Subject), printable.Text(f.Detail), f.Advice)
+	}
 	return err
 }

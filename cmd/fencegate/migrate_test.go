@@ -11,8 +11,8 @@ import (
 	"github.com/fencegate/fencegate/internal/testenv/postgres"
 )
 
-// TestMigrateRoles checks that migrate gives the roles on its command line their rights, and names a role that does not
-// exist.
+// TestMigrateRoles checks that migrate gives the roles on its command line their rights, names a role that does not
+// exist, and warns of a role of an application that can get past the fence.
 func TestMigrateRoles(t *testing.T) {
 	t.Parallel()
 	database := postgres.Migrated(t)
@@ -45,6 +45,25 @@ func TestMigrateRoles(t *testing.T) {
 	s.must(migrate...)
 	if acquire, protect := granted(); !acquire || protect {
 		t.Errorf("with --app-role, the role may acquire: %v, protect: %v", acquire, protect)
+	}
+
+	for _, c := range []struct{ sql, warning string }{
+		{"create table owned (id bigint); select fence.protect('owned', 'owned/{id}')", ""},
+		{"grant trigger on owned to ROLE", "has the right TRIGGER on public.owned"},
+		{"revoke trigger on owned from ROLE; alter table owned owner to ROLE", "may act as the owner of public.owned"},
+		{"alter table owned owner to current_user; alter role ROLE superuser", "is a superuser"},
+		{"alter role ROLE nosuperuser", ""},
+	} {
+		_, err := conn.Exec(t.Context(), strings.ReplaceAll(c.sql, "ROLE", quoted))
+		check(t, err)
+		want := c.warning
+		if want != "" {
+			want = "warning: " + role + " " + want + ". "
+		}
+		if got := s.do(migrate...); got.code != exitOK || !strings.HasPrefix(got.errOut, want) ||
+			strings.Count(got.errOut, "\n") != min(len(want), 1) {
+			t.Errorf("after %s, migrate --app-role exited with %d and warned %q, want %q", c.sql, got.code, got.errOut, want)
+		}
 	}
 	s.must(append(migrate, "--table-owner-role", role)...)
 	if acquire, protect := granted(); !acquire || !protect {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -29,7 +30,7 @@ type Check struct {
 	Name     string
 	Severity Severity
 	// SQL returns two texts for each finding: what it is about, and what was found. It may only read, and begins with an
-	// empty search_path.
+	// empty search_path. Where it is about roles, $1 is an array of those to look at; null: all.
 	SQL string
 	// VersionMin is the first version of PostgreSQL (server_version_num) that can run SQL; 0: all.
 	VersionMin int
@@ -38,7 +39,7 @@ type Check struct {
 }
 
 // All is all checks of a database, the worst findings first.
-var All = worstFirst(slices.Concat(ofTables, ofFailovers))
+var All = worstFirst(slices.Concat(ofTables, OfRoles, ofFailovers))
 
 func worstFirst(all []Check) []Check {
 	severities := []Severity{Error, Warning, Notice}
@@ -57,9 +58,9 @@ type Finding struct {
 	Advice   string   `json:"advice"`
 }
 
-// Run returns what the checks find, in their order. It returns the error of the database, such as for a role that may
-// not read the schema "fence".
-func Run(ctx context.Context, conn *pgx.Conn, all []Check) ([]Finding, error) {
+// Run returns what the checks find, in their order; those of roles look at the named ones, or without any at all that
+// matter. It returns the error of the database, such as for a role that may not read the schema "fence".
+func Run(ctx context.Context, conn *pgx.Conn, all []Check, roles ...string) ([]Finding, error) {
 	findings := []Finding{}
 	err := pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		var version int
@@ -72,7 +73,7 @@ func Run(ctx context.Context, conn *pgx.Conn, all []Check) ([]Finding, error) {
 			if version < c.VersionMin {
 				continue
 			}
-			found, err := c.run(ctx, tx)
+			found, err := c.run(ctx, tx, roles)
 			if err != nil {
 				return fmt.Errorf("check %s: %w", c.Name, err)
 			}
@@ -83,8 +84,12 @@ func Run(ctx context.Context, conn *pgx.Conn, all []Check) ([]Finding, error) {
 	return findings, err
 }
 
-func (c Check) run(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
-	rows, err := tx.Query(ctx, c.SQL)
+func (c Check) run(ctx context.Context, tx pgx.Tx, roles []string) ([]Finding, error) {
+	var args []any
+	if strings.Contains(c.SQL, "$1") {
+		args = []any{roles}
+	}
+	rows, err := tx.Query(ctx, c.SQL, args...)
 	if err != nil {
 		return nil, err
 	}
