@@ -7,16 +7,19 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"github.com/alecthomas/kong"
 
 	"github.com/fencegate/fencegate/internal/bench/floor"
+	"github.com/fencegate/fencegate/internal/bench/rig"
 )
 
 const description = "Measures fencegate on this machine. docs/benchmarks.md describes the benchmarks.\n\n" +
@@ -99,6 +102,41 @@ func (f programFlags) programs() (fencegate, self string, err error) {
 		return "", "", fmt.Errorf("--program: %w", err)
 	}
 	return fencegate, self, nil
+}
+
+// quoteRatios is in the help of all that compares.
+const quoteRatios = "What is not on the machine is skipped. The ratios are of the same round: quote them, not single figures."
+
+// measure runs measurements on a rig of their own, and writes the report.
+func measure(ctx context.Context, to output, servers rig.Servers, pace rig.Pace, private rig.Private,
+	run func(*rig.Rig) error, goals func(rig.Report) []rig.Goal,
+) (err error) {
+	r, err := rig.Open(ctx, servers, pace, private, to.err)
+	defer func() { err = errors.Join(err, r.Close()) }()
+	if err == nil {
+		err = run(r)
+	}
+	if err != nil {
+		return err
+	}
+	return r.Write(to.out, goals)
+}
+
+// wanted are those that are named, or all.
+func wanted[T any](all []T, names []string, nameOf func(T) string) []T {
+	return slices.DeleteFunc(slices.Clone(all), func(t T) bool {
+		return len(names) > 0 && !slices.Contains(names, nameOf(t))
+	})
+}
+
+// checkTargets returns an error for a name that is none of a target's.
+func checkTargets(names, known []string) error {
+	for _, name := range names {
+		if !slices.Contains(known, name) {
+			return fmt.Errorf("--targets: there is no %q; there are %v", name, known)
+		}
+	}
+	return nil
 }
 
 func writeJSON(w io.Writer, document any) error {

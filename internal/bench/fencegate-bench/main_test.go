@@ -17,7 +17,6 @@ func TestWritesIsTheDefaultCommand(t *testing.T) {
 	for want, args := range map[string][]string{
 		"writes": {"--clients", "1,8", "--rounds", "2", "--targets", "direct,store", "--goals"},
 		"locks":  {"locks", "--measure", "crowd", "--waiters", "500", "--goals"},
-		"tables": {"tables", "--clients", "1,8,64", "--rounds", "2", "--duration", "1s", "--goals"},
 	} {
 		parser, err := newParser(output{}, func(int) {})
 		if err != nil {

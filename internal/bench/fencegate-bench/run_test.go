@@ -1,0 +1,178 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/fencegate/fencegate/internal/bench/floor"
+	"github.com/fencegate/fencegate/internal/bench/rig"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/testenv/process"
+)
+
+// TestMain runs the tests, or the empty handler for a test.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 4 && os.Args[1] == floor.Command {
+		if err := floor.Serve(context.Background(), os.Args[3]); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(postgres.Main(m))
+}
+
+// reported runs a command on a database of its own, and returns its report.
+func reported(t *testing.T, args ...string) (report rig.Report) {
+	t.Helper()
+	var out, progress bytes.Buffer
+	args = append(args, "--database-url", postgres.Empty(t), "--program", process.Build(t), "--output", "json")
+	if code := run(t.Context(), args, &out, &progress); code != 0 {
+		t.Fatalf("exit code %d\n%s", code, &progress)
+	}
+	if err := json.Unmarshal(out.Bytes(), &report); err != nil {
+		t.Fatal(err)
+	}
+	for what, why := range report.Skipped {
+		// scripts/test-deps does not install ZooKeeper, as it brings Java.
+		if os.Getenv("CI") == "true" && what != "zookeeper" {
+			t.Errorf("skipped: %s: %s", what, why)
+		}
+	}
+	var text strings.Builder
+	if err := report.WriteText(&text, nil); err != nil || strings.Contains(text.String(), "NaN") {
+		t.Errorf("%v\n%s", err, &text)
+	}
+	t.Logf("\n%s", &text)
+	return report
+}
+
+// measured checks that each target of each case was measured once in each round, and nothing else.
+func measured(t *testing.T, report rig.Report, rounds int, want map[string][]string) {
+	t.Helper()
+	got := map[string][]string{}
+	for _, s := range report.Samples {
+		if s.Values[0].Of <= 0 && s.Table != plansTable {
+			t.Errorf("%+v: nothing was measured", s)
+		}
+		if s.Round == rounds {
+			row := s.Table + ", " + s.Case
+			got[row] = append(got[row], s.Target)
+		}
+	}
+	for _, row := range slices.Sorted(maps.Keys(want)) {
+		targets := slices.DeleteFunc(want[row], func(target string) bool { return report.Skipped[target] != "" })
+		slices.Sort(targets)
+		slices.Sort(got[row])
+		if !slices.Equal(got[row], targets) {
+			t.Errorf("%s: measured were %q, want %q", row, got[row], targets)
+		}
+		delete(got, row)
+	}
+	if len(got) > 0 {
+		t.Errorf("nobody asked for %q", got)
+	}
+}
+
+func TestTables(t *testing.T) {
+	report := reported(t, "tables", "--clients", "1,3", "--rounds", "1", "--duration", "20ms", "--warm-up", "5ms", "--rows", "500",
+		"--bulk-rows", "40", "--bulk-resources", "4", "--pgbench-transactions", "5")
+	five := []string{"five", "five-protected", "five-steps", "five-steps-protected"}
+	bulk := []string{"plain", "protected", "partitioned", "partitioned_protected"}
+	planned := []string{"protected: fence.fences", "protected: fencegate_bench.protected",
+		"partitioned_protected: fence.fences", "partitioned_protected: fencegate_bench.partitioned_protected"}
+	want := map[string][]string{
+		"bulk, 40 rows of 1 resources": bulk, "bulk, 40 rows of 4 resources": bulk,
+		plansTable + ", 1 rows": planned, plansTable + ", 100 rows": planned,
+	}
+	for _, clients := range []string{"1 clients", "3 clients"} {
+		want["writes, "+clients], want["five, "+clients] = tableTargetNames(), five
+		if report.Skipped["pgbench"] == "" {
+			want["pgbench, "+clients] = tableTargetNames()
+		}
+	}
+	measured(t, report, 1, want)
+	for _, s := range report.Samples {
+		var rows float64
+		if _, err := fmt.Sscanf(s.Case, "%f rows", &rows); s.Table == plansTable && strings.HasSuffix(s.Target, "fence.fences") &&
+			(err != nil || s.Values[0].Of > 0 || s.Values[1].Of < rows) {
+			t.Errorf("%+v: want the fence of each row looked up by the index", s)
+		}
+	}
+	if goals := (&tablesCmd{BulkRows: 40, BulkResources: 4}).goals(report); len(goals) < 4 {
+		t.Errorf("got %+v", goals)
+	}
+}
+
+func TestNames(t *testing.T) {
+	report := reported(t, "names", "--names", "1000,2000", "--rounds", "1", "--calls", "3")
+	want := map[string][]string{}
+	for _, what := range []string{
+		"ms, acquire", "ms, write", "ms, read a record", "ms, release", "ms, leases of a lock", "ms, records of a resource",
+		"ms, locks: the first page", "ms, locks: a page in the middle", "ms, locks by prefix",
+		"ms, locks that are held: the first page", "ms, locks by contains, found among the first",
+		"ms, sweep, its statements together", "ms, a gateway from its start to ready", "ms, inventory",
+		"ms, number of locks (count=true)", "bytes, disk, a row of fences", "bytes, disk, a row of records",
+		"bytes, disk, a row of leases", "ms, vacuum of fences after changes of 5 %", "ms, vacuum of records after changes of 5 %",
+	} {
+		want["names, "+what] = []string{"1000", "2000"}
+	}
+	measured(t, report, 1, want)
+}
+
+// TestSoak checks that all is measured. 3 s are too short to be flat.
+func TestSoak(t *testing.T) {
+	var out, progress bytes.Buffer
+	code := run(t.Context(), []string{"soak", "--database-url", postgres.Empty(t), "--program", process.Build(t), "--duration", "3s",
+		"--every", "200ms", "--clients", "4", "--locks", "8", "--snapshot", "300ms"}, &out, &progress)
+	if code != 0 && !strings.Contains(progress.String(), errGrew.Error()) {
+		t.Fatalf("exit code %d\n%s", code, &progress)
+	}
+	for _, want := range append(slices.Collect(maps.Keys(slacks)), "rejections_group", "leases_pkey", "gateway-2", "no violations") {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is not in\n%s", want, &out)
+		}
+	}
+}
+
+// TestFlat checks that a value that rises until the middle and then moves up and down is flat, and that one which rises
+// to the end by more than a tenth and the slack is not.
+func TestFlat(t *testing.T) {
+	for name, c := range map[string]struct {
+		value func(i int) float64
+		flat  bool
+	}{
+		"steady from the middle on": {func(i int) float64 { return min(float64(i), 30) * mB }, true},
+		"saw":                       {func(i int) float64 { return float64(20+i%7) * mB }, true},
+		"one peak":                  {func(i int) float64 { return map[bool]float64{true: 99 * mB}[i == 80] + mB }, true},
+		"leak":                      {func(i int) float64 { return float64(20*mB + i*300*kB) }, false},
+	} {
+		var samples []map[series]float64
+		for i := range 90 {
+			samples = append(samples, map[series]float64{{"Go heap", "gateway-1"}: c.value(i)})
+		}
+		if lines, flat := judge(samples); flat != c.flat {
+			t.Errorf("%s: flat is %t: %q", name, flat, lines)
+		}
+	}
+}
+
+func TestFlagsAreChecked(t *testing.T) {
+	for args, flag := range map[string]string{
+		"tables --clients 1,0": "--clients", "tables --rounds 0": "--rounds", "tables --targets mysql": "--targets",
+		"tables --bulk-resources 200000": "--bulk-resources", "tables --rows 10": "--rows", "tables --measure none": "--measure",
+		"names --names 1000": "--names", "soak --duration 1m": "--duration",
+	} {
+		var out, failure bytes.Buffer
+		if code := run(t.Context(), strings.Fields(args), &out, &failure); code == 0 || !strings.Contains(failure.String(), flag) {
+			t.Errorf("%s: exit code %d, %s", args, code, &failure)
+		}
+	}
+}

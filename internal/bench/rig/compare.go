@@ -1,0 +1,227 @@
+package rig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/fencegate/fencegate/internal/bench"
+)
+
+// Target is what is measured in turn with others.
+type Target struct {
+	// Name is the target's in reports; Base is the name of the target that it is compared with.
+	Name, Base string
+	// Tuned are numbers of connections, of which the measurement finds the best for each number of clients; nil: the
+	// target has no such choice.
+	Tuned []int
+	// PerCall is how many operations a call makes; 0 is 1.
+	PerCall int
+	// Clients is the number of clients, if it is another one than the case's.
+	Clients int
+	// Servers are the processes that do the work beside PostgreSQL's.
+	Servers []int
+	// Open makes the target ready for a round.
+	Open func(ctx context.Context, clients, connections int) (Session, error)
+}
+
+// Session is a target in use. All clients call Do at the same time.
+type Session struct {
+	Do    bench.Do
+	Close func() error
+}
+
+// Case is a row of a table for each target.
+type Case struct {
+	Table, Name string
+	Clients     int
+	// Rates are how many operations a second the clients make of each target, by its name; a target without one is called
+	// as fast as the clients can.
+	Rates map[string]float64
+	// First is the name of the value that counts; "" is PerSecond.
+	First string
+}
+
+// The values of a sample that Compare makes, beside PerSecond.
+const (
+	P50         = "p50 ms"
+	P99         = "p99 ms"
+	PostgresCPU = "PostgreSQL's CPU µs"
+	ServerCPU   = "server's CPU µs"
+	LoadCPU     = "load's CPU µs"
+	LogBytes    = "WAL B"
+)
+
+// Compare measures targets in turn, round by round, each with the number of connections that is best for it: what
+// drifts on the machine drifts for all of them. A measurement that fails is noted, and not made again.
+func (r *Rig) Compare(ctx context.Context, c Case, targets []Target) error {
+	connections := make([]int, len(targets))
+	failed := map[int]bool{}
+	failure := func(i int, err error) error {
+		if ctx.Err() != nil {
+			return err
+		}
+		failed[i] = true
+		text := fmt.Sprintf("%s, %s, %s: %v", c.Table, c.Name, targets[i].Name, err)
+		r.Report.Failed = append(r.Report.Failed, text)
+		r.Progress("failed: %s", text)
+		return nil
+	}
+	for i, t := range targets {
+		var err error
+		if connections[i], err = r.tune(ctx, c, t); err != nil {
+			if err := failure(i, err); err != nil {
+				return err
+			}
+		}
+	}
+	return r.InTurn(len(targets), func(round, i int) error {
+		if failed[i] {
+			return nil
+		}
+		values, err := r.measure(ctx, c, targets[i], connections[i], r.WarmUp, r.Duration)
+		if err != nil {
+			return failure(i, err)
+		}
+		r.Note(Sample{c.Table, c.Name, targets[i].Name, targets[i].Base, round, values})
+		return nil
+	})
+}
+
+// InTurn calls a function for every round and each of count targets. Every other round goes backwards, so that what
+// drifts on the machine favours none.
+func (r *Rig) InTurn(count int, do func(round, i int) error) error {
+	for round := 1; round <= r.Rounds; round++ {
+		for i := range count {
+			if round%2 == 0 {
+				i = count - 1 - i
+			}
+			if err := do(round, i); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Note puts a sample into the report.
+func (r *Rig) Note(s Sample) {
+	r.Report.Samples = append(r.Report.Samples, s)
+	text := fmt.Sprintf("%s, %s, round %d: %-20s", s.Table, s.Case, s.Round, s.Target)
+	for _, v := range s.Values {
+		text += fmt.Sprintf(" %s %s,", Number(v.Of), v.Name)
+	}
+	r.Progress("%s", text[:len(text)-1])
+}
+
+// measure opens the target, warms it up, measures and closes it.
+func (r *Rig) measure(
+	ctx context.Context, c Case, t Target, connections int, warmUp, duration time.Duration,
+) (values []Value, err error) {
+	clients := c.Clients
+	if t.Clients != 0 {
+		clients = t.Clients
+	}
+	session, err := t.Open(ctx, clients, connections)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, session.Close()) }()
+	if warmUp > 0 {
+		if _, err := bench.Repeat(ctx, clients, warmUp, session.Do); err != nil {
+			return nil, err
+		}
+	}
+	before, err := r.read(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	perCall := float64(max(1, t.PerCall))
+	var load bench.Load
+	if rate := c.Rates[t.Name]; rate > 0 {
+		load, err = bench.RepeatAtRate(ctx, clients, rate/perCall, duration, session.Do)
+	} else {
+		load, err = bench.Repeat(ctx, clients, duration, session.Do)
+	}
+	if err != nil {
+		return nil, err
+	}
+	after, err := r.read(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	done := float64(len(load.Latencies)) * perCall
+	values = []Value{
+		{Name: PerSecond, Of: done / load.Took.Seconds()},
+		{Name: P50, Of: bench.Percentile(load.Latencies, 0.5)}, {Name: P99, Of: bench.Percentile(load.Latencies, 0.99)},
+		{PostgresCPU, (after.postgres.Since(before.postgres) - r.Background*load.Took.Seconds()) * 1e6 / done, true},
+		{Name: ServerCPU, Of: after.server.Since(before.server) * 1e6 / done},
+		{Name: LoadCPU, Of: after.load.Since(before.load) * 1e6 / done},
+		{Name: LogBytes, Of: (after.log - before.log) / done},
+	}
+	if first := slices.IndexFunc(values, func(v Value) bool { return v.Name == c.First }); first > 0 {
+		values = slices.Concat(values[first:first+1], values[:first], values[first+1:])
+	}
+	return values, nil
+}
+
+// reading is what is counted beside the calls, at one moment.
+type reading struct {
+	postgres, server, load bench.CPU
+	log                    float64
+}
+
+// read leaves out the processes that are not on this machine, and all where there is no /proc.
+func (r *Rig) read(ctx context.Context, t Target) (at reading, err error) {
+	if at.postgres, err = bench.PostgresCPU(ctx, r.Control); err != nil {
+		return at, err
+	}
+	at.server, _ = bench.CPUOf(t.Servers...)
+	at.load, _ = bench.CPUOf(os.Getpid())
+	err = r.Control.QueryRow(ctx, "select (pg_current_wal_insert_lsn() - '0/0')::float8").Scan(&at.log)
+	if err != nil {
+		return at, fmt.Errorf("read where the log of the database ends: %w", err)
+	}
+	return at, nil
+}
+
+// tuneShare of the duration of a measurement is what each number of connections gets, twice: once upwards, once
+// downwards.
+const tuneShare = 4
+
+// tune returns the number of connections with which the target does most, where it has a choice: one of those that it
+// names below the number of clients, or one a client.
+func (r *Rig) tune(ctx context.Context, c Case, t Target) (chosen int, err error) {
+	limit := min(c.Clients, r.ConnectionsMax)
+	candidates := append(slices.DeleteFunc(slices.Clone(t.Tuned), func(n int) bool { return n >= limit }), limit)
+	known := fmt.Sprint(c.Table, c.Name, t.Name)
+	if t.Tuned == nil || len(candidates) == 1 {
+		return limit, nil
+	}
+	if n := r.tuned[known]; n != 0 {
+		return n, nil
+	}
+	rates := map[int]float64{}
+	for range 2 {
+		for _, connections := range candidates {
+			share := r.Duration / tuneShare
+			values, err := r.measure(ctx, Case{Clients: c.Clients}, t, connections, share/2, share)
+			if err != nil {
+				return 0, err
+			}
+			rates[connections] += values[0].Of
+		}
+		slices.Reverse(candidates)
+	}
+	for connections, rate := range rates {
+		if chosen == 0 || rate > rates[chosen] {
+			chosen = connections
+		}
+	}
+	r.Progress("%s, %s: %s does best with %d connections of %v", c.Table, c.Name, t.Name, chosen, candidates)
+	r.tuned[known] = chosen
+	return chosen, nil
+}

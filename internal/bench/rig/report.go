@@ -1,0 +1,228 @@
+package rig
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/fencegate/fencegate/internal/bench"
+)
+
+// Sample is what one target did in one round of a case.
+type Sample struct {
+	Table  string `json:"table"`
+	Case   string `json:"case"`
+	Target string `json:"target"`
+	// Base is the target of the same case that this one is compared with; "" is none.
+	Base  string `json:"base,omitempty"`
+	Round int    `json:"round"`
+	// Values are in the order of the table's columns. The first one has its spread and its ratio there.
+	Values []Value `json:"values"`
+}
+
+// Value is one figure of a sample.
+type Value struct {
+	Name string  `json:"name"`
+	Of   float64 `json:"value"`
+	// Ratio adds a column with the ratio to the base.
+	Ratio bool `json:"-"`
+}
+
+// PerSecond is the first value of most samples.
+const PerSecond = "per second"
+
+// Report is a run: where it was made, who took part, and every sample.
+type Report struct {
+	bench.Environment
+
+	// Peers are the versions of other services, Skipped the reasons for which something takes no part, and Failed the
+	// measurements that ended with an error.
+	Peers   map[string]string `json:"peers"`
+	Skipped map[string]string `json:"skipped"`
+	Failed  []string          `json:"failed"`
+	Samples []Sample          `json:"samples"`
+}
+
+// values are those of a name by round.
+func (r Report) values(table, inCase, target, name string) map[int]float64 {
+	values := map[int]float64{}
+	for _, s := range r.Samples {
+		if s.Table != table || s.Case != inCase || s.Target != target {
+			continue
+		}
+		for _, v := range s.Values {
+			if v.Name == name {
+				values[s.Round] = v.Of
+			}
+		}
+	}
+	return values
+}
+
+// Spread is a target's figure over the rounds.
+func (r Report) Spread(table, inCase, target, name string) bench.Spread {
+	return bench.SpreadOf(slices.Collect(maps.Values(r.values(table, inCase, target, name))))
+}
+
+// Ratio divides a target's figure by that of another target in the same round. A round that lacks one of them, or in
+// which the other's is 0, has no ratio.
+func (r Report) Ratio(table, inCase, target, base, name string) bench.Spread {
+	var ratios []float64
+	bases := r.values(table, inCase, base, name)
+	for round, value := range r.values(table, inCase, target, name) {
+		if bases[round] != 0 {
+			ratios = append(ratios, value/bases[round])
+		}
+	}
+	return bench.SpreadOf(ratios)
+}
+
+// WriteText writes the report and the goals for people.
+func (r Report) WriteText(out io.Writer, goals []Goal) error {
+	_, _ = fmt.Fprintln(out, r.Environment)
+	for _, peer := range slices.Sorted(maps.Keys(r.Peers)) {
+		_, _ = fmt.Fprintf(out, "%s: %s\n", peer, r.Peers[peer])
+	}
+	for _, what := range slices.Sorted(maps.Keys(r.Skipped)) {
+		_, _ = fmt.Fprintf(out, "skipped: %s: %s\n", what, r.Skipped[what])
+	}
+	for _, failure := range r.Failed {
+		_, _ = fmt.Fprintf(out, "failed: %s\n", failure)
+	}
+	var tables []string
+	for _, s := range r.Samples {
+		if !slices.Contains(tables, s.Table) {
+			tables = append(tables, s.Table)
+		}
+	}
+	for _, table := range tables {
+		if err := r.writeTable(out, table); err != nil {
+			return err
+		}
+	}
+	if len(goals) == 0 {
+		return nil
+	}
+	return writeGoals(out, goals)
+}
+
+// WriteJSON writes all samples.
+func (r Report) WriteJSON(out io.Writer) error {
+	encoder := json.NewEncoder(out)
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(r)
+}
+
+// writeTable writes a row for each case and target, in the order in which they were first measured.
+func (r Report) writeTable(out io.Writer, table string) error {
+	type row struct{ inCase, target, base string }
+	var rows []row
+	var columns []Value
+	compared := false
+	for _, s := range r.Samples {
+		if s.Table != table {
+			continue
+		}
+		if next := (row{s.Case, s.Target, s.Base}); !slices.Contains(rows, next) {
+			rows = append(rows, next)
+		}
+		if len(s.Values) > len(columns) {
+			columns = s.Values
+		}
+		compared = compared || s.Base != ""
+	}
+	header := []string{"case", "target"}
+	for i, c := range columns {
+		header = append(header, c.Name)
+		if i == 0 {
+			header = append(header, "(min", "max)")
+		}
+		if compared && (i == 0 || c.Ratio) {
+			header = append(header, "to base", "(min", "max)")
+		}
+	}
+	lines := [][]string{header}
+	for _, w := range rows {
+		line := []string{w.inCase, w.target}
+		for i, c := range columns {
+			spread := cells(r.Spread(table, w.inCase, w.target, c.Name))
+			line = append(line, spread[0])
+			if i == 0 {
+				line = append(line, spread[1:]...)
+			}
+			if compared && (i == 0 || c.Ratio) {
+				line = append(line, cells(r.Ratio(table, w.inCase, w.target, w.base, c.Name))...)
+			}
+		}
+		lines = append(lines, line)
+	}
+	return WriteTable(out, table, lines)
+}
+
+// WriteTable writes lines of cells below a title; the first is the header.
+func WriteTable(out io.Writer, title string, lines [][]string) error {
+	_, _ = fmt.Fprintf(out, "\n%s\n\n", title)
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	for _, line := range lines {
+		_, _ = fmt.Fprintln(table, strings.Join(line, "\t")+"\t")
+	}
+	return table.Flush()
+}
+
+// cells are the three of a spread.
+func cells(s bench.Spread) []string {
+	return []string{Number(s.Median), "(" + Number(s.Low), Number(s.High) + ")"}
+}
+
+// Number shows three digits that count, and a dash where nothing was measured.
+func Number(value float64) string {
+	switch size := math.Abs(value); {
+	case math.IsNaN(value):
+		return "-"
+	case size >= 10e6:
+		return fmt.Sprintf("%.1fM", value/1e6)
+	case size >= 100:
+		return fmt.Sprintf("%.0f", value)
+	case size >= 10:
+		return fmt.Sprintf("%.1f", value)
+	}
+	return fmt.Sprintf("%.2f", value)
+}
+
+// Goal is a target that we set ourselves, and what was measured of it.
+type Goal struct {
+	Name string
+	// Limit is the least that the figure may be, or the most if AtMost.
+	Limit  float64
+	AtMost bool
+	Figure bench.Spread
+}
+
+// verdict judges by the median over the rounds.
+func (g Goal) verdict() string {
+	switch {
+	case math.IsNaN(g.Figure.Median):
+		return "not measured"
+	case g.AtMost == (g.Figure.Median < g.Limit) || g.Figure.Median == g.Limit:
+		return "met"
+	}
+	return "missed"
+}
+
+func writeGoals(out io.Writer, goals []Goal) error {
+	lines := [][]string{{"target", "goal", "measured", "(min", "max)", ""}}
+	for _, g := range goals {
+		relation := "at least "
+		if g.AtMost {
+			relation = "at most "
+		}
+		line := append([]string{g.Name, relation + Number(g.Limit)}, cells(g.Figure)...)
+		lines = append(lines, append(line, g.verdict()))
+	}
+	return WriteTable(out, "Targets that we set ourselves", lines)
+}

@@ -1,7 +1,0 @@
-\set account :client_id * :stride
-\set row :account * 5
-\startpipeline
-begin;
-update fencegate_bench.plain set balance = balance + 1 where id = :row;
-commit;
-\endpipeline
