@@ -16,7 +16,6 @@ import (
 func TestWritesIsTheDefaultCommand(t *testing.T) {
 	for want, args := range map[string][]string{
 		"writes": {"--clients", "1,8", "--rounds", "2", "--targets", "direct,store", "--goals"},
-		"locks":  {"locks", "--measure", "crowd", "--waiters", "500", "--goals"},
 	} {
 		parser, err := newParser(output{}, func(int) {})
 		if err != nil {

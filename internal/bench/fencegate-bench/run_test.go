@@ -59,7 +59,7 @@ func measured(t *testing.T, report rig.Report, rounds int, want map[string][]str
 	t.Helper()
 	got := map[string][]string{}
 	for _, s := range report.Samples {
-		if s.Values[0].Of <= 0 && s.Table != plansTable {
+		if s.Values[0].Of <= 0 && s.Table != plansTable && !strings.HasPrefix(s.Table, "crowd") {
 			t.Errorf("%+v: nothing was measured", s)
 		}
 		if s.Round == rounds {
@@ -108,6 +108,40 @@ func TestTables(t *testing.T) {
 	}
 	if goals := (&tablesCmd{BulkRows: 40, BulkResources: 4}).goals(report); len(goals) < 4 {
 		t.Errorf("got %+v", goals)
+	}
+}
+
+func TestLocks(t *testing.T) {
+	report := reported(t, "locks", "--clients", "1,4", "--rounds", "2", "--duration", "50ms", "--warm-up", "10ms",
+		"--connections", "4", "--hand-offs", "3", "--waiters", "60", "--idle", "100ms")
+	one := []string{"fencegate", "etcd", "redis", redisFsync}
+	both := append([]string{"fencegate x2"}, one...)
+	leases := []string{"postgres", "postgres http"}
+	if report.Skipped["leases in Redis"] == "" {
+		leases = append(leases, "redis", "redis http", "redlock 3", "redlock 3 http", "redlock 5", "redlock 5 http", "redsync 1",
+			"redsync 3", "redislock")
+	}
+	want := map[string][]string{
+		"wake-up, 3 hand-offs":         {"fencegate", "fencegate x2", "etcd"},
+		"cycles, own locks, 1 clients": one, "cycles, own locks, 4 clients": both, "cycles, one lock, 4 clients": both,
+		"leases, acquire and release, 1 clients": leases, "leases, heartbeat, 1 clients": leases,
+		"leases, acquire and release, 4 clients": leases, "leases, heartbeat, 4 clients": leases,
+	}
+	c := &locksCmd{Waiters: 60}
+	for _, figure := range []string{"seconds until all wait", "gateways' memory per waiter, KiB", "seconds to drain", grantsPerSecond} {
+		want[c.crowdTable()+", "+figure] = []string{"fencegate"}
+	}
+	for _, when := range []string{"nobody waits", "all wait"} {
+		for _, figure := range []string{"PostgreSQL's CPU, " + when + ", %", "both gateways' CPU, " + when + ", %",
+			"both gateways' memory, " + when + ", MiB"} {
+			want[c.crowdTable()+", "+figure] = []string{"fencegate"}
+		}
+	}
+	measured(t, report, 2, want)
+	for _, goal := range c.goals(report) {
+		if strings.HasPrefix(goal.Name, "waiters") && goal.Figure.Low <= 0 {
+			t.Errorf("%+v", goal)
+		}
 	}
 }
 
@@ -168,7 +202,7 @@ func TestFlagsAreChecked(t *testing.T) {
 	for args, flag := range map[string]string{
 		"tables --clients 1,0": "--clients", "tables --rounds 0": "--rounds", "tables --targets mysql": "--targets",
 		"tables --bulk-resources 200000": "--bulk-resources", "tables --rows 10": "--rows", "tables --measure none": "--measure",
-		"names --names 1000": "--names", "soak --duration 1m": "--duration",
+		"locks --gateways 0": "--gateways", "locks --waiters 1": "--waiters", "names --names 1000": "--names", "soak --duration 1m": "--duration",
 	} {
 		var out, failure bytes.Buffer
 		if code := run(t.Context(), strings.Fields(args), &out, &failure); code == 0 || !strings.Contains(failure.String(), flag) {

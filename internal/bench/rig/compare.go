@@ -188,6 +188,23 @@ func (r *Rig) read(ctx context.Context, t Target) (at reading, err error) {
 	return at, nil
 }
 
+// Idle returns what PostgreSQL and other processes use while nothing is called, in seconds of CPU a second.
+func (r *Rig) Idle(ctx context.Context, length time.Duration, servers []int) (postgres, server float64, err error) {
+	before, err := r.read(ctx, Target{Servers: servers})
+	if err != nil {
+		return 0, 0, err
+	}
+	begun := time.Now()
+	select {
+	case <-time.After(length):
+	case <-ctx.Done():
+		return 0, 0, ctx.Err()
+	}
+	seconds := time.Since(begun).Seconds()
+	after, err := r.read(ctx, Target{Servers: servers})
+	return after.postgres.Since(before.postgres) / seconds, after.server.Since(before.server) / seconds, err
+}
+
 // tuneShare of the duration of a measurement is what each number of connections gets, twice: once upwards, once
 // downwards.
 const tuneShare = 4

@@ -1,0 +1,168 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fencegate/fencegate/internal/bench"
+	"github.com/fencegate/fencegate/internal/bench/rig"
+	"github.com/fencegate/fencegate/internal/testenv/gateway"
+)
+
+const (
+	crowdGateways = 2
+	// groupMax is how many waiters share an HTTP/2 connection: a gateway takes 100 requests at once on one.
+	groupMax = 80
+	// crowdTTL outlasts a round: the holder does not renew.
+	crowdTTL = time.Hour
+
+	crowdValue      = "value"
+	grantsPerSecond = "grants/s while it drains"
+)
+
+func (c *locksCmd) crowdTable() string {
+	return fmt.Sprintf("crowd: %d wait for one lock at two gateways, by HTTP/2", c.Waiters)
+}
+
+// group is waiters that share a connection to one gateway.
+type group struct {
+	*gatewayLocker
+
+	waiters int
+}
+
+// crowd measures thousands of waiters for one lock, half of them at each of two gateways that did nothing before: their
+// cost while nothing happens, and how fast the queue moves.
+func (c *locksCmd) crowd(ctx context.Context, r *rig.Rig, round int) (err error) {
+	lock := fmt.Sprintf("%s/crowd/%d", r.Prefix, round)
+	note := func(figure string, value float64) {
+		r.Note(rig.Sample{Table: c.crowdTable(), Case: figure, Target: "fencegate", Round: round,
+			Values: []rig.Value{{Name: crowdValue, Of: value}}})
+	}
+	var pids []int
+	var urls []string
+	var gateways []*gateway.Process
+	defer func() {
+		for _, gateway := range gateways {
+			err = errors.Join(err, gateway.Stop())
+		}
+	}()
+	for range crowdGateways {
+		gateway, err := r.Gateway(ctx)
+		if err != nil {
+			return err
+		}
+		gateways = append(gateways, gateway)
+		pids, urls = append(pids, gateway.PID()), append(urls, gateway.URL)
+	}
+	groups, err := c.crowdGroups(ctx, urls)
+	if err != nil {
+		return err
+	}
+	holder, err := newGatewayLocker(urls[0], "bench-holder", false)
+	if err != nil {
+		return err
+	}
+	holder.ttl = crowdTTL
+	lease, err := holder.hold(ctx, lock)
+	if err != nil {
+		return err
+	}
+	before, err := c.observe(ctx, r, "nobody waits", pids, note)
+	if err != nil {
+		return err
+	}
+
+	// A failure from here on ends the waiters before the gateways: a gateway that ends waits for its waiters.
+	ctx, cancel := context.WithCancelCause(ctx)
+	var running sync.WaitGroup
+	defer func() {
+		if cause := context.Cause(ctx); err != nil && cause != nil {
+			err = cause
+		}
+		cancel(nil)
+		running.Wait()
+	}()
+	var served atomic.Int64
+	begun := time.Now()
+	queued := 0
+	for _, g := range groups {
+		for i := range g.waiters {
+			running.Go(func() {
+				lease, err := g.holdAs(ctx, lock, fmt.Sprintf("%s-%d", g.owner, i))
+				if err == nil {
+					err = lease.release(ctx)
+				}
+				if err != nil && !errors.Is(err, context.Canceled) {
+					cancel(fmt.Errorf("a waiter: %w", err))
+				}
+				served.Add(1)
+			})
+		}
+		queued += g.waiters
+		if err := awaitQueue(ctx, holder, lock, queued, 20*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	note("seconds until all wait", time.Since(begun).Seconds())
+	all, err := c.observe(ctx, r, "all wait", pids, note)
+	if err != nil {
+		return err
+	}
+	note("gateways' memory per waiter, KiB", (all-before)/1024/float64(c.Waiters))
+	begun = time.Now()
+	if err := lease.release(ctx); err != nil {
+		return err
+	}
+	running.Wait()
+	took := time.Since(begun).Seconds()
+	if err := context.Cause(ctx); err != nil {
+		return fmt.Errorf("%d of %d have had the lock: %w", served.Load(), c.Waiters, err)
+	}
+	note("seconds to drain", took)
+	note(grantsPerSecond, float64(c.Waiters)/took)
+	return nil
+}
+
+// crowdGroups makes the clients, of the gateways in turn, and lets each make a connection.
+func (c *locksCmd) crowdGroups(ctx context.Context, urls []string) (groups []group, err error) {
+	count := (c.Waiters + groupMax*crowdGateways - 1) / (groupMax * crowdGateways) * crowdGateways
+	for i := range count {
+		l, err := newGatewayLocker(urls[i%crowdGateways], fmt.Sprintf("bench-%d", i), true)
+		if err != nil {
+			return nil, err
+		}
+		groups = append(groups, group{l, (i+1)*c.Waiters/count - i*c.Waiters/count})
+		if err := l.api.Ready(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return groups, nil
+}
+
+// observe notes the load while nothing happens, and returns the memory of all gateways.
+func (c *locksCmd) observe(
+	ctx context.Context, r *rig.Rig, when string, pids []int, note func(string, float64),
+) (memory float64, err error) {
+	postgres, gateways, err := r.Idle(ctx, c.Idle, pids)
+	if err != nil {
+		return 0, err
+	}
+	note("PostgreSQL's CPU, "+when+", %", postgres*100)
+	note("both gateways' CPU, "+when+", %", gateways*100)
+	for _, pid := range pids {
+		stat, err := bench.ProcessStat(pid)
+		if err != nil {
+			return 0, err
+		}
+		memory += float64(stat.ResidentMemory())
+	}
+	note("both gateways' memory, "+when+", MiB", memory/(1<<20))
+	return memory, nil
+}
