@@ -45,10 +45,14 @@ func TestSweepCountsEachExpiryOnce(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	provided := func(ctx context.Context, s *fixture) error {
-		_, err := s.GrantProvided(ctx, store.ProvidedGrant{
+		lease, err := s.GrantProvided(ctx, store.ProvidedGrant{
 			Lock: s.lock, OwnerID: "w", LeaseID: store.NewLeaseID(store.ProviderRedis), TTL: time.Hour,
 		})
+		s.leases = append(s.leases, lease)
 		return err
+	}
+	gone := func(ctx context.Context, s *fixture) error {
+		return s.SettleLeases(ctx, []store.SeenLease{{LeaseRef: s.newest().Ref()}})
 	}
 	const bySQL = "select fence.acquire($1, 'another')"
 	ways := []given{
@@ -68,6 +72,7 @@ func TestSweepCountsEachExpiryOnce(t *testing.T) {
 		{holdAnHour, acquire, holdOut, acquire},
 		{holdAnHour, acquire, expire, expireAndHoldOut},
 		{provided, provided},
+		{provided, gone},
 		{openSession, inSession(acquire), expireSession, acquire},
 	}
 	for i, steps := range ways {
