@@ -20,7 +20,8 @@ type Inventory struct {
 	// Waiting are acquires in all queues; OldestWait is how long the first of them has waited.
 	Waiting    int64
 	OldestWait time.Duration
-	// Stuck is how long the first waiter of a queue could have been granted its lock, and was not; of all queues the longest.
+	// Stuck is how long the first waiter of a queue could have been granted its lock and was not; of all queues the
+	// longest.
 	Stuck time.Duration
 	// LeasesOf are the leases that run and the live sessions of each principal that has LeasesListed of them or more.
 	LeasesOf map[string]int64

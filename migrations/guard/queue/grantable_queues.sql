@@ -1,6 +1,6 @@
 -- fence.grantable_queues(known) → the queues whose first waiter nothing blocks (fence.blockers): for each its lock,
--- granted_token and since. known is the result of the count before: a queue that it has keeps its since, unless the lock
--- was granted. At most 100, the longest first.
+-- granted_token and since. known is the result of the count before: a queue that it has keeps its since, unless the
+-- lock was granted. At most 100, the longest first.
 --
 -- It looks at queues for 100 ms, those with the oldest waiters first. A look costs the more, the more names are above.
 create or replace function fence.grantable_queues(p_known jsonb) returns jsonb
