@@ -94,15 +94,6 @@ var scenarios = []script{
 		C select test.write('x/new 1 by-1')  -- token_stale superseded 0 2.0
 		A select test.record('x/new')  -- by-2 2 2
 		A select test.fence('x/new')  -- closed 0 2.0`},
-	{"a new lease begins when the old one is over, by the clock after the wait for its row", `
-		A select test.acquire('x', 'A')  -- $a
-		A select test.expire('x')
-		E begin; update fence.leases set expires_at = clock_timestamp() where lock = 'x'
-		B select test.acquire('x', 'B')  -- waits for E
-		E select test.sweep()  -- 1
-		E commit
-		B ...  -- $b
-		A select test.leases('x')  -- A $a expired, B $b live`},
 	{"a write with the old token waits for a grant that is under way, and is shut out", `
 		A select test.acquire('x', 'A')  -- $a
 		B select test.expire('x'); begin; select test.acquire('x', 'B')  -- $b
@@ -119,16 +110,6 @@ var scenarios = []script{
 		A ...  -- admitted 1 created
 		A select test.record('x')  -- by-A 1 $a.1
 		B select test.acquire('x', 'B')::bigint > $b  -- t`},
-	{"a grant waits for a write that is under way, and the write is durable", `
-		A select test.acquire('x', 'A')  -- $a
-		A begin; select test.write('x $a.1 by-A')  -- admitted 1 created
-		B select test.expire('x'); select test.acquire('x', 'B')  -- waits for A
-		A commit
-		B ...  -- $b
-		A select test.record('x')  -- by-A 1 $a.1
-		A select test.write('x $a.2 by-A')  -- token_stale superseded $b $a.1
-		B select test.write('x $b.1 by-B')  -- admitted 2
-		A select test.fence('x')  -- open $b $b.1`},
 	{"a grant waits for a write that is undone, and nothing of the write is left", `
 		A select test.acquire('x', 'A')  -- $a
 		A begin; select test.write('x $a.1 by-A')  -- admitted 1 created
@@ -228,15 +209,6 @@ var scenarios = []script{
 		A select test.expire('x'); begin; select test.release('x', $a)  -- released
 		E select test.sweep()  -- 0
 		A commit; select test.leases('x')  -- A $a released`},
-	{"a renewal in time is under way when the lease runs out as others see it", `
-		A select test.acquire('x', 'A', p_ttl_ms => 1000)  -- $a
-		A begin; select test.renew('x', $a, 600000)  -- live
-		E select pg_sleep(extract(epoch from expires_at - clock_timestamp())) from fence.leases
-		B select test.acquire('x', 'B')  -- waits for A
-		E select test.sweep()  -- 0
-		A commit
-		B ...  -- held by A
-		A select test.leases('x')  -- A $a live`},
 	// The locks of an ended session are free at once; the fences close behind it one after the other.
 	{"a session ends while one of its leases writes, and another is granted", `
 		A select test.session('A')  -- $s
@@ -256,20 +228,6 @@ var scenarios = []script{
 			-- token_stale superseded $b $a.1, token_stale released $a 0.0
 		B select test.write('jobs/1 $b.1 by-B')  -- admitted 2
 		A select test.acquire('jobs/3', 'A', p_session => '$s')  -- session_lost released`},
-	{"a session is kept alive in time: who wants one of its locks waits, and finds it held", `
-		A select test.session('A')  -- $s
-		A select test.acquire('x', 'A', p_session => '$s')  -- $a
-		A begin; select status from fence.keep_alive('$s')  -- live
-		B select test.acquire('x', 'B')  -- held by A
-		A commit; update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity'
-		E begin; select from fence.sessions for update
-		B select test.acquire('x', 'B')  -- waits for E
-		E update fence.sessions set expires_at = clock_timestamp() + interval '1 minute'; commit
-		B ...  -- held by A
-		A update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity'
-		B select test.acquire('x', 'B')  -- $b
-		A select status from fence.keep_alive('$s')  -- expired
-		A select test.leases('x')  -- A $a expired, B $b live`},
 	// Both wait for the first fence in the order of names. If B began at y, each could have locked what the other needs.
 	{"two sets name the same fences in opposite order, and neither waits for the other in a circle", `
 		C select test.acquire('x', 'C')  -- $x
@@ -282,43 +240,6 @@ var scenarios = []script{
 		B ...  -- admitted 3, admitted 3
 		A select test.record('x')  -- by-B 3 $x.3
 		A select test.record('y')  -- by-B 3 $y.3`},
-	{"a grant of a subtree waits for a late holder's write below, and shuts out the next", `
-		A select test.acquire('x/1', 'A')  -- $a
-		A select test.expire('x/1'); begin; select test.write('x/1 $a.1 by-A')  -- admitted 1 created
-		B select test.acquire('x', 'B', 'subtree')  -- waits for A
-		A commit
-		B ...  -- $b
-		A select test.write('x/1 $a.2 late')  -- token_stale superseded $b $a.1
-		B select test.write('x/1 $b.1 by-B')  -- admitted 2
-		A select test.record('x/1')  -- by-B 2 $b.1
-		C select test.expire('x'); begin; select test.acquire('x', 'C', 'subtree')  -- $c
-		B select test.write('x/1 $b.2 late')  -- waits for C
-		C commit
-		B ...  -- token_stale superseded $c $b.1`},
-	{"a grant of a subtree waits for a write of its late holder, which makes the fence of its resource", `
-		A select test.acquire('x', 'A', 'subtree')  -- $a
-		A begin; select test.write('x/1 $a.1 by-A')  -- admitted 1 created
-		B select test.expire('x'); select test.acquire('x', 'B', 'subtree')  -- waits for A
-		A commit
-		B ...  -- $b
-		A select test.write('x/1 $a.2 late', 'x/2 $a.1 late')
-			-- token_stale superseded $b $a.1, token_stale superseded $b 0.0
-		B select test.write('x/1 $b.1 by-B', 'x/2 $b.1 by-B')  -- admitted 2, admitted 1 created
-		A select test.leases('x')  -- A $a expired, B $b live`},
-	{"a grant of a subtree above or below waits for the write of a late holder of a subtree", `
-		A select test.acquire('x/y', 'A', 'subtree')  -- $a
-		A select test.expire('x/y'); begin; select test.write('x/y/1 $a.1 by-A')  -- admitted 1 created
-		B select test.acquire('x', 'B', 'subtree')  -- waits for A
-		A commit
-		B ...  -- $b
-		A select test.write('x/y/2 $a.1 late')  -- token_stale superseded $b 0.0
-		B select test.expire('x'); begin; select test.write('x/y/3 $b.1 by-B')  -- admitted 1 created
-		C select test.acquire('x/y', 'C', 'subtree')  -- waits for B
-		B commit
-		C ...  -- $c
-		B select test.write('x/y/3 $b.2 late', 'x/z $b.1 by-B')  -- token_stale superseded $c $b.1, admitted 1 created
-		C select test.write('x/y/3 $c.1 by-C')  -- admitted 2
-		A select test.record('x/y/3')  -- by-C 2 $c.1`},
 	{"a subtree and a name in it are asked for at once: neighbours wait, and what is outside does not", `
 		A begin; select test.acquire('x/1', 'A')  -- $a
 		B select test.acquire('x', 'B', 'subtree')  -- waits for A

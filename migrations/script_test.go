@@ -264,17 +264,17 @@ create function test.release(p_lock text, p_token bigint) returns text language 
     select coalesce(r.reason, r.status) from fence.leases l, fence.release(l.lock, l.owner_id, l.lease_id, l.fencing_token) r
     where l.lock = p_lock and l.fencing_token = p_token $$;
 create function test.acquire(p_lock text, p_owner text, p_scope text default 'node', p_mode text default 'exclusive',
-    p_request text default null, p_session uuid default null, p_ttl_ms integer default 30000)
+    p_request text default null, p_session uuid default null)
 returns text language sql as $$
     select case a.outcome
         when 'granted' then (a.lease).fencing_token::text
         when 'held' then coalesce('held by ' || (a.lease).owner_id, 'behind others')
         else concat_ws(' ', a.outcome, (a.lease).end_reason) end
     from fence.acquire_lease(
-        fence.lease_request(p_lock, p_owner, p_mode, p_scope, p_ttl_ms, p_session, p_request, null), 0, null) a $$;
-create function test.renew(p_lock text, p_token bigint, p_ttl_ms integer default null) returns text language sql as $$
+        fence.lease_request(p_lock, p_owner, p_mode, p_scope, 30000, p_session, p_request, null), 0, null) a $$;
+create function test.renew(p_lock text, p_token bigint) returns text language sql as $$
     select r.status
-    from fence.leases l, fence.renew_lease(l.lock, l.owner_id, l.lease_id, l.fencing_token, p_ttl_ms) r
+    from fence.leases l, fence.renew_lease(l.lock, l.owner_id, l.lease_id, l.fencing_token, null) r
     where l.lock = p_lock and l.fencing_token = p_token $$;
 create function test.sweep() returns bigint language sql as $$
     select sum(s.done) from unnest(array['holds', 'leases']) part, fence.sweep(part, '0', 1000, null, null) s $$;
