@@ -101,12 +101,10 @@ type Rejections interface {
 
 // Overviews is what the gateway needs to store its own state, and to show all gateways and the database.
 type Overviews interface {
-	KeepSample(context.Context, store.GatewayState, time.Duration, store.Totals) (at time.Time, err error)
+	KeepSample(ctx context.Context, state store.GatewayState, uptime time.Duration) (at time.Time, err error)
 	ForgetGateway(ctx context.Context, id uuid.UUID) error
 	Recount(context.Context) (counted bool, err error)
 	Overview(context.Context) (store.Overview, error)
-	Points(ctx context.Context, length time.Duration) ([]store.Point, error)
-	LastPoint(context.Context) (store.Point, error)
 }
 
 // Keys is what the gateway needs to manage API keys.
@@ -371,9 +369,7 @@ func New(config Config, backend Backend, recorder Recorder, counted *metrics.Met
 		produce: g.publishOverviews, until: g.cut, behindMax: overviewsBehindMax, replay: true,
 	}
 	g.known.Store(&knownOverview{})
-	g.history = newHistory(func(ctx context.Context, length time.Duration) ([]store.Point, error) {
-		return g.backend.Points(ctx, length)
-	})
+	g.history = &history{self: backend.GatewayID(), started: g.started, last: map[uuid.UUID]store.GatewayState{}}
 	counted.WatchDatabase(g.lastDatabase)
 	counted.WatchCertificate(config.Certificates.expiry)
 	g.handler = g.onlyAllowedHosts(g.frequentFirst(g.routes()))

@@ -48,9 +48,9 @@ var invalidQueries = map[string][]string{
 		"owner_id=%00 → owner_id has a control", "prefix=" + strings.Repeat("x", 513) + " → the limit is 512",
 	},
 	"/overview": {
-		"range_ms=59999 → 60000 to 86400000", "range_ms=86400001 → 60000 to 86400000", "range_ms=5m → 60000 to 86400000",
-		"range_ms=-1 → 60000 to 86400000", "range_ms=99999999999999999999 → 60000 to 86400000",
-		"range_ms=60000.5 → 60000 to 86400000", `range=60000 → no parameter "range"`,
+		"range_ms=59999 → 60000 to 3600000", "range_ms=3600001 → 60000 to 3600000", "range_ms=5m → 60000 to 3600000",
+		"range_ms=-1 → 60000 to 3600000", "range_ms=99999999999999999999 → 60000 to 3600000",
+		"range_ms=60000.5 → 60000 to 3600000", `range=60000 → no parameter "range"`,
 		"range_ms=60000&range_ms=60000 → there 2 times",
 	},
 	"/leases": {

@@ -6,10 +6,13 @@ import (
 	"maps"
 	"math"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/testenv/await"
@@ -81,6 +84,9 @@ func TestOverviewAddsUpToTheWrite(t *testing.T) {
 	var mu sync.Mutex
 	want := counted{rejected: map[api.Code]float64{}}
 	var running sync.WaitGroup
+	for _, gateway := range gateways {
+		gateway.sample(t) // from now on it knows all gateways
+	}
 	for i, gateway := range gateways {
 		gateway.sampling(t)
 		for j := range 3 {
@@ -104,24 +110,24 @@ func TestOverviewAddsUpToTheWrite(t *testing.T) {
 	}
 	for _, gateway := range gateways {
 		await.True(t, fmt.Sprintf("the points add up to %+v", want), func() bool {
-			last := sumOf(gateway.overview(t, day))
+			last := sumOf(gateway.overview(t, hour))
 			if last.accepted > want.accepted {
 				t.Fatalf("the points add up to %+v, want %+v", last, want)
 			}
 			return same(last)
 		})
 	}
-	for _, point := range h.overview(t, day).Points {
+	for _, point := range h.overview(t, hour).Points {
 		if point.OverviewRates != nil && math.Abs(total(point.RejectedPerS)-total(point.RejectedByKindPerS)) > 1e-6 {
 			t.Errorf("the point %+v has rejections %v by code and %v by kind", point.At, point.RejectedPerS,
 				point.RejectedByKindPerS)
 		}
 	}
 	if timed := h.count(t,
-		"select sum(writes) from fence.samples, unnest(durations) writes"); timed != int64(want.accepted) {
+		"select sum(writes) from fence.gateway_states, unnest(durations) writes"); timed != int64(want.accepted) {
 		t.Errorf("the durations of %d writes are stored, want %v", timed, want.accepted)
 	}
-	overview := h.overview(t, day)
+	overview := h.overview(t, hour)
 	for _, point := range overview.Points {
 		if point.OverviewRates == nil {
 			continue
@@ -142,7 +148,8 @@ func total[K comparable](perS map[K]float64) (sum float64) {
 	return sum
 }
 
-// A gateway that shuts down stores its last sample and leaves the list. One that dies is shown as silent.
+// A gateway that shuts down stores its last sample and leaves the list; the others show its last writes. One that dies
+// is shown as silent.
 func TestOverviewOfGatewaysThatEnd(t *testing.T) {
 	h := newHarness(t, Config{Name: "left"})
 	leaver, dead := h.another(t, Config{Name: "leaver"}), h.another(t, Config{Name: "dead"})
@@ -152,9 +159,9 @@ func TestOverviewOfGatewaysThatEnd(t *testing.T) {
 	lease := h.acquire(t, "job", "w")
 	as[api.WriteResult](t, leaver.put(t, lease, 1, "x"), http.StatusCreated)
 	stop()
-	if stored := h.count(t, "select sum(accepted) from fence.samples"); stored != 1 {
-		t.Errorf("the samples have %d writes, want 1", stored)
-	}
+	await.True(t, "the last write of the gateway that ended is in a point", func() bool {
+		return sumOf(h.overview(t, "")).accepted == 1
+	})
 	h.exec(t, "update fence.gateway_states set seen_at = seen_at - interval '7 seconds' where name = 'dead'")
 	overview := h.overview(t, "")
 	if len(overview.Gateways) != 2 {
@@ -171,41 +178,142 @@ func TestOverviewOfGatewaysThatEnd(t *testing.T) {
 	}
 }
 
-// Simultaneous requests share one query. A request whose context ends does not wait for it.
-func TestHistoryIsReadOnce(t *testing.T) {
-	reads := make(chan struct{}, 100)
-	proceed := make(chan struct{})
-	h := newHistory(func(_ context.Context, length time.Duration) ([]store.Point, error) {
-		reads <- struct{}{}
-		<-proceed
-		return make([]store.Point, length/time.Hour), nil
-	})
-	var running sync.WaitGroup
-	read := func(length time.Duration) {
-		running.Go(func() {
-			if points, err := h.points(t.Context(), length); err != nil || len(points) != int(length/time.Hour) {
-				t.Errorf("%d points of %s (%v)", len(points), length, err)
+// The points of a history add up to the totals of all gateways since its start, each in its step.
+func TestHistory(t *testing.T) {
+	class := store.RejectionClass{Verdict: store.VerdictTokenStale, Kind: store.KindZombie}
+	totals := func(accepted int64) store.Totals {
+		took := store.WriteTimes{4: accepted}
+		return store.Totals{Accepted: accepted, Failed: 2 * accepted, Took: took,
+			Rejected: map[store.RejectionClass]int64{class: 3 * accepted}}
+	}
+	const start = 1_000_000 // the step in which this gateway starts
+	at := func(step float64) time.Time {
+		return time.Unix(0, 0).Add(time.Duration((start + step) * float64(store.SampleInterval)))
+	}
+	self, other := uuid.New(), uuid.New()
+	type sample struct {
+		id            uuid.UUID
+		started, seen float64 // in steps
+		accepted      int64
+	}
+	evenly := func(first, last int, writes float64) map[int]float64 {
+		steps := map[int]float64{}
+		for ; first <= last; first++ {
+			steps[first] = writes
+		}
+		return steps
+	}
+	for name, c := range map[string]struct {
+		reads []sample        // those of the same time are one
+		want  map[int]float64 // accepted writes by step; the others were not sampled
+	}{
+		"its own first sample":       {[]sample{{self, -0.1, 0.1, 3}, {self, -0.1, 1.5, 5}}, map[int]float64{0: 3, 1: 2}},
+		"of a gateway that is older": {[]sample{{other, -9, 0.5, 70}, {other, -9, 1.5, 71}}, map[int]float64{1: 1}},
+		"of a gateway that is newer": {[]sample{{self, 0, 0.1, 0}, {other, 1.1, 1.5, 7}}, map[int]float64{0: 0, 1: 7}},
+		"two samples in a step":      {[]sample{{self, 0, 1.1, 3}, {self, 0, 1.9, 4}}, map[int]float64{1: 4}},
+		"after missed samples":       {[]sample{{self, 0, 0.5, 2}, {self, 0, 4.5, 10}}, evenly(0, 4, 2)},
+		"samples that are read again, or too late": {
+			[]sample{{self, 0, 0.5, 2}, {self, 0, 1.5, 4}, {self, 0, 1.5, 4}, {self, 0, 0.5, 2}, {self, 0, 2.5, 6}}, evenly(0, 2, 2)},
+		"after an hour without the database": {
+			[]sample{{self, 0, 0.5, 9}, {other, 0, 0.5, 9}, {self, 0, 3600.5, 3609}, {other, 0, 3600.5, 3609}},
+			evenly(3451, 3600, 2)},
+		"of a gateway that was silent for an hour": {
+			[]sample{{self, 0, 0.5, 9}, {other, 0, 0.5, 9}, {self, 0, 3600.5, 9}, {other, 0, 3601.5, 19}, {self, 0, 3601.6, 9},
+				{other, 0, 3602.5, 19}}, evenly(3453, 3602, 0)},
+		"of a gateway whose rows a failover lost": {
+			[]sample{{self, 0, 0.5, 2}, {other, 1, 1.5, 2}, {self, 0, 1.6, 2}, {other, 1, 3.5, 6}}, evenly(0, 3, 2)},
+	} {
+		h := &history{self: self, started: time.Now(), last: map[uuid.UUID]store.GatewayState{}, since: at(0)}
+		end := 0.0
+		var read []store.GatewayState
+		for i, s := range c.reads {
+			end = max(end, s.seen)
+			read = append(read, store.GatewayState{
+				ID: s.id, StartedAt: at(s.started), SeenAt: at(s.seen), Totals: totals(s.accepted),
+			})
+			if i == len(c.reads)-1 || c.reads[i+1].seen != s.seen {
+				h.add(store.Overview{At: at(end), Gateways: read})
+				read = nil
 			}
-		})
+		}
+		points, each := h.points(at(math.Floor(end)+1), 5*time.Minute)
+		if len(points) != 150 || each != store.SampleInterval {
+			t.Fatalf("%s: there are %d points of %s", name, len(points), each)
+		}
+		for i, point := range points {
+			step := int(end) - 149 + i
+			want, sampled := c.want[step]
+			rates := point.OverviewRates
+			if !point.At.Equal(at(float64(step))) || (rates != nil) != sampled {
+				t.Errorf("%s: the point %d is of %s with %+v, want rates: %v", name, step, point.At, rates, sampled)
+			} else if sampled && (rates.AcceptedPerS != want/2 || rates.FailedPerS != want ||
+				rates.RejectedPerS[api.CodeTokenStale] != 3*want/2 || rates.RejectedByKindPerS[api.KindZombie] != 3*want/2 ||
+				(rates.P50MS != nil) != (want > 0)) {
+				t.Errorf("%s: the point %d is %+v, want %v accepted writes", name, step, *rates, want)
+			}
+		}
 	}
-	read(time.Hour)
-	<-reads
-	for range 20 {
-		read(time.Hour)
+}
+
+// An overview has at most 150 points. Each is the sum of its steps, and none of these is more than an hour old.
+func TestHistoryStep(t *testing.T) {
+	h := &history{self: uuid.New(), last: map[uuid.UUID]store.GatewayState{}}
+	start := time.Unix(0, 0).Add(1_000_000 * store.SampleInterval)
+	h.since = start
+	for step := range int64(historyMax/store.SampleInterval) + 1 { // the last one is not whole yet
+		at := start.Add(time.Duration(step)*store.SampleInterval + store.SampleInterval/2)
+		h.add(store.Overview{At: at, Gateways: []store.GatewayState{
+			{ID: h.self, StartedAt: start, SeenAt: at, Totals: store.Totals{Accepted: 10 * (step + 1)}},
+		}})
 	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := h.points(ended, time.Hour); !isUnavailable(err) {
-		t.Errorf("a request whose context ended got %v, want unavailable", err)
+	now := start.Add(historyMax)
+	for length, want := range map[time.Duration]time.Duration{
+		time.Minute: 2 * time.Second, 5 * time.Minute: 2 * time.Second, 5*time.Minute + 1: 4 * time.Second,
+		time.Hour: 24 * time.Second,
+	} {
+		points, step := h.points(now, length)
+		if step != want || len(points) > 150 || time.Duration(len(points))*step < length ||
+			!points[0].At.Equal(now.Add(-time.Duration(len(points))*step)) {
+			t.Errorf("%s are %d points of %s, want %s", length, len(points), step, want)
+		}
+		for _, point := range points {
+			if point.OverviewRates == nil || point.AcceptedPerS != 5 {
+				t.Fatalf("the point of %s within %s is %+v, want 5 accepted writes a second", point.At, length, point.OverviewRates)
+			}
+		}
 	}
-	close(proceed)
-	running.Wait()
-	if more := len(reads); more != 0 {
-		t.Errorf("the history was read %d times more, want once", more)
+	points, _ := h.points(now.Add(2*historyMax), historyMax)
+	if slices.ContainsFunc(points, func(p api.OverviewPoint) bool { return p.OverviewRates != nil }) {
+		t.Errorf("the points of two hours later are %+v, want none with rates", points)
 	}
-	read(2 * time.Hour)
-	running.Wait()
-	if more := len(reads); more != 1 {
-		t.Errorf("another length was read %d times, want once", more)
+}
+
+// Quantiles of write times are interpolated within a class.
+func TestQuantile(t *testing.T) {
+	bounds := store.WriteTimeBounds
+	if bounds[0] != 1e-4 || bounds[2] != 2e-4 || bounds[33] < 9 || bounds[33] > 10 {
+		t.Errorf("the bounds are %v", bounds)
+	}
+	for _, c := range []struct {
+		name string
+		took writeTimes
+		q    float64
+		want float64 // seconds
+	}{
+		{"in the middle of the first class", writeTimes{0: 10}, .5, bounds[0] / 2},
+		{"at its end", writeTimes{0: 10}, 1, bounds[0]},
+		{"in another class", writeTimes{7: 4}, .25, bounds[6] + (bounds[7]-bounds[6])/4},
+		{"of one", writeTimes{7: 1}, .99, bounds[6] + (bounds[7]-bounds[6])*.99},
+		{"of a part of one", writeTimes{7: .25}, .5, (bounds[6] + bounds[7]) / 2},
+		{"above all", writeTimes{34: 3}, .5, bounds[33]},
+		{"at the end of the lower of two", writeTimes{0: 10, 34: 10}, .5, bounds[0]},
+		{"in the upper of two", writeTimes{0: 10, 34: 10}, .51, bounds[33]},
+	} {
+		if got := c.took.quantileMS(c.q); got == nil || math.Abs(*got-1000*c.want) > 1e-3 {
+			t.Errorf("%s: %v ms, want %v ms", c.name, got, 1000*c.want)
+		}
+	}
+	if got := new(writeTimes).quantileMS(.5); got != nil {
+		t.Errorf("of none: %v", *got)
 	}
 }

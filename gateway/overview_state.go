@@ -53,6 +53,7 @@ func (g *Gateway) readOverview(ctx context.Context) (knownOverview, error) {
 		return *g.known.Load(), err
 	}
 	g.known.Store(&known)
+	g.history.add(overview)
 	return known, nil
 }
 
@@ -128,6 +129,9 @@ func (g *Gateway) gatewaysAnswer(known knownOverview) []api.OverviewGateway {
 	for _, other := range known.Gateways {
 		if other.ID == self.ID {
 			self.StartedAt, self.SeenAt = other.StartedAt, other.SeenAt
+			continue
+		}
+		if other.Ended {
 			continue
 		}
 		other.Silent = other.Silent || known.at().Sub(other.SeenAt) > store.SilentAfter

@@ -68,12 +68,8 @@ func (g *Gateway) overviewEvent(ctx context.Context) (api.OverviewEvent, time.Ti
 	known, failed := g.readOverview(ctx)
 	event := api.OverviewEvent{At: api.Time{Time: known.at()}}
 	if failed == nil {
-		ctx, cancel := context.WithTimeout(ctx, overviewTimeout)
-		defer cancel()
-		var last store.Point
-		if last, failed = g.backend.LastPoint(ctx); failed == nil {
-			event.Point = new(pointAnswer(last))
-		}
+		points, _ := g.history.points(known.at(), store.SampleInterval)
+		event.Point = &points[0]
 	}
 	event.OverviewState = g.overviewState(known, failed)
 	return event, known.at()

@@ -11,10 +11,10 @@ import (
 // sampleTimeout bounds the writing of a sample. A late one is worth no more than the next.
 const sampleTimeout = 5 * time.Second
 
-// RunSampler stores the state and the counts of this gateway in the database every SampleInterval, and lets the
-// database update the inventory. So any gateway can show all of them. It costs writes only their counting. When ctx
-// ends, it samples once more and removes the gateway from the list of gateways. It passes failures to onError; the next
-// sample contains the counts of a failed one.
+// RunSampler stores the state and the totals of this gateway in the database every SampleInterval, reads those of all
+// gateways, and lets the database update the inventory. So any gateway can show all of them. It costs writes only their
+// counting. When ctx ends, it samples once more and removes the gateway from the list of gateways. It passes failures to
+// onError; the next sample contains the counts of a failed one.
 func (g *Gateway) RunSampler(ctx context.Context, onError func(error)) {
 	wait := time.Duration(0)
 	for {
@@ -72,7 +72,9 @@ func (g *Gateway) keepSample(ctx context.Context) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, fmt.Errorf("read the metrics: %w", err)
 	}
-	return g.backend.KeepSample(ctx, g.selfState(), time.Since(g.started), totals)
+	state := g.selfState()
+	state.Totals = totals
+	return g.backend.KeepSample(ctx, state, time.Since(g.started))
 }
 
 // leave stores the last counts, and removes this gateway.

@@ -51,3 +51,8 @@ create table fence.expiries (
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500);
 
 insert into fence.sweeps (part) values ('expiries');
+
+-- Each gateway adds up the last hour of all gateways in memory, from the totals in fence.gateway_states.
+alter table fence.gateway_states add column ended boolean not null default false;
+drop table fence.samples;
+drop function if exists fence.sweep_history;

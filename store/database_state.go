@@ -14,7 +14,7 @@ type Overview struct {
 	At        time.Time
 	Inventory Inventory
 	Database  DatabaseState
-	// Gateways are in the order of their names, including those that sent a sample within the time that samples are kept.
+	// Gateways are in the order of their names, including those that were silent for up to a day, or have just ended.
 	Gateways []GatewayState
 }
 
@@ -76,10 +76,10 @@ const (
 		order by r.application_name, r.pid
 		limit 100`
 
-	// The fields of a GatewayState.
 	gatewaysSQL = `
 		select g.gateway_id, g.name, g.version, g.started_at, g.seen_at, g.seen_at < clock_timestamp() - $1::interval,
-			g.waiting, g.streams, g.queue, g.connections_busy, g.connections_max, g.listening
+			g.ended, g.waiting, g.streams, g.queue, g.connections_busy, g.connections_max, g.listening,
+			g.accepted, g.rejected, g.failed, g.durations
 		from fence.gateway_states g
 		order by g.name, g.started_at, g.gateway_id
 		limit 1000`
@@ -102,6 +102,14 @@ func (s *Store) Overview(ctx context.Context) (Overview, error) {
 	if d.Standbys, err = collect(ctx, s.query, standbysSQL, nil, pgx.RowToStructByPos[Standby]); err != nil {
 		return Overview{}, err
 	}
-	o.Gateways, err = collect(ctx, s.query, gatewaysSQL, []any{SilentAfter}, pgx.RowToStructByPos[GatewayState])
+	o.Gateways, err = collect(ctx, s.query, gatewaysSQL, []any{SilentAfter}, gatewayState)
 	return o, err
+}
+
+func gatewayState(row pgx.CollectableRow) (g GatewayState, err error) {
+	var took []int64 // a gateway of another version may have other classes
+	err = row.Scan(&g.ID, &g.Name, &g.Version, &g.StartedAt, &g.SeenAt, &g.Silent, &g.Ended, &g.Waiting, &g.Streams,
+		&g.Queue, &g.ConnectionsBusy, &g.ConnectionsMax, &g.Listening, &g.Accepted, &g.Rejected, &g.Failed, &took)
+	copy(g.Took[:], took)
+	return g, err
 }

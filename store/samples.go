@@ -46,8 +46,10 @@ type GatewayState struct {
 	Version string
 	// StartedAt and SeenAt, when it sent the last sample, are by the database's clock.
 	StartedAt, SeenAt time.Time
-	// Silent gateways have sent no sample for a while: they have ended, or don't reach the database.
+	// Silent gateways have sent no sample for a while: they have died, or don't reach the database.
 	Silent bool
+	// Ended gateways have shut down.
+	Ended bool
 
 	Waiting int64 // acquires that wait in it
 	Streams int64 // of events that are open
@@ -55,15 +57,14 @@ type GatewayState struct {
 
 	ConnectionsBusy, ConnectionsMax int64 // to the database
 	Listening                       bool
+
+	Totals
 }
 
-// KeepSample keeps how a gateway is, which was started the time uptime ago, and what it did since the sample before:
-// the totals are what it did since its start, so nothing is lost where no sample could be kept for a while, and nothing
-// counts twice whose answer was lost. It returns when that was, by the database's clock, or ErrUnavailable.
-func (s *Store) KeepSample(
-	ctx context.Context, state GatewayState, uptime time.Duration, totals Totals,
-) (at time.Time, err error) {
-	rejected := totals.Rejected
+// KeepSample stores the state of a gateway that was started the time uptime ago, in place of its sample before. It
+// returns when that was, by the database's clock, or ErrUnavailable.
+func (s *Store) KeepSample(ctx context.Context, state GatewayState, uptime time.Duration) (at time.Time, err error) {
+	rejected := state.Rejected
 	if rejected == nil {
 		rejected = map[RejectionClass]int64{}
 	}
@@ -71,12 +72,12 @@ func (s *Store) KeepSample(
 		[]any{
 			state.ID, state.Name, state.Version, uptime.Milliseconds(),
 			state.Waiting, state.Streams, state.Queue, state.ConnectionsBusy, state.ConnectionsMax, state.Listening,
-			totals.Accepted, rejected, totals.Failed, totals.Took[:],
+			state.Accepted, rejected, state.Failed, state.Took[:],
 		}, &at)
 	return at, err
 }
 
-// ForgetGateway forgets how a gateway was that has ended; its samples stay. It returns ErrUnavailable.
+// ForgetGateway notes that a gateway has ended. The sweep deletes its state a minute later. It returns ErrUnavailable.
 func (s *Store) ForgetGateway(ctx context.Context, id uuid.UUID) error {
 	return s.exec(ctx, job{}, "select fence.forget_gateway($1)", id)
 }

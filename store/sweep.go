@@ -46,7 +46,6 @@ func (s *Sweeper) parts(swept *Swept) []sweepPart {
 		{"gateways", sweepRowsMax, 0, 0, uncounted},
 		{"waiting", sweepRowsMax, eventsAge, 0, uncounted},
 		{"events", sweepRowsMax, eventsAge, eventsMax, uncounted},
-		{"history", sweepRowsMax, c.HistoryRetention, 0, &swept.SamplesForgotten},
 		{"audit", sweepRowsMax, c.AuditRetention, c.AuditAnonymousMax, &swept.AuditForgotten},
 		{"unused", sweepRowsMax, 0, 0, uncounted},
 	}

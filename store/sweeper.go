@@ -28,9 +28,6 @@ type SweeperConfig struct {
 	// AuditAnonymousMax: entries of the audit log by callers without a credential are deleted sooner, if they are not
 	// among so many newest entries. Default 100,000.
 	AuditAnonymousMax int64
-	// HistoryRetention is how long samples of gateways are kept, and gateways that are silent. Default 24 h; 1 min to 30
-	// days.
-	HistoryRetention time.Duration
 }
 
 // withDefaults returns ErrInvalid for what is outside its limits, naming the flag.
@@ -41,10 +38,7 @@ func (c SweeperConfig) withDefaults() (SweeperConfig, error) {
 	c.RejectionsMax = cmp.Or(c.RejectionsMax, 100_000)
 	c.AuditRetention = cmp.Or(c.AuditRetention, 400*24*time.Hour)
 	c.AuditAnonymousMax = cmp.Or(c.AuditAnonymousMax, 100_000)
-	c.HistoryRetention = cmp.Or(c.HistoryRetention, 24*time.Hour)
 	switch {
-	case c.HistoryRetention < time.Minute || c.HistoryRetention > 30*24*time.Hour:
-		return c, fmt.Errorf("%w: --history-retention is %s, it must be 1m to 720h", ErrInvalid, c.HistoryRetention)
 	case c.Interval < 10*time.Millisecond || c.Interval > time.Hour:
 		return c, fmt.Errorf("%w: --sweep-interval is %s, it must be 10ms to 1h", ErrInvalid, c.Interval)
 	case c.LeaseRetention < time.Second:
@@ -68,8 +62,6 @@ type Swept struct {
 	LeasesForgotten, RejectionsForgotten, AuditForgotten int64
 	// SessionsExpired had not been kept alive.
 	SessionsExpired int64
-	// SamplesForgotten are of gateways.
-	SamplesForgotten int64
 }
 
 // Sweeper ends expired leases, so that they are seen and counted, and forgets what is old. Nothing waits for it. Any

@@ -28,7 +28,7 @@ func (s shell) overview() api.Overview {
 func TestServeReportsHealth(t *testing.T) {
 	t.Parallel()
 	url := postgres.Migrated(t)
-	named, unnamed := newShellOn(t, url, "--gateway-name", "left", "--history-retention", "1m"), newShellOn(t, url)
+	named, unnamed := newShellOn(t, url, "--gateway-name", "left"), newShellOn(t, url)
 	addressed := strings.TrimPrefix(unnamed.url, "http://")
 	named.must("lock", "acquire", "job", "--owner-id", "w", "--ttl", "10m")
 	for s, self := range map[shell]string{named: "left", unnamed: addressed} {

@@ -97,7 +97,6 @@ type serveCmd struct {
 
 	AuditRetention    time.Duration `help:"How long the audit log is kept." env:"FENCEGATE_AUDIT_RETENTION" default:"9600h"`
 	AuditAnonymousMax int64         `help:"Actions of callers without a credential are kept among so many newest entries of the audit log." env:"FENCEGATE_AUDIT_ANONYMOUS_MAX" default:"100000"`
-	HistoryRetention  time.Duration `help:"How long the history of the gateways is kept, for the dashboard." env:"FENCEGATE_HISTORY_RETENTION" default:"24h"`
 }
 
 // Help is shown by --help.
@@ -267,7 +266,7 @@ func (c *serveCmd) sweeper(st *store.Store) (*store.Sweeper, error) {
 	return store.NewSweeper(st, store.SweeperConfig{
 		Interval: c.SweepInterval, LeaseRetention: c.LeaseRetention, RejectionAge: c.RejectionAge,
 		RejectionsMax: c.RejectionsMax, AuditRetention: c.AuditRetention,
-		AuditAnonymousMax: c.AuditAnonymousMax, HistoryRetention: c.HistoryRetention,
+		AuditAnonymousMax: c.AuditAnonymousMax,
 	})
 }
 

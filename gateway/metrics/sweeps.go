@@ -12,7 +12,6 @@ const (
 	sweptSessions    = "session_expired"
 	forgotLeases     = "lease_forgotten"
 	forgotRejections = "rejection_forgotten"
-	forgotSamples    = "sample_forgotten"
 	forgotAudit      = "audit_forgotten"
 )
 
@@ -21,11 +20,11 @@ var sweepSubject = &subject{title: "Sweeps"}
 var (
 	sweptFamily = sweepSubject.counter("fencegate_swept_total",
 		"Rows that this gateway's sweeps tidied: expired leases and sessions that they ended or counted; old leases, "+
-			"rejections, samples of gateways and entries of the audit log that they deleted.",
+			"rejections and entries of the audit log that they deleted.",
 		"`lease_expired` and `session_expired` are holders that did not release: they crashed, or were cut off. "+
 			"One gateway counts each expired lease, also those of an expired session, and those whose lock was granted "+
 			"again before the sweep.",
-		Label{Name: "kind", Values: []string{sweptLeases, sweptSessions, forgotLeases, forgotRejections, forgotSamples, forgotAudit}})
+		Label{Name: "kind", Values: []string{sweptLeases, sweptSessions, forgotLeases, forgotRejections, forgotAudit}})
 	sweepTimeFamily = sweepSubject.histogram("fencegate_sweep_duration_seconds",
 		"Time that successful sweeps took.",
 		"Nothing waits for a sweep, but tables grow without it. Seconds are a lot.",
@@ -52,7 +51,6 @@ func (m *Metrics) Swept(swept store.Swept) {
 	m.swept.WithLabelValues(forgotLeases).Add(float64(swept.LeasesForgotten))
 	m.swept.WithLabelValues(forgotRejections).Add(float64(swept.RejectionsForgotten))
 	m.swept.WithLabelValues(forgotAudit).Add(float64(swept.AuditForgotten))
-	m.swept.WithLabelValues(forgotSamples).Add(float64(swept.SamplesForgotten))
 }
 
 // WatchSweeper shows how long sweeps take, and when the last one ended.

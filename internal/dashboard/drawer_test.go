@@ -77,13 +77,14 @@ func TestDrawer(t *testing.T) {
 }
 
 // TestHeadline checks that the overview says that nothing was shut out, then counts zombies, names the latest and who had
-// taken over, and opens its drawer; and that data conflicts alone raise no warning.
+// taken over, and opens its drawer; that data conflicts alone raise no warning; and that it says since when it counts, or
+// shows the last hour if the gateway is older.
 func TestHeadline(t *testing.T) {
 	t.Parallel()
 	g := startGateway(t)
 	p := openTab(t, g, desktop)
 	p.open("#/")
-	p.waitText(".headline", "No zombie wrote in the last 5 minutes.")
+	p.waitText(".headline", "No zombie wrote since ")
 	lease := g.hold(t, "jobs/1", "careful-worker")
 	conflicts := func() {
 		_, err := g.Put(t.Context(), "jobs/1", "state", lockclient.Write{
@@ -100,7 +101,7 @@ func TestHeadline(t *testing.T) {
 
 	stale, _ := g.zombie(t, "jobs/42", "state", "sleepy-worker", "next-worker")
 	g.putStale(t, stale, "state")
-	p.waitText(".headline", "2 zombie writes shut out in the last 5 minutes; none stored.")
+	p.waitText(".headline", "2 zombie writes shut out since ")
 	p.waitText(".headline", "sleepy-worker on jobs/42")
 	p.waitText(".headline", "next-worker had taken over with")
 	p.wait("zombies raise a warning", `document.querySelector(".headline").dataset.tone === "warn"`)
@@ -108,6 +109,13 @@ func TestHeadline(t *testing.T) {
 	p.waitText("dialog.drawer", "breaks the lease")
 	p.press(kb.Escape)
 	p.wait("the focus has returned", focused+`.closest(".headline")`)
+	p.waitText("main .intro", "when this gateway started")
+
+	g.sql(t, "update fence.gateway_states set started_at = started_at - interval '2 h'")
+	p.open("#/locks")
+	p.open("#/")
+	p.waitText(".headline", "2 zombie writes shut out in the last hour; none stored.")
+	p.waitText("main .intro", "The charts show the last hour.")
 }
 
 func problemCode(err error) string {

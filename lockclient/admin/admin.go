@@ -36,7 +36,7 @@ func (c *Client) WhoAmI(ctx context.Context) (api.Principal, error) {
 	return fetch[api.Principal](ctx, c, lockclient.Call{Op: "who am I", Path: "/v1/whoami"})
 }
 
-// Overview returns the state of the whole system: writes over the last while (1 min to 24 h; 0: the gateway's default),
+// Overview returns the state of the whole system: writes over the last while (1 min to 1 h; 0: the gateway's default),
 // leases, the database, the gateways. If the database is unreachable, the overview says so, and there is no error.
 func (c *Client) Overview(ctx context.Context, last time.Duration) (api.Overview, error) {
 	query := map[string]string{}

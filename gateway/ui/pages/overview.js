@@ -1,12 +1,12 @@
 // The overview: current and past activity of all gateways, and the state of the gateways and of the database.
 //
 // The stream sends the state every two seconds, and of the charts only the newest point. The page fetches all points
-// when the page, the range or the connection is new, and now and then: the gateway's steps are more exact than what the
-// page makes of single points.
+// when the page or the connection is new, and now and then: the gateway's steps are more exact than what the page makes
+// of single points. It shows the last hour, or less if the gateway has started since: it knows no more.
 
 import {noteServerTime, serverNow} from '../clock.js';
-import {fill, h} from '../dom.js';
-import {compact, duration, rate} from '../format.js';
+import {fill, h, setText} from '../dom.js';
+import {clockTime, compact, duration, rate} from '../format.js';
 import {createDrawer} from '../drawer.js';
 import {kindLabel, kindNames} from '../kinds.js';
 import {button, errorMessage, heading, kindMark, loading, panel} from '../parts.js';
@@ -21,15 +21,13 @@ import {fitting} from './rejections/words.js';
 
 export const title = 'Overview';
 
-const ranges = [['1m', 60_000], ['5m', 300_000], ['15m', 900_000], ['1h', 3_600_000], ['6h', 21_600_000],
-  ['24h', 86_400_000]];
+const ranges = [300_000, 900_000, 3_600_000];
 const exactEvery = 30_000;
 const recorded = 5_000; // a rejection is counted at once, and recorded a little later
 
 export function mount(container, params, app) {
-  let range = new Map(ranges).get(params.query.range) ?? 300_000;
-  let chosen = new Map(ranges).has(params.query.range);
   let paused = false, history = null, requests = 0, pointAt = '', lastLoad = 0, rejectedAt = -Infinity;
+  let range = ranges[0]; // the shortest one since the gateway started
   const cursor = createCursor();
   const figures = createFigures();
   const problems = createProblems(app.announce);
@@ -51,8 +49,6 @@ export function mount(container, params, app) {
   const headline = createHeadline(app, {onOpen: drawer.open});
   const newest = createNewest(app, {onOpen: drawer.open, onRows: headline.newest});
 
-  const choices = ranges.map(([label, length]) => button(label, () => choose(label, length),
-    {'aria-pressed': String(length === range)}));
   const pause = button('Pause', togglePause, {'aria-pressed': 'false'});
   const body = h('div', {class: 'page'},
     problems.element,
@@ -63,28 +59,9 @@ export function mount(container, params, app) {
     h('div', {class: 'columns'}, panel('Rejected per second, by kind', {}, strips.element), newest.element),
     h('div', {class: 'columns'}, gateways.element, database.element));
   const state = h('div', {class: 'page'}, loading());
-  container.append(heading('Overview', {actions: [h('div', {class: 'segments', role: 'group',
-    'aria-label': 'Time shown'}, choices), pause]}), state, drawer.element);
-
-  function choose(label, length) {
-    range = length;
-    chosen = true;
-    choices.forEach((choice, at) => choice.setAttribute('aria-pressed', String(ranges[at][1] === length)));
-    app.setQuery({range: label});
-    load();
-  }
-
-  // fit chooses, on the first visit, the shortest time in which something was written, from five minutes on. It reads the
-  // day only if the five minutes are empty.
-  async function fit(answer) {
-    chosen = true;
-    if (wrote(answer) !== null) return;
-    const day = await app.get('/v1/overview', {range_ms: ranges.at(-1)[1]});
-    const last = wrote(day);
-    if (last === null) return;
-    const wanted = fitting(Date.parse(day.at) - last, ranges.slice(1).map(([, length]) => length));
-    choose(...ranges.find(([, length]) => length === wanted));
-  }
+  const time = h('span');
+  container.append(heading('Overview', {intro: [time, ' For longer times, use Prometheus and Grafana.'], actions: pause}),
+    state, drawer.element);
 
   function togglePause() {
     paused = !paused;
@@ -100,15 +77,18 @@ export function mount(container, params, app) {
     app.run(async () => {
       const answer = await app.get('/v1/overview', {range_ms: range});
       if (number !== requests) return;
-      // only this page has the earlier points
-      const away = history?.range === range && answer.points.every((point) => point.accepted_per_s === undefined);
-      history = away ? {...history, points: mergePoint(history.points, {at: serverNow(), values: {}}, history)}
-        : {step: answer.step_ms, range, points: answer.points.map(toPoint)};
+      const started = Date.parse(answer.gateways.find((gateway) => gateway.self).started_at);
+      const wanted = fitting(Date.parse(answer.at) - started + 2 * exactEvery, ranges);
+      if (wanted > range) { // never back: another gateway may answer next
+        range = wanted;
+        load();
+        return;
+      }
+      history = {step: answer.step_ms, range, started, points: answer.points.map(toPoint)};
       if (state.firstChild !== body) fill(state, body);
       showState(answer, answer.points.findLast((point) => point.accepted_per_s !== undefined));
       draw();
       newest.load();
-      if (!chosen) await fit(answer);
     }, (error) => {
       if (history === null) fill(state, errorMessage(error, load));
     });
@@ -143,11 +123,15 @@ export function mount(container, params, app) {
   const draw = app.frame(() => {
     const {points, step} = history;
     const to = points.length > 0 ? points.at(-1).at + step : serverNow();
-    const shown = {points, from: to - history.range, to, step};
+    const since = history.started > to - ranges.at(-1) ? history.started : null;
+    const from = Math.max(to - history.range, since === null ? 0 : Math.min(since - step, to - 60_000));
+    const shown = {points: points.filter((point) => point.at >= from), from, to, step};
+    setText(time, since !== null ? `The charts begin at ${clockTime(since)}, when this gateway started.`
+      : 'The charts show the last hour.');
     writes.update(shown);
     times.update(shown);
     strips.update({...shown, ids: kindNames});
-    headline.update({points, step, range: history.range});
+    headline.update({points, step, from, since});
   });
 
   app.stream({path: '/v1/overview/stream', on: {overview: tick}, connected: load,
@@ -172,11 +156,4 @@ function toPoint(point) {
     ...none,
     ...byKind,
   }};
-}
-
-// wrote returns the end of the last step with a write, in milliseconds since 1970, or null.
-function wrote(overview) {
-  const last = overview.points.findLast((point) => point.accepted_per_s > 0 ||
-    Object.keys(point.rejected_by_kind_per_s ?? {}).length > 0);
-  return last ? Date.parse(last.at) + overview.step_ms : null;
 }

@@ -14,16 +14,20 @@ test('points add up to writes by kind', () => {
 });
 
 test('the headline counts zombies, and names the rest', () => {
-  const lead = leadOf({zombie: 37, conflict: 2}, 300_000);
-  assert.equal(lead.text, '37 zombie writes shut out in the last 5 minutes; none stored.');
+  const lead = leadOf({zombie: 37, conflict: 2}, null);
+  assert.equal(lead.text, '37 zombie writes shut out in the last hour; none stored.');
   assert.equal(lead.others, 'Also rejected: 2 data conflicts.');
   assert.equal(lead.tone, 'warn');
 });
 
 test('the headline is calm without zombies, and beside data conflicts', () => {
-  assert.deepEqual(leadOf({}, 3_600_000), {zombies: 0, text: 'No zombie wrote in the last hour.', others: '', tone: 'good'});
-  assert.equal(leadOf({conflict: 12_000}, 60_000).tone, 'good');
-  assert.equal(leadOf({numbering: 1}, 60_000).tone, 'warn');
+  assert.deepEqual(leadOf({}, null), {zombies: 0, text: 'No zombie wrote in the last hour.', others: '', tone: 'good'});
+  assert.equal(leadOf({conflict: 12_000}, null).tone, 'good');
+  assert.equal(leadOf({numbering: 1}, null).tone, 'warn');
+});
+
+test('the headline of a gateway that has started within the hour says since when', () => {
+  assert.equal(leadOf({}, new Date(2026, 0, 2, 3, 4, 5).getTime()).text, 'No zombie wrote since 03:04:05.');
 });
 
 const row = {owner_id: 'worker-2', resource: 'job-4', token: 9, late_ms: 1300, kind: 'zombie', code: 'token_stale',

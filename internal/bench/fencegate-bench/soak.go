@@ -82,7 +82,7 @@ func (c *soakCmd) Run(ctx context.Context, to output) (err error) {
 	s := &soak{Rig: r, soakCmd: c, begun: time.Now()}
 	for i := range soakGateways {
 		gateway, err := r.Gateway(ctx, "--database-connections-max", "16", "--gateway-name", gatewayName(i),
-			"--lease-retention", "1m", "--rejection-age", "1m", "--history-retention", "1m")
+			"--lease-retention", "1m", "--rejection-age", "1m")
 		if err != nil {
 			return err
 		}

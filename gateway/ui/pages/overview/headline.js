@@ -1,19 +1,17 @@
 // The first sentence of the overview: how many zombie writes were shut out, and the latest one. Calm if there was none.
 //
-//   createHeadline(app, {onOpen(id, opener)}) → {element, update({points, step, range}), newest(rows)}
+//   createHeadline(app, {onOpen(id, opener)}) → {element, update({points, step, from, since}), newest(rows)}
+//     the points are from then on; since: when they begin, if that is less than an hour ago, or null
 //     newest gets the newest rejections whenever they were loaded
-//   countsOf(points, step) → {zombie: 37, …}, without zeros      leadOf(counts, range) → {zombies, text, others, tone}. Pure.
+//   countsOf(points, step) → {zombie: 37, …}, without zeros      leadOf(counts, since) → {zombies, text, others, tone}. Pure.
 
 import {fill, h} from '../../dom.js';
+import {clockTime} from '../../format.js';
 import {button} from '../../parts.js';
 import {counted, isAlarming, kindNames} from '../../kinds.js';
 import {link} from '../../router.js';
-import {serverNow} from '../../clock.js';
 import {inWords} from '../rejections/words.js';
 import {pieces} from '../../drawer.js';
-
-const rangeWords = new Map([[60_000, 'minute'], [300_000, '5 minutes'], [900_000, '15 minutes'], [3_600_000, 'hour'],
-  [21_600_000, '6 hours'], [86_400_000, '24 hours']]);
 
 export function countsOf(points, step) {
   const counts = {};
@@ -27,8 +25,8 @@ export function countsOf(points, step) {
 // leadOf says "none stored" without asking, because the count includes no write that was: a gateway counts a write as
 // rejected only when it answers so, and the transaction that decides that changes nothing but the record of the
 // rejection (P12 of docs/concepts.md). Writes by SQL, which the mode observe lets pass, are in no point.
-export function leadOf(counts, range) {
-  const time = 'in the last ' + rangeWords.get(range);
+export function leadOf(counts, since) {
+  const time = since === null ? 'in the last hour' : 'since ' + clockTime(since);
   const zombies = counts.zombie ?? 0;
   const rest = Object.entries(counts).filter(([kind]) => kind !== 'zombie');
   const others = rest.map(([kind, number]) => counted(kind, number)).join(', ');
@@ -46,11 +44,10 @@ export function createHeadline(app, {onOpen}) {
   const element = h('section', {class: 'headline', 'aria-label': 'Zombie writes'}, lead, more);
   let state = null, rows = [], latest = null, leases = {}, bySQL = false, shown = '', asking = false;
 
-  const since = () => serverNow() - state.range;
-  const isRecent = (row) => Date.parse(row.last_at) >= since();
+  const isRecent = (row) => Date.parse(row.last_at) >= state.from;
 
   function render() {
-    const {zombies, text, others, tone} = leadOf(countsOf(state.points, state.step), state.range);
+    const {zombies, text, others, tone} = leadOf(countsOf(state.points, state.step), state.since);
     const row = zombies > 0 && latest && isRecent(latest) ? latest : null;
     const now = JSON.stringify([text, others, row, leases, bySQL]);
     if (now === shown) return; // an unchanged sentence keeps its focus and selection
