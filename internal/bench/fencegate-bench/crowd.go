@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/fencegate/fencegate/internal/bench"
 	"github.com/fencegate/fencegate/internal/bench/rig"
 	"github.com/fencegate/fencegate/internal/testenv/gateway"
 )
@@ -157,7 +156,7 @@ func (c *locksCmd) observe(
 	note("PostgreSQL's CPU, "+when+", %", postgres*100)
 	note("both gateways' CPU, "+when+", %", gateways*100)
 	for _, pid := range pids {
-		stat, err := bench.ProcessStat(pid)
+		stat, err := rig.ProcessStat(pid)
 		if err != nil {
 			return 0, err
 		}

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/internal/bench"
 	"github.com/fencegate/fencegate/internal/bench/peers"
 	"github.com/fencegate/fencegate/internal/bench/rig"
 	"github.com/fencegate/fencegate/internal/testenv/postgres"
@@ -76,7 +75,7 @@ func TestServices(t *testing.T) {
 
 func reallyLocks(t *testing.T, lockers []locker) {
 	var inside atomic.Int32
-	load, err := bench.Repeat(t.Context(), len(lockers), 200*time.Millisecond, func(ctx context.Context, client, _ int) error {
+	load, err := rig.Repeat(t.Context(), len(lockers), 200*time.Millisecond, func(ctx context.Context, client, _ int) error {
 		lease, err := lockers[client].hold(ctx, "locked")
 		if err != nil {
 			return err

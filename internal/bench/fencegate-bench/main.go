@@ -6,13 +6,11 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"syscall"
 
@@ -84,26 +82,6 @@ type floorCmd struct {
 // Run serves until ctx ends.
 func (c *floorCmd) Run(ctx context.Context) error { return floor.Serve(ctx, c.Listen) }
 
-// programFlags name the program that is measured.
-type programFlags struct {
-	Program string `help:"fencegate. Default: the program of this name beside this one." placeholder:"FILE"`
-}
-
-// programs returns the paths of fencegate and of this program.
-func (f programFlags) programs() (fencegate, self string, err error) {
-	if self, err = os.Executable(); err != nil {
-		return "", "", err
-	}
-	fencegate = f.Program
-	if fencegate == "" {
-		fencegate = filepath.Join(filepath.Dir(self), "fencegate")
-	}
-	if _, err := os.Stat(fencegate); err != nil {
-		return "", "", fmt.Errorf("--program: %w", err)
-	}
-	return fencegate, self, nil
-}
-
 // quoteRatios is in the help of all that compares.
 const quoteRatios = "What is not on the machine is skipped. The ratios are of the same round: quote them, not single figures."
 
@@ -137,10 +115,4 @@ func checkTargets(names, known []string) error {
 		}
 	}
 	return nil
-}
-
-func writeJSON(w io.Writer, document any) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetEscapeHTML(false)
-	return encoder.Encode(document)
 }

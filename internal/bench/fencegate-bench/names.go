@@ -14,7 +14,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/bench"
 	"github.com/fencegate/fencegate/internal/bench/rig"
 	"github.com/fencegate/fencegate/internal/testenv/gateway"
 	"github.com/fencegate/fencegate/lockclient"
@@ -192,7 +191,7 @@ func (d *named) repeat(what string, calls int, call func() error) error {
 		took[i] = time.Since(begun)
 	}
 	slices.Sort(took)
-	d.note(what, "ms", bench.Percentile(took, 0.5))
+	d.note(what, "ms", rig.Percentile(took, 0.5))
 	return nil
 }
 
@@ -343,7 +342,7 @@ func ownWork(ctx context.Context, d *named) error {
 		}
 	}
 	slices.Sort(took)
-	d.note("inventory", "ms", bench.Percentile(took, 0.5))
+	d.note("inventory", "ms", rig.Percentile(took, 0.5))
 	return nil
 }
 

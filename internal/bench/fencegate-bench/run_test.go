@@ -145,6 +145,49 @@ func TestLocks(t *testing.T) {
 	}
 }
 
+func TestWrites(t *testing.T) {
+	report := reported(t, "writes", "--measure", "throughput,latency,sizes,fences,refusals", "--clients", "1,6", "--rounds", "1",
+		"--duration", "40ms", "--warm-up", "5ms", "--resources", "20", "--hot", "3", "--value-bytes", "100", "--connections", "4",
+		"--sizes", "8,70000", "--fences", "50", "--gateways", "2", "--zombie-rates", "500,0")
+	three := []string{"direct", "store", "http"}
+	want := map[string][]string{
+		"fences, 50 fences, 6 clients": three, "sizes, 8 bytes, 6 clients": three, "sizes, 70000 bytes, 6 clients": three,
+		refusedTable + ", 6 clients": {"floor", "refused"},
+		honestTable + ", 6 clients":  {honestAlone, besideZombies(500), besideZombies(0)},
+	}
+	for _, clients := range []int{1, 6} {
+		for _, resources := range []int{20, 3} {
+			want["throughput, "+resourcesName(resources, clients)] = append([]string{"http x2"}, writeTargetNames...)
+		}
+	}
+	for _, load := range []string{"as fast as they can", "at half of that", "at half of direct's rate"} {
+		want["latency, 6 clients, "+load] = append([]string{"handmade"}, three...)
+	}
+	measured(t, report, 1, want)
+	goals := (&writesCmd{Pace: rig.Pace{Clients: []int{6}}, Resources: 20}).goals(report)
+	if i := slices.IndexFunc(goals, func(g rig.Goal) bool { return g.Name == "refused / empty handler" }); goals[i].Figure.Low <= 0 {
+		t.Errorf("%+v", goals[i])
+	}
+}
+
+// TestFlush checks that a database with slow flushes is made, and that its samples come into the report.
+func TestFlush(t *testing.T) {
+	if os.Getenv("FENCEGATE_DATABASE_URL") != "" {
+		t.Skip("only a private PostgreSQL's flushes can be slowed down")
+	}
+	var out, progress bytes.Buffer
+	code := run(t.Context(), []string{"writes", "--measure", "flush", "--program", process.Build(t), "--clients", "1", "--rounds", "1",
+		"--duration", "100ms", "--resources", "2", "--flush-delay", "1ms", "--output", "json"}, &out, &progress)
+	var report rig.Report
+	if err := json.Unmarshal(out.Bytes(), &report); err != nil || code != 0 {
+		t.Fatalf("exit code %d, %v\n%s", code, err, &progress)
+	}
+	if report.Skipped["flush"] != "" && os.Getenv("CI") != "true" {
+		t.Skip(report.Skipped["flush"])
+	}
+	measured(t, report, 1, map[string][]string{"each flush 1ms slower, 2 resources, 1 clients": flushTargets})
+}
+
 func TestNames(t *testing.T) {
 	report := reported(t, "names", "--names", "1000,2000", "--rounds", "1", "--calls", "3")
 	want := map[string][]string{}
@@ -200,7 +243,8 @@ func TestFlat(t *testing.T) {
 
 func TestFlagsAreChecked(t *testing.T) {
 	for args, flag := range map[string]string{
-		"tables --clients 1,0": "--clients", "tables --rounds 0": "--rounds", "tables --targets mysql": "--targets",
+		"writes --targets mysql": "--targets", "--resources 0 --hot 0": "--resources", "writes --sizes 1": "--sizes",
+		"writes --gateways 1": "--gateways", "writes --zombie-rates=-1": "--zombie-rates", "tables --clients 1,0": "--clients", "tables --rounds 0": "--rounds", "tables --targets mysql": "--targets",
 		"tables --bulk-resources 200000": "--bulk-resources", "tables --rows 10": "--rows", "tables --measure none": "--measure",
 		"locks --gateways 0": "--gateways", "locks --waiters 1": "--waiters", "names --names 1000": "--names", "soak --duration 1m": "--duration",
 	} {

@@ -22,7 +22,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/bench"
 	"github.com/fencegate/fencegate/internal/bench/rig"
 	"github.com/fencegate/fencegate/internal/load"
 	"github.com/fencegate/fencegate/lockclient"
@@ -322,7 +321,7 @@ func judge(samples []map[series]float64) (lines [][]string, flat bool) {
 	for _, at := range sortedSeries(latest) {
 		of := values[at]
 		third := len(of) / 3
-		median := func(part []float64) float64 { return bench.SpreadOf(part).Median }
+		median := func(part []float64) float64 { return rig.SpreadOf(part).Median }
 		middle, last := median(of[third:len(of)-third]), median(of[len(of)-third:])
 		verdict := "flat"
 		if math.IsInf(slacks[at.what], 1) {

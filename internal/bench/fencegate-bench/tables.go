@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/fencegate/fencegate/internal/bench"
 	"github.com/fencegate/fencegate/internal/bench/rig"
 )
 
@@ -105,10 +104,10 @@ func (c *tablesCmd) goals(r rig.Report) (goals []rig.Goal) {
 		goals = append(goals, rig.Goal{Name: fmt.Sprintf("bulk, %d resources: protected / plain", resources), Limit: limit,
 			AtMost: true, Figure: r.Ratio("bulk", bulkName(c.BulkRows, resources), "protected", "plain", "ms")})
 	}
-	scans := rig.Goal{Name: "plans: sequential scans of a transaction", AtMost: true, Figure: bench.SpreadOf(nil)}
+	scans := rig.Goal{Name: "plans: sequential scans of a transaction", AtMost: true, Figure: rig.SpreadOf(nil)}
 	for _, s := range r.Samples {
 		if s.Table == plansTable {
-			scans.Figure = bench.SpreadOf([]float64{max(s.Values[0].Of, scans.Figure.Median)})
+			scans.Figure = rig.SpreadOf([]float64{max(s.Values[0].Of, scans.Figure.Median)})
 		}
 	}
 	return append(goals, scans)

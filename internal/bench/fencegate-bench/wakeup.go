@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fencegate/fencegate/internal/bench"
 	"github.com/fencegate/fencegate/internal/bench/rig"
 )
 
@@ -44,7 +43,7 @@ func wakeUps(ctx context.Context, r *rig.Rig, services []service, count int) err
 		}
 		slices.Sort(latencies)
 		r.Note(rig.Sample{Table: "wake-up", Case: fmt.Sprint(count, " hand-offs"), Target: services[i].name, Base: "etcd", Round: round,
-			Values: []rig.Value{{Name: rig.P50, Of: bench.Percentile(latencies, 0.5)}, {Name: rig.P99, Of: bench.Percentile(latencies, 0.99), Ratio: true}}})
+			Values: []rig.Value{{Name: rig.P50, Of: rig.Percentile(latencies, 0.5)}, {Name: rig.P99, Of: rig.Percentile(latencies, 0.99), Ratio: true}}})
 		return nil
 	})
 }

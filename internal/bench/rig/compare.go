@@ -7,8 +7,6 @@ import (
 	"os"
 	"slices"
 	"time"
-
-	"github.com/fencegate/fencegate/internal/bench"
 )
 
 // Target is what is measured in turn with others.
@@ -30,7 +28,7 @@ type Target struct {
 
 // Session is a target in use. All clients call Do at the same time.
 type Session struct {
-	Do    bench.Do
+	Do    Do
 	Close func() error
 }
 
@@ -131,7 +129,7 @@ func (r *Rig) measure(
 	}
 	defer func() { err = errors.Join(err, session.Close()) }()
 	if warmUp > 0 {
-		if _, err := bench.Repeat(ctx, clients, warmUp, session.Do); err != nil {
+		if _, err := Repeat(ctx, clients, warmUp, session.Do); err != nil {
 			return nil, err
 		}
 	}
@@ -140,11 +138,11 @@ func (r *Rig) measure(
 		return nil, err
 	}
 	perCall := float64(max(1, t.PerCall))
-	var load bench.Load
+	var load Load
 	if rate := c.Rates[t.Name]; rate > 0 {
-		load, err = bench.RepeatAtRate(ctx, clients, rate/perCall, duration, session.Do)
+		load, err = RepeatAtRate(ctx, clients, rate/perCall, duration, session.Do)
 	} else {
-		load, err = bench.Repeat(ctx, clients, duration, session.Do)
+		load, err = Repeat(ctx, clients, duration, session.Do)
 	}
 	if err != nil {
 		return nil, err
@@ -156,7 +154,7 @@ func (r *Rig) measure(
 	done := float64(len(load.Latencies)) * perCall
 	values = []Value{
 		{Name: PerSecond, Of: done / load.Took.Seconds()},
-		{Name: P50, Of: bench.Percentile(load.Latencies, 0.5)}, {Name: P99, Of: bench.Percentile(load.Latencies, 0.99)},
+		{Name: P50, Of: Percentile(load.Latencies, 0.5)}, {Name: P99, Of: Percentile(load.Latencies, 0.99)},
 		{PostgresCPU, (after.postgres.Since(before.postgres) - r.Background*load.Took.Seconds()) * 1e6 / done, true},
 		{Name: ServerCPU, Of: after.server.Since(before.server) * 1e6 / done},
 		{Name: LoadCPU, Of: after.load.Since(before.load) * 1e6 / done},
@@ -170,17 +168,17 @@ func (r *Rig) measure(
 
 // reading is what is counted beside the calls, at one moment.
 type reading struct {
-	postgres, server, load bench.CPU
+	postgres, server, load CPU
 	log                    float64
 }
 
 // read leaves out the processes that are not on this machine, and all where there is no /proc.
 func (r *Rig) read(ctx context.Context, t Target) (at reading, err error) {
-	if at.postgres, err = bench.PostgresCPU(ctx, r.Control); err != nil {
+	if at.postgres, err = cpuOfPostgres(ctx, r.Control); err != nil {
 		return at, err
 	}
-	at.server, _ = bench.CPUOf(t.Servers...)
-	at.load, _ = bench.CPUOf(os.Getpid())
+	at.server, _ = CPUOf(t.Servers...)
+	at.load, _ = CPUOf(os.Getpid())
 	err = r.Control.QueryRow(ctx, "select (pg_current_wal_insert_lsn() - '0/0')::float8").Scan(&at.log)
 	if err != nil {
 		return at, fmt.Errorf("read where the log of the database ends: %w", err)

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
-
-	"github.com/fencegate/fencegate/internal/bench"
 )
 
 // Sample is what one target did in one round of a case.
@@ -38,7 +36,7 @@ const PerSecond = "per second"
 
 // Report is a run: where it was made, who took part, and every sample.
 type Report struct {
-	bench.Environment
+	Environment
 
 	// Peers are the versions of other services, Skipped the reasons for which something takes no part, and Failed the
 	// measurements that ended with an error.
@@ -65,13 +63,13 @@ func (r Report) values(table, inCase, target, name string) map[int]float64 {
 }
 
 // Spread is a target's figure over the rounds.
-func (r Report) Spread(table, inCase, target, name string) bench.Spread {
-	return bench.SpreadOf(slices.Collect(maps.Values(r.values(table, inCase, target, name))))
+func (r Report) Spread(table, inCase, target, name string) Spread {
+	return SpreadOf(slices.Collect(maps.Values(r.values(table, inCase, target, name))))
 }
 
 // Ratio divides a target's figure by that of another target in the same round. A round that lacks one of them, or in
 // which the other's is 0, has no ratio.
-func (r Report) Ratio(table, inCase, target, base, name string) bench.Spread {
+func (r Report) Ratio(table, inCase, target, base, name string) Spread {
 	var ratios []float64
 	bases := r.values(table, inCase, base, name)
 	for round, value := range r.values(table, inCase, target, name) {
@@ -79,7 +77,7 @@ func (r Report) Ratio(table, inCase, target, base, name string) bench.Spread {
 			ratios = append(ratios, value/bases[round])
 		}
 	}
-	return bench.SpreadOf(ratios)
+	return SpreadOf(ratios)
 }
 
 // WriteText writes the report and the goals for people.
@@ -175,7 +173,7 @@ func WriteTable(out io.Writer, title string, lines [][]string) error {
 }
 
 // cells are the three of a spread.
-func cells(s bench.Spread) []string {
+func cells(s Spread) []string {
 	return []string{Number(s.Median), "(" + Number(s.Low), Number(s.High) + ")"}
 }
 
@@ -200,7 +198,7 @@ type Goal struct {
 	// Limit is the least that the figure may be, or the most if AtMost.
 	Limit  float64
 	AtMost bool
-	Figure bench.Spread
+	Figure Spread
 }
 
 // verdict judges by the median over the rounds.

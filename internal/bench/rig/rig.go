@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,7 +16,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/fencegate/fencegate/internal/bench"
 	"github.com/fencegate/fencegate/internal/bench/peers"
 	"github.com/fencegate/fencegate/internal/bench/slowflush"
 	"github.com/fencegate/fencegate/internal/embeddedpg"
@@ -103,7 +103,7 @@ func Open(ctx context.Context, servers Servers, pace Pace, private Private, log 
 		return r, err
 	}
 	r.OnEnd(r.Control.Close)
-	if r.Report.Environment, err = bench.ReadEnvironment(ctx, r.Control); err != nil {
+	if r.Report.Environment, err = readEnvironment(ctx, r.Control); err != nil {
 		return r, err
 	}
 	r.Report.FlushMicroseconds += float64(private.FlushDelay.Microseconds())
@@ -233,7 +233,7 @@ func (r *Rig) TakesPart(what string, err error) (bool, error) {
 
 // OtherDatabase makes another database on the same server until the rig is closed, and returns its URL.
 func (r *Rig) OtherDatabase(ctx context.Context, name string) (string, error) {
-	other, err := bench.OtherDatabase(r.URL, name)
+	other, err := OtherDatabase(r.URL, name)
 	if err != nil {
 		return "", err
 	}
@@ -272,4 +272,14 @@ func (r *Rig) Write(out io.Writer, goals func(Report) []Goal) error {
 		return fmt.Errorf("%d measurements failed; they are named above", len(r.Report.Failed))
 	}
 	return nil
+}
+
+// OtherDatabase is the URL of another database of the same server.
+func OtherDatabase(databaseURL, name string) (string, error) {
+	parsed, err := url.Parse(databaseURL)
+	if err != nil || parsed.Scheme == "" {
+		return "", errors.New("another database of the server needs a database URL that begins with postgres://")
+	}
+	parsed.Path = "/" + name
+	return parsed.String(), nil
 }

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/internal/bench"
 	"github.com/fencegate/fencegate/internal/testenv/postgres"
 )
 
@@ -20,7 +19,7 @@ func TestMain(m *testing.M) { os.Exit(postgres.Main(m)) }
 
 // twoRounds is a report in which the machine was half as fast in round 2.
 func twoRounds() Report {
-	r := Report{Environment: bench.Environment{CPUs: 2, Go: "go1.26", FlushMicroseconds: 120},
+	r := Report{Environment: Environment{CPUs: 2, Go: "go1.26", FlushMicroseconds: 120},
 		Peers: map[string]string{"etcd": "3.4.23"}, Skipped: map[string]string{"redis": "redis-server: not on this machine"}}
 	add := func(target, base string, round int, perSecond, cpu float64) {
 		r.Samples = append(r.Samples, Sample{"cycles", "8 clients", target, base, round,

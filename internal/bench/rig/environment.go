@@ -1,8 +1,7 @@
-package bench
+package rig
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -34,8 +33,8 @@ var settings = []string{
 	"max_wal_size", "checkpoint_timeout", "autovacuum", "max_connections",
 }
 
-// ReadEnvironment reads the settings of the database, and measures a flush.
-func ReadEnvironment(ctx context.Context, db interface {
+// readEnvironment reads the settings of the database, and measures a flush.
+func readEnvironment(ctx context.Context, db interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }) (Environment, error) {
 	environment := Environment{
@@ -49,22 +48,12 @@ func ReadEnvironment(ctx context.Context, db interface {
 		}
 		environment.PostgreSQL[setting] = value
 	}
-	flush, err := FlushTime("")
+	flush, err := flushTime("")
 	if err != nil {
 		return environment, fmt.Errorf("see how long a flush takes: %w", err)
 	}
 	environment.FlushMicroseconds = float64(flush.Nanoseconds()) / 1000
 	return environment, nil
-}
-
-// EnvironmentOf is ReadEnvironment over a connection of its own.
-func EnvironmentOf(ctx context.Context, databaseURL string) (Environment, error) {
-	db, err := pgx.Connect(ctx, databaseURL)
-	if err != nil {
-		return Environment{}, err
-	}
-	read, err := ReadEnvironment(ctx, db)
-	return read, errors.Join(err, db.Close(context.WithoutCancel(ctx)))
 }
 
 func (e Environment) String() string {
@@ -81,9 +70,9 @@ const (
 	flushBytes = 8 << 10 // a page of PostgreSQL's
 )
 
-// FlushTime writes pages of a file in dir over, as a log does that is used again, each followed by fsync, and returns
+// flushTime writes pages of a file in dir over, as a log does that is used again, each followed by fsync, and returns
 // the median time of that.
-func FlushTime(dir string) (_ time.Duration, err error) {
+func flushTime(dir string) (_ time.Duration, err error) {
 	file, err := os.CreateTemp(dir, "fencegate-flush-")
 	if err != nil {
 		return 0, err

@@ -1,4 +1,4 @@
-package bench
+package rig
 
 import (
 	"math"
@@ -23,18 +23,6 @@ func SpreadOf(values []float64) Spread {
 		median = (sorted[middle-1] + sorted[middle]) / 2
 	}
 	return Spread{Median: median, Low: sorted[0], High: sorted[len(sorted)-1]}
-}
-
-// Ratios divides each round's value by the base's of the same round; a round that either lacks, or in which the base is
-// 0, has none.
-func Ratios(values, base []float64) []float64 {
-	var ratios []float64
-	for i, value := range values {
-		if i < len(base) && base[i] != 0 {
-			ratios = append(ratios, value/base[i])
-		}
-	}
-	return ratios
 }
 
 // Percentile is the smallest of the sorted latencies that at least the share p of them (0 to 1) does not exceed, in

@@ -1,4 +1,4 @@
-package bench
+package rig
 
 import (
 	"context"
@@ -33,9 +33,9 @@ func (c CPU) Since(before CPU) float64 {
 	return seconds
 }
 
-// PostgresCPU reads the CPU time of all processes of the server's: it knows them from the server, and takes them for
+// cpuOfPostgres reads the CPU time of all processes of the server's: it knows them from the server, and takes them for
 // this machine's if they are called as PostgreSQL's are. It is nil where they are not.
-func PostgresCPU(ctx context.Context, db interface {
+func cpuOfPostgres(ctx context.Context, db interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }) (CPU, error) {
 	rows, err := db.Query(ctx, "select pid from pg_stat_activity")

@@ -1,4 +1,4 @@
-package bench
+package rig
 
 import (
 	"context"
@@ -39,7 +39,7 @@ func Repeat(ctx context.Context, clients int, duration time.Duration, do Do) (Lo
 // how late the load's own timer is says nothing of the target.
 func RepeatAtRate(ctx context.Context, clients int, perSecond float64, duration time.Duration, do Do) (Load, error) {
 	if perSecond <= 0 {
-		return Load{}, fmt.Errorf("%w: a rate of %g a second", ErrInvalid, perSecond)
+		return Load{}, fmt.Errorf("a rate of %g a second", perSecond)
 	}
 	var taken atomic.Int64
 	interval := float64(time.Second) / perSecond

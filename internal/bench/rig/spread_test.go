@@ -1,9 +1,8 @@
-package bench
+package rig
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -34,16 +33,6 @@ func TestSpreadOf(t *testing.T) {
 	}
 }
 
-func TestRatiosAreOfTheSameRound(t *testing.T) {
-	got := Ratios([]float64{10, 30, 5, 7}, []float64{5, 10, 0})
-	if want := []float64{2, 3}; !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-	if got := Ratios([]float64{1}, nil); got != nil {
-		t.Errorf("got %v without a base", got)
-	}
-}
-
 func TestPercentile(t *testing.T) {
 	var hundred []time.Duration
 	for i := range 100 {
@@ -61,16 +50,6 @@ func TestPercentile(t *testing.T) {
 		if got := Percentile(test.sorted, test.p); got != test.want {
 			t.Errorf("%v of %d: got %v, want %v", test.p, len(test.sorted), got, test.want)
 		}
-	}
-}
-
-func TestGroupsKeepTheOrderOfTheRounds(t *testing.T) {
-	groups := GroupBy([]string{"b1", "a1", "b2", "a2", "b3"}, func(s string) byte { return s[0] })
-	number := func(s string) float64 { return float64(s[1] - '0') }
-	if got := fmt.Sprintf("%c %v %v %v", groups.Keys, groups.Values('a', number), groups.Values('b', number),
-		groups.Values('c', number)); got !=
-		"[b a] [1 2] [1 2 3] []" {
-		t.Errorf("got %s", got)
 	}
 }
 
@@ -125,7 +104,7 @@ func TestAtARateWaitingCounts(t *testing.T) {
 	if err != nil || len(load.Latencies) != 51 || load.Latencies[50] < 51*late-50*time.Millisecond {
 		t.Errorf("%d, %v, %v", len(load.Latencies), load.Latencies, err)
 	}
-	if _, err := RepeatAtRate(t.Context(), 1, 0, time.Second, nil); !errors.Is(err, ErrInvalid) {
+	if _, err := RepeatAtRate(t.Context(), 1, 0, time.Second, nil); err == nil {
 		t.Errorf("got %v", err)
 	}
 }
@@ -148,7 +127,7 @@ func TestAtARateNothingComesEarly(t *testing.T) {
 }
 
 func TestAFlushTakesTime(t *testing.T) {
-	if took, err := FlushTime(t.TempDir()); err != nil || took <= 0 {
+	if took, err := flushTime(t.TempDir()); err != nil || took <= 0 {
 		t.Errorf("%s, %v", took, err)
 	}
 }
