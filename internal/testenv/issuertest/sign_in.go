@@ -107,7 +107,7 @@ func (i *Issuer) serveToken(w http.ResponseWriter, r *http.Request) {
 	case down:
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return
-	case id != url.QueryEscape(client.clientID) || secret != url.QueryEscape(client.secret):
+	case id != url.QueryEscape(client.clientID) || secret != url.QueryEscape(client.secret) || ok != (client.secret != ""):
 		refusal = "invalid_client"
 	case !known || r.PostFormValue("grant_type") != "authorization_code" ||
 		r.PostFormValue("redirect_uri") != asked.Get("redirect_uri") ||
