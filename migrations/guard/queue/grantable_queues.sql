@@ -16,11 +16,13 @@ begin
                 select distinct on (w.lock) w.lock, w.mode, w.scope, w.ticket from fence.live_waiters() w
                 order by w.lock, w.ticket) f
             order by f.ticket
+        ), deadline as materialized ( -- after all have been read
+            select clock_timestamp() + interval '100 milliseconds' as at from (select count(*) from first) f
         ), free as materialized (
             select f.lock, f.ticket, coalesce((
                 select o.granted_token from fence.fences o where o.resource = f.lock), 0) as granted_token
             from first f -- and nothing else: a join would be done before the clock is read
-            where clock_timestamp() < v_now + interval '100 milliseconds'
+            where clock_timestamp() < (select d.at from deadline d)
                 and not exists (select from fence.blockers(f.lock, f.mode, f.scope, f.ticket, 1))
         )
         select coalesce(jsonb_agg(q), '[]')
