@@ -1,6 +1,6 @@
 # Everything is done from here; `make` alone lists it. What a target does is in scripts/, where it can be called too.
 .DEFAULT_GOAL := help
-.PHONY: help build cross check-release build-bench build-demo run demo demo-all demo-deps demo-etcd demo-zookeeper demo-redis test test-postgres test-clients test-integrations check-openapi test-deps lint bench bench-locks bench-tables bench-names soak fuzz hostile random chaos chaos-safeguards failovers screenshots golden golden-check docs verify
+.PHONY: help build cross check-release build-bench build-demo run demo demo-all demo-deps demo-etcd demo-zookeeper demo-redis test test-postgres test-clients test-integrations check-openapi test-deps lint bench bench-locks bench-tables bench-names bench-cpu soak fuzz hostile random chaos chaos-safeguards failovers screenshots golden golden-check docs verify
 
 # Modules of their own: the benchmarks, the demos with locks of other services, and the examples.
 BENCH := internal/bench
@@ -124,6 +124,9 @@ bench-tables: build-bench ## Measure writes to protected tables beside bare ones
 
 bench-names: build-bench ## Measure a database of ten million names beside one of ten thousand (BENCH_FLAGS)
 	scripts/with-postgres bin/fencegate-bench names $(BENCH_FLAGS)
+
+bench-cpu: build-bench ## Measure PostgreSQL's CPU time for a call, as a multiple of a bare upsert's; holds on a busy machine (BENCH_FLAGS)
+	scripts/with-postgres bin/fencegate-bench cpu $(BENCH_FLAGS)
 
 soak: build-bench ## Load two gateways for 30 minutes, and fail if memory, connections or tables grow (DURATION, BENCH_FLAGS)
 	scripts/with-postgres bin/fencegate-bench soak --duration $(DURATION) $(BENCH_FLAGS)

@@ -29,6 +29,7 @@ type commands struct {
 	Tables tablesCmd `cmd:"" help:"Measure fenced writes to tables of a user's own beside unfenced ones."`
 	Names  namesCmd  `cmd:"" help:"Measure a database of many names beside one of few."`
 	Soak   soakCmd   `cmd:"" help:"Load two gateways for long, and find what grows."`
+	CPU    cpuCmd    `cmd:"" help:"Measure PostgreSQL's CPU time for a call, as a multiple of a bare upsert's."`
 	Floor  floorCmd  `cmd:"" hidden:"" help:"Serve an empty handler."`
 }
 

@@ -188,6 +188,18 @@ func TestFlush(t *testing.T) {
 	measured(t, report, 1, map[string][]string{"each flush 1ms slower, 2 resources, 1 clients": flushTargets})
 }
 
+func TestCPU(t *testing.T) {
+	report := reported(t, "cpu", "--rounds", "2", "--duration", "100ms", "--idle", "100ms")
+	measured(t, report, 2, map[string][]string{cpuTable + ", 1 clients": {
+		"upsert", "write", "acquire and release", "hand-over to the next waiter", "protected transaction",
+	}})
+	for _, s := range report.Samples {
+		if s.Values[0].Name != rig.PostgresCPU {
+			t.Errorf("%s has %s first", s.Target, s.Values[0].Name)
+		}
+	}
+}
+
 func TestNames(t *testing.T) {
 	report := reported(t, "names", "--names", "1000,2000", "--rounds", "1", "--calls", "3")
 	want := map[string][]string{}
