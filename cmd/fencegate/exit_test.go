@@ -83,7 +83,7 @@ var withoutVariable = map[string]bool{
 // Scripts set FENCEGATE_URL once for all commands: the same flag has the same variable everywhere, and no other flag
 // has it.
 func TestEveryFlagHasItsEnvironmentVariable(t *testing.T) {
-	parser, err := newParser(&commands{}, &console{}, func(int) {})
+	p, err := newProgram()
 	check(t, err)
 	flags := 0
 	var check func(node *kong.Node, hidden bool)
@@ -112,7 +112,7 @@ func TestEveryFlagHasItsEnvironmentVariable(t *testing.T) {
 			check(child, hidden)
 		}
 	}
-	check(parser.Model.Node, false)
+	check(p.parser.Model.Node, false)
 	if flags < 40 {
 		t.Errorf("saw %d flags only", flags)
 	}

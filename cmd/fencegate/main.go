@@ -70,27 +70,41 @@ func main() {
 
 // run is the whole program; it returns the exit code.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	con := &console{streams: streams{stdin, stdout, stderr}}
-	helped := false // or shown the version
-	parser, err := newParser(&commands{}, con, func(int) { helped = true })
+	p, err := newProgram()
 	if err != nil {
-		return con.fail(err)
+		return (&console{streams: streams{stdin, stdout, stderr}}).fail(err)
 	}
-	selected, err := parser.Parse(singular(args))
-	con.command = commandOf(parser.Model.Node, selected, err)
+	return p.run(ctx, args, stdin, stdout, stderr)
+}
+
+// program has the model of the command line, which takes some 20 ms to build. It runs one command at a time.
+type program struct {
+	commands commands
+	con      console
+	parser   *kong.Kong
+	helped   bool // or shown the version
+}
+
+func (p *program) run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	p.commands, p.con, p.helped = commands{}, console{streams: streams{stdin, stdout, stderr}}, false
+	p.parser.Stdout, p.parser.Stderr = stdout, stderr
+	selected, err := p.parser.Parse(singular(args))
+	p.con.command = commandOf(p.parser.Model.Node, selected, err)
 	switch {
-	case helped:
+	case p.helped:
 		// The parser continued after it wrote the help, and its error is about what the help describes.
 		return exitOK
 	case err != nil:
-		return con.fail(err)
+		return p.con.fail(err)
 	}
 	selected.BindTo(ctx, (*context.Context)(nil))
-	return con.fail(selected.Run())
+	selected.Bind(p.con.streams)
+	return p.con.fail(selected.Run())
 }
 
-func newParser(target *commands, con *console, exit func(int)) (*kong.Kong, error) {
-	return kong.New(target,
+func newProgram() (p *program, err error) {
+	p = &program{}
+	p.parser, err = kong.New(&p.commands,
 		kong.Name("fencegate"),
 		kong.Description(description()),
 		kong.DefaultEnvars("FENCEGATE"),
@@ -100,8 +114,8 @@ func newParser(target *commands, con *console, exit func(int)) (*kong.Kong, erro
 		},
 		kong.ExplicitGroups(groups),
 		kong.ConfigureHelp(kong.HelpOptions{NoAppDescFormat: true, Compact: true, WrapUpperBound: 120}),
-		kong.Writers(con.out, con.err),
-		kong.Exit(exit),
-		kong.Bind(con, con.streams),
+		kong.Exit(func(int) { p.helped = true }),
+		kong.Bind(&p.con),
 	)
+	return p, err
 }

@@ -8,7 +8,10 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+
+	"github.com/alecthomas/kong"
 
 	"github.com/fencegate/fencegate/internal/testenv/postgres"
 )
@@ -22,6 +25,31 @@ func TestMain(m *testing.M) {
 		}
 	}
 	os.Exit(postgres.Main(m))
+}
+
+// programs are those that run no command at present: a model is slow to build, above all with the race detector.
+var programs sync.Pool
+
+// runHere runs a command in this process.
+func runHere(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	p, _ := programs.Get().(*program)
+	if p == nil {
+		var err error
+		if p, err = newProgram(); err != nil {
+			panic(err)
+		}
+	}
+	defer programs.Put(p)
+	// The parser resets the values, and keeps which of them were set.
+	if err := kong.Visit(p.parser.Model, func(node kong.Visitable, next kong.Next) error {
+		if value, is := node.(*kong.Value); is {
+			value.Set = false
+		}
+		return next(nil)
+	}); err != nil {
+		panic(err)
+	}
+	return p.run(ctx, args, stdin, stdout, stderr)
 }
 
 // shell runs commands against one gateway.
@@ -47,7 +75,7 @@ func newShellOn(t *testing.T, databaseURL string, flags ...string) shell {
 	var stderr bytes.Buffer
 	ended := make(chan int, 1)
 	go func() {
-		code := run(ctx, args, strings.NewReader(""), stdout, &stderr)
+		code := runHere(ctx, args, strings.NewReader(""), stdout, &stderr)
 		_ = stdout.Close()
 		ended <- code
 	}()
@@ -90,7 +118,7 @@ func (s shell) doWith(stdin string, args ...string) result {
 		args = slices.Insert(slices.Clone(args), end, "--url", s.url)
 	}
 	var out, errOut bytes.Buffer
-	code := run(context.Background(), args, strings.NewReader(stdin), &out, &errOut)
+	code := runHere(context.Background(), args, strings.NewReader(stdin), &out, &errOut)
 	return result{code, out.String(), errOut.String()}
 }
 
