@@ -139,7 +139,7 @@ func TestExitUsage(t *testing.T) {
 		{"lock", "ls", "--output", "xml"}, {"lock", "ls", "--output", "env"}, {"lock", "ls", "--timeout", "0s"},
 		append([]string{"lock", "release"}, lease...),
 		{"policy", "ls", "-o", "env"}, {"watch", "a", "-o", "env"}, {"elect", "a", "--observe", "-o", "env"},
-		{"demo", "zombie", "-o", "yaml"}, {"policy", "set", "a", "--rule", "lax"}, {"policy", "set", "a", "--max-hold", "1ns"},
+		{"policy", "set", "a", "--rule", "lax"}, {"policy", "set", "a", "--max-hold", "1ns"},
 		{"put", "a", "k", "v"}, {"put", "a", "k", "v", "--token", "01"}, {"put", "a", "k", "v", "--token", "1.x"},
 		{"put", "a", "k", "v", "--token", "1", "--file", "f"},
 		{"put", "a", "k", "v", "--token", "1", "--if-match", "1", "--if-none-match"},
@@ -156,6 +156,14 @@ func TestExitUsage(t *testing.T) {
 		{"version", "extra"},
 	} {
 		s.fails(2, ` --help".`, args...)
+	}
+	s.url = "" // demo takes no --url
+	for flag, args := range map[string][]string{
+		"--output": {"-o", "yaml"}, "--gateway": {"--gateway", "nonsense"},
+		"--every":  {"--gateway", "http://127.0.0.1:1", "--every", "1ms"},
+		"--rounds": {"--gateway", "http://127.0.0.1:1", "--rounds", "-1"},
+	} {
+		s.fails(2, flag, append([]string{"demo", "zombie"}, args...)...)
 	}
 }
 

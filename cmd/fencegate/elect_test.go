@@ -25,7 +25,7 @@ func TestElect(t *testing.T) {
 	await.True(t, "the second candidate waits", func() bool {
 		return strings.Contains(s.must("lock", "get", "main"), "waiting")
 	})
-	s.start("elect", "main", "--try", "--", "true").wants(120, "held by w1")
+	s.fails(exitRunLockHeld, "held by w1", "elect", "main", "--try", "--", "true")
 	first.signal(syscall.SIGINT)
 	if got := first.wants(0, ""); got.errOut != "" {
 		t.Errorf("the leader that resigned wrote %q", got.errOut)
@@ -58,5 +58,5 @@ func TestElectEndsWithItsTerm(t *testing.T) {
 	if election.Leader != "" || election.Term != term.Term {
 		t.Errorf("got %+v", election)
 	}
-	s.start("elect", "main", "--observe", "--", "true").wants(2, "takes no command")
+	s.fails(exitUsage, "takes no command", "elect", "main", "--observe", "--", "true")
 }

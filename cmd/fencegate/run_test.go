@@ -118,9 +118,13 @@ func TestRunExitCodes(t *testing.T) {
 		{127, "not found", []string{"--lock", "a", "--", "no-such-command"}},
 		{127, "no such file", []string{"--lock", "a", "--", file + "-no"}},
 	} {
-		got := s.start(append([]string{"run"}, test.args...)...).wants(test.code, test.words)
-		if (test.words == "") != (got.errOut == "") {
-			t.Errorf("%q said %q", test.args, got.errOut)
+		args, run := append([]string{"run"}, test.args...), s.do
+		if test.words == "" { // it runs a command
+			run = func(args ...string) result { return s.start(args...).wait() }
+		}
+		got := run(args...)
+		if got.code != test.code || !strings.Contains(got.errOut, test.words) || (test.words == "") != (got.errOut == "") {
+			t.Errorf("%q exited with %d and %q, want %d and %q", args, got.code, got.errOut, test.code, test.words)
 		}
 	}
 }
@@ -210,7 +214,7 @@ func TestSharedRunsAreTogether(t *testing.T) {
 	one, two := meet("one", "two"), meet("two", "one")
 	one.says("put: 4")
 	two.says("put: 4")
-	s.start("run", "--lock", "a", "--try", "--", "true").wants(120, "held by ")
+	s.fails(exitRunLockHeld, "held by ", "run", "--lock", "a", "--try", "--", "true")
 	check(t, os.WriteFile(filepath.Join(dir, "end"), nil, 0o600))
 	one.wants(0, "token_stale")
 	two.wants(0, "token_stale")

@@ -51,10 +51,11 @@ func TestServeEndsWithoutItsCollector(t *testing.T) {
 
 func TestServeRefusesWrongTracing(t *testing.T) {
 	t.Parallel()
+	url := postgres.Migrated(t)
 	for flag, value := range map[string]string{"--trace-endpoint": "collector:4317", "--trace-sample-ratio": "2",
 		"--access-log-sample": "-1"} {
-		args := []string{"serve", "--database-url", postgres.Migrated(t), "--listen", "127.0.0.1:0", flag + "=" + value}
-		if got := (shell{t: t}).start(args...).wait(); got.code == exitOK || !strings.Contains(got.errOut, flag) {
+		args := []string{"serve", "--database-url", url, "--listen", "127.0.0.1:0", flag + "=" + value}
+		if got := (shell{t: t}).do(args...); got.code == exitOK || !strings.Contains(got.errOut, flag) {
 			t.Errorf("%s=%s: exit code %d: %s", flag, value, got.code, got.errOut)
 		}
 	}
