@@ -13,6 +13,7 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/gateway/auth"
+	"github.com/fencegate/fencegate/gateway/endpoint"
 	"github.com/fencegate/fencegate/internal/access"
 	"github.com/fencegate/fencegate/internal/apikey"
 	"github.com/fencegate/fencegate/store"
@@ -84,7 +85,7 @@ func TestRefusalsOfEveryRoute(t *testing.T) {
 	elsewhere := keys.add("elsewhere", grantsOn("other", access.Scopes...)...)
 	below = keys.add("below", grantsOn("a/b/c", access.Scopes...)...)
 	for route, rule := range accessRules {
-		lacking := slices.DeleteFunc(slices.Clone(access.Scopes), func(s access.Scope) bool { return slices.Contains(rule.scopes, s) })
+		lacking := slices.DeleteFunc(slices.Clone(access.Scopes), func(s access.Scope) bool { return slices.Contains(rule.Scopes, s) })
 		others[route] = keys.add("other scopes", grantsOn("", lacking...)...)
 	}
 	g := newKeyedGateway(t, keys)
@@ -108,19 +109,19 @@ func TestRefusalsOfEveryRoute(t *testing.T) {
 		}
 	}
 	for route, rule := range accessRules {
-		if rule.isPublic() {
+		if rule.IsPublic() {
 			continue
 		}
 		refused(route, "X-None: ", http.StatusUnauthorized)
 		refused(route, bearerOf("fgk_wrong"), http.StatusUnauthorized)
-		if rule.names == noScope {
+		if rule.Names == endpoint.NoScope {
 			continue
 		}
 		refused(route, others[route], http.StatusForbidden)
-		if rule.names != eachName {
+		if rule.Names != endpoint.EachName {
 			refused(route, elsewhere, http.StatusForbidden)
 		}
-		if rule.names == everyName {
+		if rule.Names == endpoint.EveryName {
 			refused(route, below, http.StatusForbidden)
 		}
 	}
@@ -146,7 +147,7 @@ func newGuarded(t testing.TB) (h *harness, admin string) {
 // guard has the gateway want keys, and serves it.
 func (h *harness) guard(t testing.TB) {
 	t.Helper()
-	h.gateway.config.Auth = auth.Keys{Keyring: h.store.Keyring()}
+	h.gateway.Auth = auth.Keys{Keyring: h.store.Keyring()}
 	if err := h.store.Keyring().Reload(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -189,11 +190,11 @@ func TestEveryRouteIsAllowed(t *testing.T) {
 	h, _ := newGuarded(t)
 	for route, rule := range accessRules {
 		method, template, _ := strings.Cut(route, " ")
-		prefix := rule.prefix + "a"
-		if rule.names == everyName {
+		prefix := rule.Prefix + "a"
+		if rule.Names == endpoint.EveryName {
 			prefix = ""
 		}
-		for _, scope := range rule.scopes {
+		for _, scope := range rule.Scopes {
 			credential := h.key(t, "p", string(scope)+":"+prefix)
 			request, err := http.NewRequestWithContext(t.Context(), method, h.base+routePath(template, "a/b"), http.NoBody)
 			if err != nil {
@@ -273,8 +274,8 @@ func TestBulkChecksOncePerArrival(t *testing.T) {
 	keys := &keysInMemory{}
 	credential := keys.add("p", grantsOn("own", access.Write)...)
 	g := newKeyedGateway(t, keys)
-	counting := &countingAuth{Authenticator: g.config.Auth}
-	g.config.Auth = counting
+	counting := &countingAuth{Authenticator: g.Auth}
+	g.Auth = counting
 	const lines = 1000
 	body := strings.Repeat(`{"op":"delete","resource":"other","key":"k","fencing_token":1}`+"\n", lines)
 	c := serve(t, g)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/gateway/endpoint"
+	"github.com/fencegate/fencegate/gateway/writes"
 	"github.com/fencegate/fencegate/internal/testenv/await"
 )
 
@@ -25,15 +27,11 @@ func newBudgeted(t testing.TB, stalled time.Duration) (*harness, api.Lease) {
 }
 
 func (h *harness) setStalled(stalled time.Duration) {
-	h.gateway.bodies.mu.Lock()
-	defer h.gateway.bodies.mu.Unlock()
-	h.gateway.bodies.stalled = stalled
+	h.gateway.Bodies.SetStalled(stalled)
 }
 
 func (h *harness) bodyBytes() int64 {
-	h.gateway.bodies.mu.Lock()
-	defer h.gateway.bodies.mu.Unlock()
-	return h.gateway.bodies.all.Bytes
+	return h.gateway.Bodies.Bytes()
 }
 
 // stall sends most of a body, from an address of its own for each caller. If there is room for it, stall returns when
@@ -48,7 +46,7 @@ func (h *harness) stall(t testing.TB, lease api.Lease, caller int, chunked bool)
 	}
 	connection := h.wireFrom(t, callerAddress(caller), putOnWire+token(lease, 2)+"\n"+framing+body)
 	if before < budgetTotal-budgetBody {
-		await.True(t, "the gateway holds the body", func() bool { return h.bodyBytes() >= before+budgetBody-bodyFreeBytes })
+		await.True(t, "the gateway holds the body", func() bool { return h.bodyBytes() >= before+budgetBody-endpoint.BodyFreeBytes })
 	}
 	return connection
 }
@@ -72,7 +70,7 @@ func TestStalledBodiesAreBounded(t *testing.T) {
 	if used := h.bodyBytes(); used > budgetTotal {
 		t.Errorf("the gateway holds %d bytes, the limit is %d", used, budgetTotal)
 	}
-	as[api.WriteResult](t, h.put(t, lease, 2, strings.Repeat("x", bodyFreeBytes)), http.StatusOK)
+	as[api.WriteResult](t, h.put(t, lease, 2, strings.Repeat("x", endpoint.BodyFreeBytes)), http.StatusOK)
 	h.acquire(t, "other", "worker")
 }
 
@@ -109,7 +107,7 @@ func TestBodiesOfOneCaller(t *testing.T) {
 	got, _ = h.wireFrom(t, callerAddress(hostile), fmt.Sprintf("POST /v1/sign-in%sContent-Type: application/json\n"+
 		"Content-Length: %d\n\n%s", onWire, budgetBody, long)).answer(t)
 	expectProblem(t, got, api.CodeRateLimited) // a public route counts for the address
-	line := putLine(lease, 2, "k", `"`+strings.Repeat("x", bulkBufferBytes)+`"`)
+	line := putLine(lease, 2, "k", `"`+strings.Repeat("x", writes.BulkBufferBytes)+`"`)
 	got, _ = h.wireFrom(t, callerAddress(hostile), fmt.Sprintf("%sContent-Length: %d\n\n%s", bulkHead, len(line),
 		line)).answer(t)
 	if text := string(got.body); !strings.Contains(text, `{"end":"idle","next_line":1}`) {
@@ -138,7 +136,7 @@ func TestBodiesOfOneCaller(t *testing.T) {
 func TestStalledLinesGiveWay(t *testing.T) {
 	h, lease := newBudgeted(t, 0)
 	// The first bulkBufferBytes of a line are not counted.
-	line := strings.TrimSuffix(putLine(lease, 2, "k", `"`+strings.Repeat("x", bulkBufferBytes)), "}\n")
+	line := strings.TrimSuffix(putLine(lease, 2, "k", `"`+strings.Repeat("x", writes.BulkBufferBytes)), "}\n")
 	connection := h.wire(t, fmt.Sprintf("%sTransfer-Encoding: chunked\n\n%x\n%s", bulkHead, len(line), line))
 	await.True(t, "the gateway holds the line", func() bool { return h.bodyBytes() > 0 })
 	for i := range 4 {

@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/gateway/writes"
 )
 
 // A request that needs no body is answered before its body has arrived, and the answer ends the connection. This holds
 // for chunked and sized bodies, and for those announced with Expect: 100-continue.
 func TestAnswersBeforeTheBody(t *testing.T) {
 	h, _, lease := newServed(t, Config{BodyTimeout: time.Hour})
-	h.gateway.bulkStreams.Store(bulkStreamsMax)
+	h.gateway.writes.BulkStreams.Store(writes.BulkStreamsMax)
 	type exchange struct {
 		request    string
 		status     int

@@ -104,7 +104,7 @@ func TestBulkSlowReader(t *testing.T) {
 		if sent == most {
 			t.Fatal("the gateway read ten million lines of a client that reads nothing")
 		}
-		await.True(t, "the stream has ended", func() bool { return h.gateway.bulkStreams.Load() == 0 })
+		await.True(t, "the stream has ended", func() bool { return h.gateway.writes.BulkStreams.Load() == 0 })
 		as[api.WriteResult](t, h.put(t, lease, 1, "x"), http.StatusCreated)
 	})
 }
@@ -123,7 +123,7 @@ func TestBulkClientGone(t *testing.T) {
 		stream.hangUp()
 		unlock()
 		await.True(t, "the writes are applied and the stream has ended", func() bool {
-			return string(h.get(t, recordPath("job", "k")).body) == "2" && h.gateway.bulkStreams.Load() == 0
+			return string(h.get(t, recordPath("job", "k")).body) == "2" && h.gateway.writes.BulkStreams.Load() == 0
 		})
 		if verdicts, _ := h.bulk(t, putLine(lease, 2, "k", "2")); !*verdicts[0].Replayed {
 			t.Errorf("the line sent again got %s, want a replay", verdicts[0].text)

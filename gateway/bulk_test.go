@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/gateway/writes"
 )
 
 // Each line gets the verdict that a single write would get, whatever the verdicts on the others.
@@ -150,8 +151,8 @@ func TestBulkRefusesStreams(t *testing.T) {
 	if verdicts, end := h.bulk(t, ""); len(verdicts) != 0 || end.End != api.BulkComplete || end.NextLine != 1 {
 		t.Errorf("the answer to no lines is %v %s, want complete", verdicts, end.text)
 	}
-	h.gateway.bulkStreams.Store(bulkStreamsMax)
+	h.gateway.writes.BulkStreams.Store(writes.BulkStreamsMax)
 	expectUnavailable(t, h.send(t, http.MethodPost, "/v1/writes", "", kind), api.OutcomeNotApplied)
-	h.gateway.bulkStreams.Store(0)
+	h.gateway.writes.BulkStreams.Store(0)
 	h.bulk(t, "")
 }

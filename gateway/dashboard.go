@@ -7,6 +7,7 @@ import (
 	"github.com/gorilla/mux"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/gateway/endpoint"
 	"github.com/fencegate/fencegate/gateway/ui"
 )
 
@@ -17,12 +18,12 @@ const dashboardPolicy = "default-src 'none'; script-src 'self'; style-src 'self'
 	"require-trusted-types-for 'script'; trusted-types 'none'"
 
 func (g *Gateway) dashboardRoutes(router *mux.Router) {
-	g.route(router, "/ui/{file"+anyText, methods{"GET": dashboardFile, "HEAD": dashboardFile})
-	g.route(router, "/", methods{"GET": dashboardFile, "HEAD": dashboardFile})
+	g.Route(router, "/ui/{file"+endpoint.AnyText, endpoint.Methods{"GET": dashboardFile, "HEAD": dashboardFile})
+	g.Route(router, "/", endpoint.Methods{"GET": dashboardFile, "HEAD": dashboardFile})
 }
 
 // dashboardFile answers the page at /, or a file that the page loads.
-func dashboardFile(w *answerWriter, r *http.Request) error {
+func dashboardFile(w *endpoint.Answer, r *http.Request) error {
 	files, err := ui.Files()
 	if err != nil {
 		return err
@@ -33,7 +34,7 @@ func dashboardFile(w *answerWriter, r *http.Request) error {
 	}
 	file, ok := files[name]
 	if !ok || loaded && name == ui.Index { // its links are relative to /
-		return problem(http.StatusNotFound, api.CodeNotFound, "The dashboard has no such file; it is at /.")
+		return endpoint.Problem(http.StatusNotFound, api.CodeNotFound, "The dashboard has no such file; it is at /.")
 	}
 	header := w.Header()
 	header.Set("ETag", file.ETag)
@@ -42,7 +43,7 @@ func dashboardFile(w *answerWriter, r *http.Request) error {
 	header.Set("Content-Security-Policy", dashboardPolicy)
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Referrer-Policy", "no-referrer")
-	if matchesNone(r.Header, file.ETag) {
+	if endpoint.MatchesNone(r.Header, file.ETag) {
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/gateway/events"
 )
 
 func (s *stream) nextLeader(t testing.TB) api.Election {
@@ -111,7 +112,7 @@ func TestElectionValues(t *testing.T) {
 	for _, value := range []string{
 		`"http://10.0.0.7:9000"`, `0`, `-1e99`, `true`, `""`, `[]`, `{}`, `{"value":{"value":null}}`,
 		`"\u0001 \ud83e\udd80 <&>"`, `[null]`,
-		`"` + strings.Repeat("x", valueBytesMax-2) + `"`, `"` + strings.Repeat("é", valueBytesMax/2-1) + `"`,
+		`"` + strings.Repeat("x", events.ValueBytesMax-2) + `"`, `"` + strings.Repeat("é", events.ValueBytesMax/2-1) + `"`,
 	} {
 		term := h.win(t, "e", api.CampaignRequest{Candidate: "w", Value: []byte(value)})
 		observed := h.open(t, electionPath("e", "/observe")).nextLeader(t)

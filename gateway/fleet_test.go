@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/gateway/endpoint"
 )
 
 // TestOtherFleetsNames checks that a gateway refuses every request on a name that it does not serve, also a subtree
@@ -16,12 +17,12 @@ func TestOtherFleetsNames(t *testing.T) {
 	lease := h.acquire(t, "eu/1", "w")
 	h.unchanged(t, func() {
 		for template, rule := range accessRules {
-			if rule.names != nameInPath || rule.isPublic() {
+			if rule.Names != endpoint.NameInPath || rule.IsPublic() {
 				continue
 			}
 			for _, name := range []string{"us", "us/west/1", "europe", "us%2Fwest"} {
 				method, path, _ := strings.Cut(template, " ")
-				path = strings.ReplaceAll(path, "{"+rule.variable+"}", name)
+				path = strings.ReplaceAll(path, "{"+rule.Variable+"}", name)
 				got := h.send(t, method, strings.ReplaceAll(path, "{key}", "k"), `{"owner_id":"w"}`, jsonType)
 				if got.status != http.StatusMisdirectedRequest || method != http.MethodHead &&
 					!strings.Contains(string(got.body), string(api.CodeWrongFleet)) {

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/gateway/endpoint"
 	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/store"
 )
@@ -34,7 +35,7 @@ func (h *harness) call(t *testing.T, method, target, body string) answer {
 	request.Header.Set("Content-Type", "application/json")
 	recorder := httptest.NewRecorder()
 	conforming(t, h.gateway).ServeHTTP(recorder, request)
-	got := answer{request: method + " " + clip(target), status: recorder.Code, header: recorder.Header(),
+	got := answer{request: method + " " + endpoint.Clip(target), status: recorder.Code, header: recorder.Header(),
 		body: recorder.Body.Bytes()}
 	if got.status >= http.StatusBadRequest {
 		checkProblem(t, got)
@@ -58,7 +59,7 @@ func FuzzName(f *testing.F) {
 			return
 		}
 		text := path.Path[1:]
-		name, err := parseName("resource", text)
+		name, err := endpoint.ParseName("resource", text)
 		if err != nil {
 			if got.status != http.StatusBadRequest && got.status != http.StatusNotFound {
 				t.Errorf("%q is no name (%v), but was answered %d %s", text, err, got.status, got.body)
@@ -88,7 +89,7 @@ func FuzzETag(f *testing.F) {
 	}
 	reference := regexp.MustCompile(`^"([1-9][0-9]*)"$`)
 	f.Fuzz(func(t *testing.T, text string) {
-		version, ok := parseETag(text)
+		version, ok := endpoint.ParseETag(text)
 		match := reference.FindStringSubmatch(strings.TrimSpace(text))
 		want := match != nil
 		if want {
@@ -98,10 +99,10 @@ func FuzzETag(f *testing.F) {
 		if ok != want {
 			t.Fatalf("%q is an ETag: %v, want %v", text, ok, want)
 		}
-		if ok && etag(version) != strings.TrimSpace(text) {
-			t.Errorf("%q is the version %d, whose ETag is %s", text, version, etag(version))
+		if ok && endpoint.ETag(version) != strings.TrimSpace(text) {
+			t.Errorf("%q is the version %d, whose ETag is %s", text, version, endpoint.ETag(version))
 		}
-		if ok && !matchesNone(http.Header{"If-None-Match": {text}}, etag(version)) {
+		if ok && !endpoint.MatchesNone(http.Header{"If-None-Match": {text}}, endpoint.ETag(version)) {
 			t.Errorf("If-None-Match: %s does not match version %d", text, version)
 		}
 	})

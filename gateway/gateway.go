@@ -1,15 +1,10 @@
-// Package gateway is the HTTP API of fencegate: routes and handlers, the table from errors to statuses, and the server
-// that shuts down without dropping requests that it took. It decides nothing: every verdict comes from the store, and
-// any number of gateways may serve one database.
+// Package gateway is the HTTP API of fencegate, put together: its settings, its routes and who may call them, and the
+// server that shuts down without dropping requests that it took. It decides nothing: every verdict comes from the
+// store, and any number of gateways may serve one database.
 //
-// The routes and handlers of each entity are in files of its name: locks (their lists show leases and waiters, too),
-// sessions, elections, records, transactions, bulk (POST /v1/writes), policies, tables, rejections, overview. All of
-// them use:
-//
-//   - routes.go: the kinds of handlers; query.go: parameters of the URL; list.go: a paged list;
-//   - event_stream.go: server-sent events; broadcast.go: one producer of events, many streams;
-//   - access.go: who may call which route; fleet.go: which names are served here; browser.go: which requests of browsers are not their user's;
-//   - middleware.go: around every request; problem.go: from errors to answers; waiting.go: clients that wait.
+// What all endpoints have in common is in package endpoint. Each part of the API is a package, with its routes, handlers
+// and lists, and the few methods of the store that it needs: locks, writes, events, rejections, admin, signin, terraform.
+// This package has what is of the gateway itself: the overview of all gateways, health, metrics and the dashboard.
 package gateway
 
 import (
@@ -27,77 +22,22 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/fencegate/fencegate/gateway/admin"
 	"github.com/fencegate/fencegate/gateway/auth"
+	"github.com/fencegate/fencegate/gateway/endpoint"
+	"github.com/fencegate/fencegate/gateway/events"
 	"github.com/fencegate/fencegate/gateway/limits"
+	"github.com/fencegate/fencegate/gateway/locks"
 	"github.com/fencegate/fencegate/gateway/metrics"
+	"github.com/fencegate/fencegate/gateway/rejections"
+	"github.com/fencegate/fencegate/gateway/signin"
 	"github.com/fencegate/fencegate/gateway/terraform"
+	"github.com/fencegate/fencegate/gateway/writes"
 	"github.com/fencegate/fencegate/internal/printable"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/groupcommit"
 	"github.com/fencegate/fencegate/store/readiness"
-	"github.com/fencegate/fencegate/store/watch"
 )
-
-// Leases is what the gateway needs to grant, list and watch leases. When the context of an Acquire that waits ends, the
-// Acquire leaves the queue. It cuts off no statement, and releases what it was granted after that.
-type Leases interface {
-	Acquire(context.Context, store.AcquireRequest) (store.Lease, error)
-	Renew(context.Context, store.LeaseRef, time.Duration) (store.Lease, error)
-	ReleaseLease(context.Context, store.LeaseRef) (store.Released, error)
-	RequestedLease(ctx context.Context, lock store.Name, requestID string) (store.Lease, error)
-	Break(ctx context.Context, lock store.Name, reason string) (store.Lease, error)
-	Lock(context.Context, store.Name) (store.Lock, error)
-	LockAndFence(context.Context, store.Name) (store.Lock, *store.Fence, error)
-	Locks(context.Context, store.LockQuery) ([]store.Lock, error)
-	CountLocks(context.Context, store.LockQuery) (int64, error)
-	Elections(context.Context, store.ElectionQuery) ([]store.Lock, error)
-	Leases(context.Context, store.LeaseQuery) ([]store.ShownLease, error)
-	Waits(ctx context.Context, lock store.Name, limit int, within []string) (store.WaitGraph, error)
-	Watch(ctx context.Context, lock store.Name, after *int64) (*watch.Subscription, error)
-}
-
-// Sessions is what the gateway needs to keep sessions.
-type Sessions interface {
-	CreateSession(context.Context, store.SessionRequest) (store.Session, error)
-	KeepAlive(ctx context.Context, id uuid.UUID) (store.Session, error)
-	Session(ctx context.Context, id uuid.UUID) (session store.Session, leases int64, err error)
-	EndSession(ctx context.Context, id uuid.UUID) (released int64, err error)
-	Sessions(context.Context, store.SessionQuery) ([]store.ShownSession, error)
-}
-
-// Records is what the gateway needs to write and read records.
-type Records interface {
-	Commit(context.Context, store.Write) (store.Result, error)
-	Submit(ctx context.Context, write store.Write, done func(store.Result, error))
-	Transact(context.Context, store.Transaction) (store.TransactionResult, error)
-	Record(ctx context.Context, resource, key store.Name) (store.Record, error)
-	DurableRecord(ctx context.Context, resource, key store.Name) (store.Record, error)
-	Records(context.Context, store.RecordQuery) ([]store.Record, error)
-}
-
-// Fences is what the gateway needs to show and set fences, and to set policies.
-type Fences interface {
-	Fence(context.Context, store.Name) (store.Fence, error)
-	SetFence(ctx context.Context, resource store.Name, last store.Accepted, reason string) (was store.Accepted, err error)
-	Policies(context.Context) ([]store.Policy, error)
-	Policy(ctx context.Context, prefix string) (store.Policy, error)
-	PutPolicy(context.Context, store.Policy) error
-	DeletePolicy(ctx context.Context, prefix string) error
-}
-
-// Tables is what the gateway needs to show protected tables.
-type Tables interface {
-	Tables(context.Context, store.TableQuery) ([]store.ProtectedTable, error)
-}
-
-// Rejections is what the gateway needs to show and stream rejected writes.
-type Rejections interface {
-	Rejections(context.Context, store.RejectionQuery) ([]store.Rejection, error)
-	RejectionSummary(context.Context, store.RejectionFilter) (store.RejectionSummary, error)
-	RejectionDetail(ctx context.Context, id int64, within []string) (store.RejectionDetail, error)
-	FollowRejections() *store.RejectionFollower
-	RejectionsSince(ctx context.Context, filter store.RejectionFilter, after time.Time) (store.RejectionChanges, error)
-}
 
 // Overviews is what the gateway needs to store its own state, and to show all gateways and the database.
 type Overviews interface {
@@ -105,15 +45,6 @@ type Overviews interface {
 	ForgetGateway(ctx context.Context, id uuid.UUID) error
 	Recount(context.Context) (counted bool, err error)
 	Overview(context.Context) (store.Overview, error)
-}
-
-// Keys is what the gateway needs to manage API keys.
-type Keys interface {
-	CreateKey(context.Context, store.KeyRequest) (store.Key, error)
-	RotateKey(ctx context.Context, id string, request store.KeyRequest, overlap time.Duration) (store.Key, error)
-	RevokeKey(ctx context.Context, id string) (store.Key, error)
-	Keys(context.Context, store.KeyQuery) ([]store.Key, error)
-	Audit(context.Context, store.AuditQuery) ([]store.AuditEntry, error)
 }
 
 // Status is what the gateway shows of the machines in its own process.
@@ -131,20 +62,14 @@ type Status interface {
 
 // Backend is everything behind the gateway; *engine.Engine is one.
 type Backend interface {
-	Leases
-	Sessions
-	Records
-	Fences
-	Tables
-	Rejections
+	locks.Backend
+	writes.Backend
+	events.Backend
+	rejections.Backend
+	admin.Backend
+	terraform.Backend
 	Overviews
-	Keys
 	Status
-}
-
-// Recorder records rejected writes. Record does no I/O.
-type Recorder interface {
-	Record(rejected *store.RejectedError, source, address, principal string)
 }
 
 // Config configures a gateway. The zero value of a field is its default.
@@ -266,8 +191,8 @@ func (c Config) withDefaults() (Config, error) {
 		{c.TerraformLockTTL >= store.TTLMin && c.TerraformLockTTL <= store.TTLMax &&
 			c.TerraformLockTTL%time.Millisecond == 0, "terraform-lock-ttl", c.TerraformLockTTL,
 			"100ms to 24h in whole milliseconds"},
-		{c.TerraformVersionsMax >= 1 && c.TerraformVersionsMax <= terraform.VersionsLimit, "terraform-versions-max",
-			c.TerraformVersionsMax, fmt.Sprintf("1 to %d", terraform.VersionsLimit)},
+		{c.TerraformVersionsMax >= 1 && c.TerraformVersionsMax <= store.PageMax, "terraform-versions-max",
+			c.TerraformVersionsMax, fmt.Sprintf("1 to %d", store.PageMax)},
 		{c.ConnectionsMax >= 0, "connections-max", c.ConnectionsMax, "0 or more"},
 		{c.AddressConnectionsMax >= 0, "address-connections-max", c.AddressConnectionsMax, "0 or more"},
 	} {
@@ -284,54 +209,34 @@ func isPrintable(name string, most int) bool {
 
 // Gateway answers the HTTP API.
 type Gateway struct {
-	config   Config
-	backend  Backend
-	states   terraform.States
-	recorder Recorder
-	metrics  *metrics.Metrics
-	handler  http.Handler
-	hosts    *hosts // nil: every one
-	names    servedNames
+	*endpoint.Server
 
-	crossOrigin *http.CrossOriginProtection
-	limits      *limits.Limits // of callers
-	failures    *limits.Limits // of addresses whose requests are not authenticated
-	signIns     *limits.Limits // of addresses that sign in by an issuer
-	exchanges   *limits.Caller // all sign-ins together, as the issuers see them
-	connections connections
+	config  Config
+	backend Backend
+	handler http.Handler
+	hosts   *hosts // nil: every one
 
-	headerTimeout  time.Duration // for the header of a request
-	answerTimeout  time.Duration // for a client to take an answer
-	eventTimeout   time.Duration // for a client to take one event
-	hangUpInterval time.Duration // between checks of the connection of a client that waits
+	locks      *locks.Endpoints
+	writes     *writes.Endpoints
+	events     *events.Endpoints
+	rejections *rejections.Endpoints
+	admin      *admin.Endpoints
+	signIn     *signin.Endpoints
+	terraform  *terraform.Endpoints
 
-	bodies        bodyBudget
-	streams       atomic.Int64  // open event streams
-	waiting       atomic.Int64  // acquires that wait
-	bulkStreams   atomic.Int64  // open bulk streams
-	requests      atomic.Uint64 // answered, if some of them are logged
-	refusalDelays *refusalDelays
-	deadline      sharedDeadline // of the work under way
+	headerTimeout time.Duration // for the header of a request
 
 	started   time.Time
 	known     atomic.Pointer[knownOverview]
 	history   *history
-	overviews *broadcast[[]byte]
-	rejected  *rejectionFeed
-
-	leaving  atomic.Bool     // the shutdown has begun: clients should connect elsewhere
-	draining context.Context // ends after the DrainDelay: no client waits any more
-	drain    context.CancelFunc
-
-	cut    context.Context // ends when the work still under way is cut off
-	cutOff context.CancelFunc
+	overviews *endpoint.Broadcast[[]byte]
 }
 
 // NewMetrics returns the metrics of a gateway, for a program of this version.
-func NewMetrics(version string) *metrics.Metrics { return metrics.New(version, codeOf) }
+func NewMetrics(version string) *metrics.Metrics { return metrics.New(version, endpoint.CodeOf) }
 
 // New returns a Gateway that serves backend. It returns ErrInvalidConfig.
-func New(config Config, backend Backend, recorder Recorder, counted *metrics.Metrics) (*Gateway, error) {
+func New(config Config, backend Backend, recorder writes.Recorder, counted *metrics.Metrics) (*Gateway, error) {
 	config, err := config.withDefaults()
 	if err != nil {
 		return nil, err
@@ -340,33 +245,31 @@ func New(config Config, backend Backend, recorder Recorder, counted *metrics.Met
 	if err != nil {
 		return nil, fmt.Errorf("%w: --allowed-hosts: %w", ErrInvalidConfig, err)
 	}
-	names, err := parseServedNames(config.Names)
-	if err != nil {
+	if err := checkServedNames(config.Names); err != nil {
 		return nil, err
 	}
+	server := endpoint.NewServer(endpoint.Config{
+		Auth: config.Auth, Logger: config.Logger, Rules: accessRules, Names: config.Names,
+		TrustedProxies: config.TrustedProxies, Limits: config.Limits, BodyBytesMax: config.BodyBytesMax,
+		BodiesBytesMax: config.BodiesBytesMax, BodyTimeout: config.BodyTimeout, RequestTimeout: config.RequestTimeout,
+		KeepAlive: config.KeepAlive, RefusalDelayMax: config.RefusalDelayMax, WatchesMax: config.WatchesMax,
+		ConnectionsMax: config.ConnectionsMax, AddressConnectionsMax: config.AddressConnectionsMax,
+		AccessLogSample: config.AccessLogSample, Tracing: config.Tracing,
+	}, counted)
 	g := &Gateway{
-		hosts: allowed, names: names, config: config, backend: backend, recorder: recorder, metrics: counted, answerTimeout: writeTimeout,
-		headerTimeout: headerTimeout, eventTimeout: eventTimeout, hangUpInterval: hangUpInterval, started: time.Now(),
-		crossOrigin: http.NewCrossOriginProtection(),
+		Server: server, config: config, backend: backend, hosts: allowed, headerTimeout: headerTimeout, started: time.Now(),
+		rejections: rejections.New(server, backend), admin: admin.New(server, backend),
+		signIn: signin.New(server, config.SignIn), writes: writes.New(server, backend, recorder),
 	}
-	g.states = terraform.States{Store: backend, VersionsMax: config.TerraformVersionsMax}
-	g.limits = limits.New(config.Limits)
-	g.failures = limits.New(limits.Config{RequestsPerSecond: failuresPerSecond})
-	g.signIns = limits.New(limits.Config{RequestsPerSecond: signInsPerSecond})
-	g.exchanges = limits.New(limits.Config{RequestsPerSecond: exchangesPerSecond}).OfAddress("")
-	g.connections = connections{
-		max: config.ConnectionsMax, perAddress: config.AddressConnectionsMax, strangersMax: defaultStrangersMax,
-		trusted: g.trusted,
-		refused: func() { counted.RateLimited(metrics.LimitConnections) },
-	}
-	g.bodies.max, g.bodies.stalled = config.BodiesBytesMax, bodyStalled
-	g.draining, g.drain = context.WithCancel(context.Background())
-	g.cut, g.cutOff = context.WithCancel(context.Background())
-	g.rejected = newRejectionFeed(g.cut, backend)
-	g.refusalDelays = newRefusalDelays(g.draining, config.RefusalDelayMax, &counted.RefusalDelays)
-	g.deadline.within(g.cut, config.RequestTimeout)
-	g.overviews = &broadcast[[]byte]{
-		produce: g.publishOverviews, until: g.cut, behindMax: overviewsBehindMax, replay: true,
+	g.locks = locks.New(server, backend, locks.Config{
+		WaitingMax: config.WaitingMax, CallerLeasesMax: config.CallerLeasesMax, LeasesOf: g.leasesOf,
+	})
+	g.events = events.New(server, g.locks, backend)
+	g.terraform = terraform.New(server, g.locks, g.writes, backend, terraform.Config{
+		Enabled: config.Terraform, LockTTL: config.TerraformLockTTL, VersionsMax: config.TerraformVersionsMax,
+	})
+	g.overviews = &endpoint.Broadcast[[]byte]{
+		Produce: g.publishOverviews, Until: g.Cut, BehindMax: overviewsBehindMax, Replay: true,
 	}
 	g.known.Store(&knownOverview{})
 	g.history = &history{self: backend.GatewayID(), started: g.started, last: map[uuid.UUID]store.GatewayState{}}
@@ -378,6 +281,6 @@ func New(config Config, backend Backend, recorder Recorder, counted *metrics.Met
 
 // ServeHTTP answers one request.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	g.setBodyDeadline(w, r)
+	g.SetBodyDeadline(w, r)
 	g.handler.ServeHTTP(w, r)
 }

@@ -15,7 +15,7 @@ const quickInterval = 10 * time.Millisecond
 func newWatchful(t testing.TB) (*harness, api.Lease) {
 	t.Helper()
 	h := newGateway(t, Config{KeepAlive: time.Hour}, patientDatabase(t))
-	h.gateway.hangUpInterval = quickInterval
+	h.gateway.HangUpInterval = quickInterval
 	h.serveItself(t)
 	return h, h.acquire(t, "job", "worker")
 }

@@ -179,5 +179,5 @@ func (s *stream) awaitKeptAlive(t testing.TB, interval time.Duration) {
 // awaitStreams returns when n streams of events are open.
 func (h *harness) awaitStreams(t testing.TB, n int64) {
 	t.Helper()
-	await.True(t, strconv.FormatInt(n, 10)+" streams are open", func() bool { return h.gateway.streams.Load() == n })
+	await.True(t, strconv.FormatInt(n, 10)+" streams are open", func() bool { return h.gateway.Streams.Load() == n })
 }

@@ -2,6 +2,9 @@ package gateway
 
 import (
 	"context"
+
+	"github.com/fencegate/fencegate/gateway/endpoint"
+
 	_ "embed"
 	"errors"
 	"fmt"
@@ -19,10 +22,10 @@ import (
 var openAPI []byte
 
 func (g *Gateway) healthRoutes(router *mux.Router) {
-	g.route(router, "/healthz", methods{"GET": g.answering(healthy)})
-	g.route(router, "/readyz", methods{"GET": g.answering(g.ready)})
-	g.route(router, "/metrics", methods{"GET": g.serveMetrics})
-	g.route(router, "/openapi.yaml", methods{"GET": serveOpenAPI})
+	g.Route(router, "/healthz", endpoint.Methods{"GET": g.WithoutBody(healthy)})
+	g.Route(router, "/readyz", endpoint.Methods{"GET": g.WithoutBody(g.ready)})
+	g.Route(router, "/metrics", endpoint.Methods{"GET": g.serveMetrics})
+	g.Route(router, "/openapi.yaml", endpoint.Methods{"GET": serveOpenAPI})
 }
 
 // healthy answers that the process runs. It does not ask the database: if that is down, restarting gateways won't help.
@@ -33,13 +36,13 @@ const readyTimeout = time.Second
 
 // ready answers whether the gateway can serve, and if not, why.
 func (g *Gateway) ready(ctx context.Context, _ *http.Request) (any, error) {
-	if g.leaving.Load() {
-		draining := busy("The gateway is draining: it shuts down, and takes no new clients soon.")
+	if g.Leaving.Load() {
+		draining := endpoint.Busy("The gateway is draining: it shuts down, and takes no new clients soon.")
 		draining.Reason = "draining"
 		return nil, draining
 	}
 	if g.config.KeysRead != nil && !g.config.KeysRead() {
-		return nil, keysNotRead()
+		return nil, endpoint.KeysNotRead()
 	}
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
@@ -53,20 +56,20 @@ func (g *Gateway) ready(ctx context.Context, _ *http.Request) (any, error) {
 // users.
 func (g *Gateway) notReadyProblem(notReady *readiness.NotReadyError) *api.Problem {
 	detail := string(notReady.Reason)
-	if g.config.Auth == nil {
+	if g.Auth == nil {
 		detail = failureDetail(notReady)
 	}
-	answer := busy(fmt.Sprintf("The gateway can't serve since %s: %s.", notReady.Since.UTC().Format(time.RFC3339), detail))
+	answer := endpoint.Busy(fmt.Sprintf("The gateway can't serve since %s: %s.", notReady.Since.UTC().Format(time.RFC3339), detail))
 	answer.Title, answer.Reason = store.ErrUnavailable.Error(), string(notReady.Reason)
 	return answer
 }
 
-func (g *Gateway) serveMetrics(w *answerWriter, r *http.Request) error {
-	g.metrics.ServeHTTP(w, r)
+func (g *Gateway) serveMetrics(w *endpoint.Answer, r *http.Request) error {
+	g.Metrics.ServeHTTP(w, r)
 	return nil
 }
 
-func serveOpenAPI(w *answerWriter, _ *http.Request) error {
+func serveOpenAPI(w *endpoint.Answer, _ *http.Request) error {
 	w.Header().Set("Content-Type", "application/yaml")
 	_, _ = w.Write(openAPI)
 	return nil

@@ -24,6 +24,7 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/gateway/auth"
+	"github.com/fencegate/fencegate/gateway/endpoint"
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	"github.com/fencegate/fencegate/internal/testenv/issuertest"
 )
@@ -121,7 +122,7 @@ var hostileStreams = map[string]struct {
 	"forbidden field": {fields: []hpack.HeaderField{
 		{Name: ":method", Value: "GET"}, {Name: ":path", Value: "/healthz"}, {Name: "connection", Value: "close"}}},
 	"long header": {fields: []hpack.HeaderField{
-		{Name: ":method", Value: "GET"}, {Name: ":path", Value: "/healthz"}, {Name: "x", Value: strings.Repeat("~", headerBytes)}}},
+		{Name: ":method", Value: "GET"}, {Name: ":path", Value: "/healthz"}, {Name: "x", Value: strings.Repeat("~", endpoint.HeaderBytes)}}},
 }
 
 // openStreams opens streams of one kind over a connection of HTTP/2, and never lets the gateway send a byte of an answer.
@@ -154,7 +155,7 @@ func openStreams(connection net.Conn, kind string, streams int) {
 func TestHostileStreams(t *testing.T) {
 	h := newGateway(t, Config{}, patientDatabase(t))
 	h.guard(t)
-	h.gateway.connections.strangersMax = 2 // one for each address
+	h.gateway.Connections.StrangersMax = 2 // one for each address
 	h.serveUnchecked(t)
 	known := h.by(h.key(t, "known", "all:"))
 	known.awaitStatus(t, http.StatusOK)
@@ -282,9 +283,9 @@ func TestEndOfUnverifiedStream(t *testing.T) {
 	t.Parallel()
 	g := newKeyedGateway(t, &keysInMemory{})
 	var log bytes.Buffer
-	g.config.Logger = slog.New(slog.NewTextHandler(&log, nil))
-	if reason := g.endReason(t.Context(), g.unauthenticated(auth.NotReady)); reason != endUnavailable || log.Len() > 0 {
-		t.Errorf("the stream ends for %q, want %q; logged: %s", reason, endUnavailable, &log)
+	g.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	if reason := g.EndReason(t.Context(), g.Unauthenticated(auth.NotReady)); reason != endpoint.EndUnavailable || log.Len() > 0 {
+		t.Errorf("the stream ends for %q, want %q; logged: %s", reason, endpoint.EndUnavailable, &log)
 	}
 }
 
@@ -301,7 +302,7 @@ func (h *harness) acceptTokens(t *testing.T, issuer *issuertest.Issuer) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	runBeside(t, func(ctx context.Context) { directory.Run(ctx, h.gateway.metrics) })
-	h.gateway.config.Auth = auth.Tokens{Directory: directory}
+	runBeside(t, func(ctx context.Context) { directory.Run(ctx, h.gateway.Metrics) })
+	h.gateway.Auth = auth.Tokens{Directory: directory}
 	h.client = serve(t, conforming(t, h.gateway))
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/gateway/endpoint"
+	"github.com/fencegate/fencegate/store"
 )
 
 // anyHost in AllowedHosts admits every request.
@@ -120,8 +122,8 @@ func (g *Gateway) onlyAllowedHosts(router http.Handler) http.Handler {
 	if g.hosts == nil {
 		return router
 	}
-	refuse := g.serving(routeNone, public, func(_ *answerWriter, r *http.Request) error {
-		return problem(http.StatusMisdirectedRequest, api.CodeUnknownHost, fmt.Sprintf(
+	refuse := g.Serving(endpoint.RouteNone, endpoint.Public, func(_ *endpoint.Answer, r *http.Request) error {
+		return endpoint.Problem(http.StatusMisdirectedRequest, api.CodeUnknownHost, fmt.Sprintf(
 			"This gateway does not answer for the host %.100q. If it should, name the host by --allowed-hosts.", r.Host))
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -131,4 +133,14 @@ func (g *Gateway) onlyAllowedHosts(router http.Handler) http.Handler {
 		}
 		refuse.ServeHTTP(w, r)
 	})
+}
+
+// checkServedNames checks Config.Names.
+func checkServedNames(prefixes []string) error {
+	for _, prefix := range prefixes {
+		if _, err := store.ParseName(prefix); err != nil {
+			return fmt.Errorf("%w: --names: %w", ErrInvalidConfig, err)
+		}
+	}
+	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/gateway/endpoint"
 )
 
 // invalidInput is a request that must be refused, and its refusal.
@@ -33,8 +34,8 @@ func (h *harness) expectRefusals(t *testing.T, inputs []invalidInput) {
 			got := h.send(t, method, input.path, input.body, input.headers...)
 			problem := expectProblem(t, got, cmp.Or(input.code, api.CodeInvalidRequest))
 			if problem.Status != status || problem.Retryable || !strings.Contains(problem.Detail, input.detail) {
-				t.Errorf("%s %s %q %q: want status %d, not retryable, and %q in the detail, got %+v", method, clip(input.path),
-					clip(input.body), input.headers, status, input.detail, problem)
+				t.Errorf("%s %s %q %q: want status %d, not retryable, and %q in the detail, got %+v", method, endpoint.Clip(input.path),
+					endpoint.Clip(input.body), input.headers, status, input.detail, problem)
 			}
 		}
 	})
@@ -298,7 +299,7 @@ func TestInvalidSessionsAndElections(t *testing.T) {
 	}, invalidInput{
 		method: http.MethodGet, path: "/v1/elections/none", code: missing.code, status: missing.status, detail: "none",
 	})
-	for _, segment := range electionSegments {
+	for _, segment := range endpoint.ElectionSegments {
 		for _, name := range []string{segment, "a/" + segment, segment + "/a"} {
 			reserved := jsonInputs("/v1/elections/"+name+"/campaign", `{"candidate":"w"} → "`+segment+`" is reserved`)
 			inputs = append(inputs, changeEach(reserved, func(i *invalidInput) { i.code = api.CodeInvalidName })...)

@@ -18,9 +18,7 @@ type lateBody struct {
 }
 
 func (b *lateBody) Read(into []byte) (int, error) {
-	if work := b.gateway.deadline.newest.Swap(nil); work != nil {
-		work.cancel()
-	}
+	b.gateway.EndWork()
 	return b.Reader.Read(into)
 }
 
@@ -50,7 +48,7 @@ func TestWorkBeginsAfterTheBody(t *testing.T) {
 		if of.method == http.MethodPut && strings.Contains(of.path, "/records/") {
 			r.Header.Set("Content-Type", "text/plain")
 		}
-		_ = h.gateway.deadline.context() // work that began before
+		_ = h.gateway.Work(r) // work that began before
 		w := httptest.NewRecorder()
 		h.gateway.ServeHTTP(w, r)
 		if w.Code >= http.StatusBadRequest {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/gateway/endpoint"
 	"github.com/fencegate/fencegate/gateway/limits"
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	"github.com/fencegate/fencegate/store"
@@ -89,13 +90,13 @@ func TestLeasesOfOnePrincipal(t *testing.T) {
 		from generate_series(1, $1) n`, most/2)
 	count()
 	expectLimited(t, greedy.post(t, lockPath("one more", "/acquire"), `{"owner_id":"w"}`))
-	expectLimited(t, greedy.post(t, sessionsPath, `{"owner_id":"w"}`))
+	expectLimited(t, greedy.post(t, endpoint.SessionsPath, `{"owner_id":"w"}`))
 	modest.acquire(t, "another", "w")
-	as[api.Session](t, modest.post(t, sessionsPath, `{"owner_id":"w"}`), http.StatusCreated)
+	as[api.Session](t, modest.post(t, endpoint.SessionsPath, `{"owner_id":"w"}`), http.StatusCreated)
 	h.exec(t, "delete from fence.leases where lock = 'held/1'")
 	count()
 	greedy.acquire(t, "one more", "w")
-	as[api.Session](t, greedy.post(t, sessionsPath, `{"owner_id":"w"}`), http.StatusCreated)
+	as[api.Session](t, greedy.post(t, endpoint.SessionsPath, `{"owner_id":"w"}`), http.StatusCreated)
 }
 
 // newHostile is a gateway that serves with the bounds of a real one, but for the time for a header.
@@ -149,13 +150,6 @@ func TestConnectionsFromOneAddress(t *testing.T) {
 	})
 }
 
-// count returns how many connections are open.
-func (c *connections) count() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.open)
-}
-
 // TestHostileConnections checks that connections which send nothing, or a header that never ends, are closed after the
 // time for a header, and that an honest client is served meanwhile. FENCEGATE_CONNECTIONS sets how many there are. Then
 // it also checks that each uses little memory; by default, that of other tests counts, too.
@@ -180,7 +174,7 @@ func TestHostileConnections(t *testing.T) {
 	lease := h.acquire(t, "job", "honest")
 	as[api.WriteResult](t, h.put(t, lease, 1, "v"), http.StatusCreated)
 	if alone {
-		await.True(t, "all connections are open", func() bool { return h.gateway.connections.count() >= count })
+		await.True(t, "all connections are open", func() bool { return h.gateway.Connections.Open() >= count })
 	}
 	runtime.GC()
 	runtime.ReadMemStats(&during)

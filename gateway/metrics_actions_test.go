@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/gateway/endpoint"
 	"github.com/fencegate/fencegate/gateway/metrics"
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	"github.com/fencegate/fencegate/internal/testenv/redis"
@@ -64,21 +65,22 @@ var constantFamilies = map[string]string{
 	"fencegate_database_synchronous_expected":        "see TestOutages",
 	"fencegate_database_synchronous_standbys":        "see TestOutages",
 	"fencegate_rate_limited_total":                   "see TestCallerLimits",
+	"fencegate_queue_stuck_seconds":                  "see TestMetricsOfTheInventory",
 	"fencegate_certificate_expiry_timestamp_seconds": "see TestTLSRenewal",
 }
 
 // Each family counts something that is really done.
 func TestEveryMetricMoves(t *testing.T) {
 	o := &onlooker{newCramped(t, 2), map[string]float64{}, map[string]bool{}}
-	o.gateway.refusalDelays = newRefusalDelays(o.gateway.draining, time.Minute, &o.gateway.metrics.RefusalDelays)
+	o.gateway.RefusalDelays = endpoint.NewRefusalDelays(o.gateway.Draining, time.Minute, &o.gateway.Metrics.RefusalDelays)
 	sweeper, err := store.NewSweeper(o.store.Store, store.SweeperConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.gateway.metrics.WatchSweeper(sweeper.Stats)
+	o.gateway.Metrics.WatchSweeper(sweeper.Stats)
 	redis := redis.Start(t)
 	keeper := newRedisKeeper(t, o.databaseURL, redis)
-	o.gateway.metrics.WatchRedis(keeper)
+	o.gateway.Metrics.WatchRedis(keeper)
 	var probing sync.WaitGroup
 	probing.Go(func() { keeper.Run(t.Context(), func(error) {}) })
 	t.Cleanup(probing.Wait)
@@ -139,7 +141,7 @@ func (o *onlooker) writesMove(t *testing.T) {
 	expectProblem(t, o.put(t, zombie, 2, "x"), api.CodeTokenStale) // from memory
 	ctx, leave := context.WithCancel(t.Context())
 	var delayed sync.WaitGroup
-	for i := range int64(refusalsFree + 12) { // the last answer is delayed for a minute, unless its client leaves
+	for i := range int64(endpoint.RefusalsFree + 12) { // the last answer is delayed for a minute, unless its client leaves
 		delayed.Go(func() {
 			got, err := o.tryFor(ctx, t, http.MethodPut, recordPath("stale", "k"), strings.NewReader("x"), token(zombie, 3+i))
 			if err == nil {
@@ -198,7 +200,7 @@ func (o *onlooker) sweepsMove(t *testing.T, sweeper *store.Sweeper) {
 	if err != nil || swept.Expired == 0 {
 		t.Fatalf("swept %+v, %v", swept, err)
 	}
-	o.gateway.metrics.Swept(swept)
+	o.gateway.Metrics.Swept(swept)
 }
 
 func (o *onlooker) tablesMove(t *testing.T) {

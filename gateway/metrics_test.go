@@ -70,7 +70,7 @@ func (s scraped) metric(name string, labels ...string) *dto.Metric {
 func TestMetrics(t *testing.T) {
 	h := newHarness(t, Config{})
 	await.True(t, "the store listens", h.store.Listening)
-	h.gateway.metrics.Swept(store.Swept{Expired: 3, LeasesForgotten: 2, RejectionsForgotten: 1, SessionsExpired: 4})
+	h.gateway.Metrics.Swept(store.Swept{Expired: 3, LeasesForgotten: 2, RejectionsForgotten: 1, SessionsExpired: 4})
 
 	lease := h.acquire(t, "zanzibar/1", "owner-of-zanzibar")
 	expectProblem(t, h.post(t, lockPath("zanzibar/1", "/acquire"), `{"owner_id":"w"}`), api.CodeLockHeld)

@@ -8,6 +8,7 @@ import (
 	"github.com/gorilla/mux"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/gateway/endpoint"
 )
 
 const (
@@ -17,8 +18,8 @@ const (
 )
 
 func (g *Gateway) overviewRoutes(router *mux.Router) {
-	g.route(router, "/v1/overview/stream", methods{"GET": g.streamOverview})
-	g.route(router, "/v1/overview", methods{"GET": g.answering(g.getOverview)})
+	g.Route(router, "/v1/overview/stream", endpoint.Methods{"GET": g.streamOverview})
+	g.Route(router, "/v1/overview", endpoint.Methods{"GET": g.WithoutBody(g.getOverview)})
 }
 
 // getOverview answers the state of all gateways and of the database, and their recent history. While the database is
@@ -40,11 +41,11 @@ func (g *Gateway) getOverview(ctx context.Context, r *http.Request) (any, error)
 }
 
 func readRange(r *http.Request) (time.Duration, error) {
-	p := readParameters(r, "range_ms")
+	p := endpoint.ReadParameters(r, "range_ms")
 	least, most := int(historyMin.Milliseconds()), int(historyMax.Milliseconds())
-	ms := p.integer("range_ms", least, most, int(rangeDefault.Milliseconds()))
+	ms := p.Integer("range_ms", least, most, int(rangeDefault.Milliseconds()))
 	if ms < least || ms > most {
-		p.fail(invalid("range_ms must be an integer from %d to %d.", least, most))
+		p.Fail(endpoint.Invalid("range_ms must be an integer from %d to %d.", least, most))
 	}
-	return time.Duration(ms) * time.Millisecond, p.err
+	return time.Duration(ms) * time.Millisecond, p.Err
 }

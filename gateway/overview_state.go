@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/gateway/endpoint"
 	"github.com/fencegate/fencegate/gateway/metrics"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/readiness"
@@ -36,6 +37,12 @@ func (g *Gateway) lastDatabase() metrics.Database {
 		return metrics.Database{}
 	}
 	return metrics.Database{Overview: &known.Overview, Now: known.at()}
+}
+
+// leasesOf returns how many leases and sessions a principal had at the last count, and how old that is.
+func (g *Gateway) leasesOf(principal string) (leases int64, age time.Duration) {
+	known := g.known.Load()
+	return known.Inventory.LeasesOf[principal], known.at().Sub(known.Inventory.At)
 }
 
 // isUnavailable reports whether err says that the database is unreachable or does not answer in time.
@@ -101,8 +108,8 @@ func databaseAnswer(known knownOverview, failed error, notReady *readiness.NotRe
 		Version: d.Version, SizeBytes: d.SizeBytes, Connections: d.Connections, ConnectionsMax: d.ConnectionsMax,
 		OldestTransactionMS: d.OldestTransaction.Milliseconds(), SynchronousExpected: d.SynchronousExpected,
 		SynchronousStandbys: d.SynchronousStandbys,
-		Standbys:            convert(d.Standbys, func(standby store.Standby) api.Standby { return api.Standby(standby) }),
-		NewestToken:         known.Inventory.NewestToken, Jumps: d.Jumps, JumpedAt: optionalTime(d.JumpedAt),
+		Standbys:            endpoint.Convert(d.Standbys, func(standby store.Standby) api.Standby { return api.Standby(standby) }),
+		NewestToken:         known.Inventory.NewestToken, Jumps: d.Jumps, JumpedAt: endpoint.OptionalTime(d.JumpedAt),
 		RejectedBySQL: map[api.Code]int64{},
 	}
 	for verdict, rejections := range d.RejectedBySQL {
@@ -152,8 +159,8 @@ func (g *Gateway) gatewaysAnswer(known knownOverview) []api.OverviewGateway {
 func (g *Gateway) selfState() store.GatewayState {
 	pool := g.backend.PoolStats()
 	return store.GatewayState{
-		ID: g.backend.GatewayID(), Name: g.config.Name, Version: g.metrics.Version(),
-		Waiting: int64(g.backend.Waiting()), Streams: g.streams.Load(), Queue: g.backend.GroupStats().Queued,
+		ID: g.backend.GatewayID(), Name: g.config.Name, Version: g.Metrics.Version(),
+		Waiting: int64(g.backend.Waiting()), Streams: g.Streams.Load(), Queue: g.backend.GroupStats().Queued,
 		ConnectionsBusy: pool.Busy, ConnectionsMax: pool.Max, Listening: g.backend.Listening(),
 	}
 }

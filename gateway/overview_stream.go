@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/gateway/endpoint"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -14,41 +15,41 @@ const overviewsBehindMax = 16
 
 // streamOverview streams an overview every SampleInterval. There is nothing to resume: an overview has the points of
 // the past.
-func (g *Gateway) streamOverview(w *answerWriter, r *http.Request) error {
-	if _, p := lastEventID(r); p.err != nil {
-		return p.err
+func (g *Gateway) streamOverview(w *endpoint.Answer, r *http.Request) error {
+	if _, p := endpoint.LastEventID(r); p.Err != nil {
+		return p.Err
 	}
-	return g.streamEvents(w, r, func() (eventSource, error) {
-		return &overviewEvents{from: g.overviews.subscribe()}, nil
+	return g.StreamEvents(w, r, func() (endpoint.EventSource, error) {
+		return &overviewEvents{from: g.overviews.Subscribe()}, nil
 	})
 }
 
 // overviewEvents sends the overviews that are encoded once for all streams.
 type overviewEvents struct {
-	from  *subscriber[[]byte]
+	from  *endpoint.Subscriber[[]byte]
 	event []byte
 }
 
-func (e *overviewEvents) begin(*eventStream) error { return nil }
+func (e *overviewEvents) Begin(*endpoint.EventStream) error { return nil }
 
-func (e *overviewEvents) wait(ctx context.Context) (err error) {
-	e.event, err = e.from.next(ctx)
+func (e *overviewEvents) Wait(ctx context.Context) (err error) {
+	e.event, err = e.from.Next(ctx)
 	return err
 }
 
-func (e *overviewEvents) send(_ context.Context, stream *eventStream) error {
-	return stream.write(e.event)
+func (e *overviewEvents) Send(_ context.Context, stream *endpoint.EventStream) error {
+	return stream.Write(e.event)
 }
 
-func (e *overviewEvents) idle(stream *eventStream) error { return stream.comment() }
+func (e *overviewEvents) Idle(stream *endpoint.EventStream) error { return stream.Comment() }
 
-func (e *overviewEvents) close() { e.from.leave() }
+func (e *overviewEvents) Close() { e.from.Leave() }
 
 // publishOverviews publishes an overview at the end of each interval of samples, by the database's clock.
-func (g *Gateway) publishOverviews(ctx context.Context, to *production[[]byte]) error {
+func (g *Gateway) publishOverviews(ctx context.Context, to *endpoint.Production[[]byte]) error {
 	for ctx.Err() == nil {
 		event, at := g.overviewEvent(context.WithoutCancel(ctx))
-		to.publish(encodeEvent(new(at.UnixMilli()), api.EventOverview, event))
+		to.Publish(endpoint.EncodeEvent(new(at.UnixMilli()), api.EventOverview, event))
 		select {
 		case <-time.After(untilIntervalEnds(at)):
 		case <-ctx.Done():

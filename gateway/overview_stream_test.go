@@ -50,8 +50,8 @@ func TestOverviewStreamIsShared(t *testing.T) {
 		s.close()
 	}
 	h.awaitStreams(t, 0)
-	h.gateway.overviews.running.Wait()
-	if h.gateway.overviews.current != nil {
+	h.gateway.overviews.Wait()
+	if h.gateway.overviews.Ended() != nil {
 		t.Error("the last event is kept without readers")
 	}
 }

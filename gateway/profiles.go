@@ -3,10 +3,13 @@ package gateway
 import (
 	"fmt"
 	"net/http"
-	"net/http/pprof" // adds itself to http.DefaultServeMux, which nothing serves
+	"net/http/pprof"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/gateway/endpoint"
 )
+
+// adds itself to http.DefaultServeMux, which nothing serves
 
 // NewProfiles returns a handler of the profiles of this process, below /debug/pprof/, for a listener of its own. It has
 // no authentication. It answers requests for allowedHosts only, and none that a page of another site has sent. It does
@@ -21,7 +24,7 @@ func NewProfiles(allowedHosts []string) (http.Handler, error) {
 	profiles.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	profiles.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if allowed != nil && !allowed.admit(r.Host) || fromElsewhere(r) {
+		if allowed != nil && !allowed.admit(r.Host) || endpoint.FromElsewhere(r) {
 			http.Error(w, string(api.CodeUnknownHost), http.StatusMisdirectedRequest)
 			return
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/gateway/endpoint"
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	"github.com/fencegate/fencegate/store"
 )
@@ -19,12 +20,12 @@ func newHammered(t *testing.T) (h *harness, zombie, current api.Lease, last answ
 	t.Helper()
 	h = newHarness(t, Config{RefusalDelayMax: time.Minute})
 	zombie, current = h.zombie(t, "job")
-	for range refusalsFree { // without a delay
+	for range endpoint.RefusalsFree { // without a delay
 		last = h.put(t, zombie, 1, "late")
 		expectProblem(t, last, api.CodeTokenStale)
 	}
 	for range 20 {
-		h.gateway.refusalDelays.count(&store.RejectedError{Resource: "job", Token: zombie.FencingToken})
+		h.gateway.RefusalDelays.Count(&store.RejectedError{Resource: "job", Token: zombie.FencingToken})
 	}
 	return h, zombie, current, last
 }
@@ -33,7 +34,7 @@ func newHammered(t *testing.T) (h *harness, zombie, current api.Lease, last answ
 // delayed. When the gateway drains, the zombie gets the same answer as before.
 func TestRepeatedRefusalIsDelayed(t *testing.T) {
 	h, zombie, current, first := newHammered(t)
-	held := inBackground(func() answer { return h.put(t, zombie, 1, strings.Repeat("late", bodyFreeBytes)) })
+	held := inBackground(func() answer { return h.put(t, zombie, 1, strings.Repeat("late", endpoint.BodyFreeBytes)) })
 	h.awaitMetric(t, 1, "fencegate_write_refusals_delayed")
 	if used := h.bodyBytes(); used != 0 {
 		t.Errorf("the delayed request holds %d bytes of its body, want none", used)
@@ -41,7 +42,7 @@ func TestRepeatedRefusalIsDelayed(t *testing.T) {
 	as[api.WriteResult](t, h.put(t, current, 1, "x"), http.StatusCreated)
 	other, _ := h.zombie(t, "other")
 	expectProblem(t, h.put(t, other, 1, "late"), api.CodeTokenStale)
-	for range refusalsFree + 2 { // version mismatches are no sign of a zombie
+	for range endpoint.RefusalsFree + 2 { // version mismatches are no sign of a zombie
 		expectProblem(t, h.putWith(t, "job", token(current, 2), `If-Match: "7"`), api.CodeVersionMismatch)
 	}
 	select {
@@ -51,7 +52,7 @@ func TestRepeatedRefusalIsDelayed(t *testing.T) {
 	}
 	// The prober has one for a moment.
 	await.True(t, "no database connection is busy during the delay", func() bool { return h.store.PoolStats().Busy == 0 })
-	h.gateway.drain()
+	h.gateway.Drain()
 	last := <-held
 	if expectProblem(t, last, api.CodeTokenStale); !bytes.Equal(last.body, first.body) {
 		t.Errorf("the delayed answer is %s, want %s", last.body, first.body)
@@ -75,10 +76,10 @@ func TestDelayedClientHangsUp(t *testing.T) {
 // At most refusalDelaysMax answers are delayed at the same time.
 func TestDelaysAreBounded(t *testing.T) {
 	h, zombie, _, _ := newHammered(t)
-	h.gateway.refusalDelays.delayed.Add(refusalDelaysMax)
+	h.gateway.RefusalDelays.Delayed.Add(endpoint.RefusalDelaysMax)
 	expectProblem(t, h.put(t, zombie, 1, "late"), api.CodeTokenStale)
-	if now := h.gateway.refusalDelays.delayed.Load(); now != refusalDelaysMax {
-		t.Errorf("%d answers are delayed, want %d", now, refusalDelaysMax)
+	if now := h.gateway.RefusalDelays.Delayed.Load(); now != endpoint.RefusalDelaysMax {
+		t.Errorf("%d answers are delayed, want %d", now, endpoint.RefusalDelaysMax)
 	}
 }
 
@@ -89,31 +90,18 @@ func TestBulkRefusalsPauseReading(t *testing.T) {
 	stream := h.openBulk(t)
 	line := putLine(zombie, 1, "key", "1")
 	for range 3 {
-		stream.write(t, strings.Repeat(line, bulkRefusalsMax))
-		for range bulkRefusalsMax {
+		stream.write(t, strings.Repeat(line, endpoint.BulkRefusalsMax))
+		for range endpoint.BulkRefusalsMax {
 			if verdict := stream.next(t); verdict.Code != api.CodeTokenStale {
 				t.Fatalf("the verdict is %s, want token_stale", verdict.text)
 			}
 		}
 	}
 	_ = stream.send.Close()
-	stream.ended(t, api.BulkComplete, 3*bulkRefusalsMax+1)
+	stream.ended(t, api.BulkComplete, 3*endpoint.BulkRefusalsMax+1)
 	h.awaitMetric(t, 0, "fencegate_write_refusals_delayed")
 	metrics, _ := h.scrape(t)
 	if pauses := metrics.value("fencegate_write_refusals_delayed_total"); pauses < 2 {
 		t.Errorf("the stream was read with %g pauses, want at least 2", pauses)
-	}
-}
-
-// The delay doubles with each refusal after the free ones, up to its maximum.
-func TestRefusalDelays(t *testing.T) {
-	d := newRefusalDelays(t.Context(), time.Second, nil)
-	for refusals, want := range map[uint64]time.Duration{
-		1: 0, refusalsFree: 0, refusalsFree + 1: refusalDelayMin, refusalsFree + 2: 2 * refusalDelayMin,
-		refusalsFree + 6: time.Second, 1 << 16: time.Second,
-	} {
-		if got := d.after(refusals); got != want {
-			t.Errorf("refusal %d is delayed by %s, want %s", refusals, got, want)
-		}
 	}
 }

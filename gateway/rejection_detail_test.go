@@ -79,7 +79,7 @@ func TestRejectionByID(t *testing.T) {
 	if conflicts := h.rejections(t, "?kind=conflict").Rejections; len(conflicts) != 0 {
 		t.Errorf("data conflicts are %+v, want none", conflicts)
 	}
-	totals, err := h.gateway.metrics.Totals()
+	totals, err := h.gateway.Metrics.Totals()
 	if err != nil {
 		t.Fatal(err)
 	}

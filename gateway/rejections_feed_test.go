@@ -144,7 +144,7 @@ func TestRejectionStreamLosesNothing(t *testing.T) {
 	h := newHarness(t, Config{})
 	gateways := []*harness{h, h.another(t, Config{})}
 	for _, gateway := range gateways {
-		gateway.gateway.rejected.interval = 20 * time.Millisecond
+		gateway.gateway.rejections.Feed.Interval = 20 * time.Millisecond
 	}
 	const stayers, load = 20, 10 * time.Second
 	end, final := make(chan struct{}), make(chan map[int64]groupState, stayers+1)

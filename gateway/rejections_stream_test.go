@@ -35,12 +35,11 @@ func (h *harness) reject(t testing.TB, resource string) {
 // feedEnd returns a channel that is closed when the feed that reads rejections now has ended.
 func (h *harness) feedEnd(t testing.TB) <-chan struct{} {
 	t.Helper()
-	h.gateway.rejected.mu.Lock()
-	defer h.gateway.rejected.mu.Unlock()
-	if h.gateway.rejected.current == nil {
+	ended := h.gateway.rejections.Feed.Ended()
+	if ended == nil {
 		t.Fatal("no feed reads rejections")
 	}
-	return h.gateway.rejected.current.ended
+	return ended
 }
 
 // Streams at all gateways receive new and changed groups of all gateways.
@@ -169,7 +168,7 @@ func TestRejectionStreamMissed(t *testing.T) {
 func TestRejectionStreamWithoutDatabase(t *testing.T) {
 	h, cluster := newClusterHarness(t, Config{})
 	impatient := h.another(t, Config{})
-	h.gateway.rejected.patience, impatient.gateway.rejected.patience = time.Hour, time.Nanosecond
+	h.gateway.rejections.Feed.Patience, impatient.gateway.rejections.Feed.Patience = time.Hour, time.Nanosecond
 	s, ended := h.open(t, streamPath), impatient.open(t, streamPath)
 	h.reject(t, "a")
 	s.next(t, api.EventRejection)

@@ -1,55 +1,106 @@
 package gateway
 
 import (
-	"context"
 	"net/http"
-	"slices"
-	"strings"
 
 	"github.com/gorilla/mux"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/gateway/metrics"
+	"github.com/fencegate/fencegate/gateway/endpoint"
+	"github.com/fencegate/fencegate/gateway/locks"
+	"github.com/fencegate/fencegate/gateway/writes"
+	"github.com/fencegate/fencegate/internal/access"
 )
 
-// handler answers a request, or returns the error that answerProblem turns into an answer.
-type handler func(*answerWriter, *http.Request) error
-
-// methods are the handlers of one path.
-type methods map[string]handler
-
-// knownMethods are the methods that paths may have, in the order in which Allow names them.
-var knownMethods = []string{"GET", "HEAD", "PUT", "POST", "DELETE", "LOCK", "UNLOCK"}
-
-// routeNone is the route of an unknown path.
-const routeNone = "none"
-
-// anyText matches a name in a path. Names may contain anything, even newlines: the handlers refuse invalid ones.
-const anyText = ":(?s:.*)}"
+// accessRules say for every route who may call it. A route without a rule can't be added.
+//
+// No handler runs, no body is read and nothing is sent to the database before a request has passed its rule. So who may
+// not see a name gets the same answer, in the same time, whether it exists or not.
+var accessRules = map[string]endpoint.AccessRule{
+	"POST /v1/locks/{lock}/acquire":                 endpoint.OnName("lock", access.Lock),
+	"POST /v1/locks/{lock}/renew":                   endpoint.OnName("lock", access.Lock),
+	"POST /v1/locks/{lock}/release":                 endpoint.OnName("lock", access.Lock),
+	"POST /v1/locks/{lock}/break":                   endpoint.OnName("lock", access.Admin),
+	"GET /v1/locks/{lock}/watch":                    endpoint.OnName("lock", access.Observe),
+	"GET /v1/locks/{lock}":                          endpoint.OnName("lock", access.Lock, access.Observe),
+	"GET /v1/locks":                                 endpoint.OnEach(access.Observe),
+	"GET /v1/leases":                                endpoint.OnEach(access.Observe),
+	"GET /v1/waits":                                 endpoint.OnEach(access.Observe),
+	"POST /v1/sessions":                             endpoint.OnEach(access.Lock),
+	"GET /v1/sessions":                              endpoint.OnAll(access.Observe),
+	"POST /v1/sessions/{session}/keepalive":         endpoint.OnEach(access.Lock),
+	"GET /v1/sessions/{session}":                    endpoint.OnEach(access.Lock),
+	"DELETE /v1/sessions/{session}":                 endpoint.OnEach(access.Lock),
+	"POST /v1/elections/{election}/campaign":        endpoint.OnName("election", access.Lock),
+	"POST /v1/elections/{election}/resign":          endpoint.OnName("election", access.Lock),
+	"GET /v1/elections/{election}/observe":          endpoint.OnName("election", access.Lock, access.Observe),
+	"GET /v1/elections/{election}":                  endpoint.OnName("election", access.Lock, access.Observe),
+	"GET /v1/elections":                             endpoint.OnEach(access.Observe),
+	"PUT /v1/resources/{resource}/records/{key}":    endpoint.OnName("resource", access.Write),
+	"DELETE /v1/resources/{resource}/records/{key}": endpoint.OnName("resource", access.Write),
+	"GET /v1/resources/{resource}/records/{key}":    endpoint.OnName("resource", access.Read),
+	"HEAD /v1/resources/{resource}/records/{key}":   endpoint.OnName("resource", access.Read),
+	"GET /v1/resources/{resource}/records":          endpoint.OnName("resource", access.Read),
+	"GET /v1/resources/{resource}/fence":            endpoint.OnName("resource", access.Read),
+	"PUT /v1/resources/{resource}/fence":            endpoint.OnName("resource", access.Admin),
+	"POST /v1/transactions":                         endpoint.OnEach(access.Write),
+	"POST /v1/writes":                               endpoint.OnEach(access.Write),
+	"GET /v1/terraform/{state}":                     endpoint.OnState(access.Read),
+	"POST /v1/terraform/{state}":                    endpoint.OnState(access.Write),
+	"DELETE /v1/terraform/{state}":                  endpoint.OnState(access.Write),
+	"LOCK /v1/terraform/{state}":                    endpoint.OnState(access.Lock),
+	"UNLOCK /v1/terraform/{state}":                  endpoint.OnState(access.Lock, access.Admin),
+	"POST /v1/terraform/{state}/lock":               endpoint.OnState(access.Lock),
+	"POST /v1/terraform/{state}/unlock":             endpoint.OnState(access.Lock, access.Admin),
+	"GET /v1/terraform/{state}/history":             endpoint.OnState(access.Read),
+	"GET /v1/terraform/{state}/history/{version}":   endpoint.OnState(access.Read),
+	"GET /v1/policies/{prefix}":                     endpoint.OnName("prefix", access.Admin),
+	"PUT /v1/policies/{prefix}":                     endpoint.OnName("prefix", access.Admin),
+	"DELETE /v1/policies/{prefix}":                  endpoint.OnName("prefix", access.Admin),
+	"GET /v1/policies":                              endpoint.OnEach(access.Admin),
+	"GET /v1/tables":                                endpoint.OnAll(access.Observe),
+	"GET /v1/rejections":                            endpoint.OnEach(access.Observe),
+	"GET /v1/rejections/summary":                    endpoint.OnEach(access.Observe),
+	"GET /v1/rejections/{id}":                       endpoint.OnEach(access.Observe),
+	"GET /v1/rejections/stream":                     endpoint.OnEach(access.Observe),
+	"GET /v1/overview":                              endpoint.OnAll(access.Observe),
+	"GET /v1/overview/stream":                       endpoint.OnAll(access.Observe),
+	"GET /v1/keys":                                  endpoint.OnAll(access.Admin),
+	"POST /v1/keys":                                 endpoint.OnAll(access.Admin),
+	"DELETE /v1/keys/{id}":                          endpoint.OnAll(access.Admin),
+	"POST /v1/keys/{id}/rotate":                     endpoint.OnAll(access.Admin),
+	"GET /v1/audit":                                 endpoint.OnEach(access.Admin),
+	"GET /v1/whoami":                                endpoint.AnyPrincipal,
+	"GET /v1/sign-in":                               endpoint.Public,
+	"GET /v1/sign-in/{issuer}/start":                endpoint.Public,
+	"GET /v1/sign-in/{issuer}/callback":             endpoint.Public,
+	"POST /v1/sign-in":                              endpoint.Public,
+	"DELETE /v1/sign-in":                            endpoint.Public,
+	"GET /metrics":                                  endpoint.OnAll(access.Observe),
+	"GET /healthz":                                  endpoint.Public,
+	"GET /readyz":                                   endpoint.Public,
+	"GET /openapi.yaml":                             endpoint.Public,
+	"GET /":                                         endpoint.Public,
+	"HEAD /":                                        endpoint.Public,
+	"GET /ui/{file}":                                endpoint.Public,
+	"HEAD /ui/{file}":                               endpoint.Public,
+}
 
 // routes builds the router. The routes of each entity stand beside its handlers, the more specific paths first.
 func (g *Gateway) routes() *mux.Router {
 	router := mux.NewRouter().SkipClean(true)
-	g.lockRoutes(router)
-	g.sessionRoutes(router)
-	g.route(router, "/v1/leases", methods{"GET": g.answering(g.listLeases)})
-	g.route(router, "/v1/waits", methods{"GET": g.answering(g.getWaits)})
-	g.electionRoutes(router)
-	g.recordRoutes(router)
-	g.route(router, "/v1/transactions", methods{"POST": acting(g, noName, g.transact)})
-	g.route(router, "/v1/writes", methods{"POST": g.bulk})
-	g.terraformRoutes(router)
-	g.policyRoutes(router)
-	g.route(router, "/v1/tables", methods{"GET": g.answering(g.listTables)})
-	g.rejectionRoutes(router)
+	g.events.Routes(router)
+	g.locks.Routes(router)
+	g.writes.Routes(router)
+	g.terraform.Routes(router)
+	g.rejections.Routes(router)
 	g.overviewRoutes(router)
-	g.keyRoutes(router)
-	g.route(router, "/v1/audit", methods{"GET": g.answering(g.listAudit)})
-	g.principalRoutes(router)
+	g.admin.Routes(router)
+	g.signIn.Routes(router)
 	g.healthRoutes(router)
 	g.dashboardRoutes(router)
-	router.NotFoundHandler = g.serving(routeNone, public, func(*answerWriter, *http.Request) error {
-		return problem(http.StatusNotFound, api.CodeNotFound,
+	router.NotFoundHandler = g.Serving(endpoint.RouteNone, endpoint.Public, func(*endpoint.Answer, *http.Request) error {
+		return endpoint.Problem(http.StatusNotFound, api.CodeNotFound,
 			"There is nothing at this path; /openapi.yaml describes the API.")
 	})
 	return router
@@ -59,23 +110,23 @@ func (g *Gateway) routes() *mux.Router {
 // avoids the regular expressions of these paths and of all paths before them, and the router's copies of the request:
 // for a write they cost more than everything else that the gateway does.
 func (g *Gateway) frequentFirst(router http.Handler) http.Handler {
-	frequent := func(method, path string, handle handler) http.Handler {
-		template := routeTemplate(path)
-		return g.serving(template, ruleOf(method, template), handle)
+	frequent := func(method, path string, handle endpoint.Handler) http.Handler {
+		template := endpoint.RouteTemplate(path)
+		return g.Serving(template, g.RuleOf(method, template), handle)
 	}
-	writes := map[string]http.Handler{
-		http.MethodPut:    frequent(http.MethodPut, recordRoute, g.putRecord),
-		http.MethodDelete: frequent(http.MethodDelete, recordRoute, g.deleteRecord),
+	records := map[string]http.Handler{
+		http.MethodPut:    frequent(http.MethodPut, writes.RecordRoute, g.writes.PutRecord),
+		http.MethodDelete: frequent(http.MethodDelete, writes.RecordRoute, g.writes.DeleteRecord),
 	}
 	operations := map[string]http.Handler{}
-	for name, handle := range g.leaseOperations() {
-		operations[name] = frequent(http.MethodPost, lockRoute+"/"+name, handle)
+	for name, handle := range g.locks.LeaseOperations() {
+		operations[name] = frequent(http.MethodPost, locks.LockRoute+"/"+name, handle)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var handler http.Handler
-		if _, _, isRecord := cutRecord(r.URL.Path); isRecord {
-			handler = writes[r.Method]
-		} else if _, operation := cutLeaseOperation(r.URL.Path); r.Method == http.MethodPost {
+		if _, _, isRecord := endpoint.CutRecord(r.URL.Path); isRecord {
+			handler = records[r.Method]
+		} else if _, operation := endpoint.CutLeaseOperation(r.URL.Path); r.Method == http.MethodPost {
 			handler = operations[operation]
 		}
 		if handler == nil {
@@ -83,123 +134,4 @@ func (g *Gateway) frequentFirst(router http.Handler) http.Handler {
 		}
 		handler.ServeHTTP(w, r)
 	})
-}
-
-// cutRecord returns the names in the path of a record. It finds the same as the regular expression of recordRoute.
-func cutRecord(path string) (resource, key string, isRecord bool) {
-	const before, between = "/v1/resources/", "/records/"
-	names, ok := strings.CutPrefix(path, before)
-	at := strings.LastIndex(names, between)
-	if !ok || at < 0 {
-		return "", "", false
-	}
-	return names[:at], names[at+len(between):], true
-}
-
-// cutLeaseOperation returns the lock and the last segment of a path below a lock; "" for other paths.
-func cutLeaseOperation(path string) (lock, operation string) {
-	rest, ok := strings.CutPrefix(path, "/v1/locks/")
-	at := strings.LastIndexByte(rest, '/')
-	if !ok || at < 0 {
-		return "", ""
-	}
-	return rest[:at], rest[at+1:]
-}
-
-// pathVariable returns a variable of the route of a request; "" if it has no such variable.
-func pathVariable(r *http.Request, name string) string {
-	if variables := mux.Vars(r); variables != nil {
-		return variables[name]
-	}
-	resource, key, _ := cutRecord(r.URL.Path) // the request did not pass the router
-	lock, _ := cutLeaseOperation(r.URL.Path)
-	switch name {
-	case "resource":
-		return resource
-	case "key":
-		return key
-	case "lock":
-		return lock
-	}
-	return ""
-}
-
-// route adds the handlers of a path. A request with another method is refused, and the answer names the known ones.
-func (g *Gateway) route(router *mux.Router, path string, handlers methods) {
-	var allowed []string
-	template := routeTemplate(path)
-	for _, method := range knownMethods {
-		if handle := handlers[method]; handle != nil {
-			router.Path(path).Methods(method).Handler(g.serving(template, ruleOf(method, template), handle))
-			allowed = append(allowed, method)
-		}
-	}
-	allow := strings.Join(allowed, ", ")
-	router.Path(path).Handler(g.serving(template, public, func(w *answerWriter, _ *http.Request) error {
-		w.Header().Set("Allow", allow)
-		return problem(http.StatusMethodNotAllowed, api.CodeInvalidRequest, "This path takes "+allow+".")
-	}))
-}
-
-// routeTemplate is a path as metrics show it, so that names don't become labels.
-func routeTemplate(path string) string { return strings.ReplaceAll(path, anyText, "}") }
-
-// methodOf returns the method if any path of the gateway has it: a client may send any word.
-func methodOf(r *http.Request) string {
-	if slices.Contains(knownMethods, r.Method) {
-		return r.Method
-	}
-	return metrics.OtherMethod
-}
-
-// answering returns the handler of a request without a body, whose answer is what read returns. The context has the
-// principal.
-func (g *Gateway) answering(read func(context.Context, *http.Request) (any, error)) handler {
-	return func(w *answerWriter, r *http.Request) error {
-		answer, err := read(withPrincipal(g.work(r), w.principal), r)
-		return answerJSON(w, answer, err)
-	}
-}
-
-// answeringNamed returns the handler of a request without a body for one entity, which the path names.
-func answeringNamed[Key any](
-	g *Gateway, readKey func(*http.Request) (Key, error), read func(context.Context, Key) (any, error),
-) handler {
-	return g.answering(func(ctx context.Context, r *http.Request) (any, error) {
-		key, err := readKey(r)
-		if err != nil {
-			return nil, err
-		}
-		if _, err := query(r); err != nil {
-			return nil, err
-		}
-		return read(ctx, key)
-	})
-}
-
-// action is a request with a JSON body. Most act on an entity, which the path names.
-type action[Key, Body any] struct {
-	w    *answerWriter
-	r    *http.Request
-	key  Key
-	body Body
-}
-
-// acting returns the handler of an action. It reads the path and then the body, and answers with what act returns. The
-// context is that of g.work.
-func acting[Key, Body any](
-	g *Gateway, readKey func(*http.Request) (Key, error), act func(context.Context, action[Key, Body]) (any, error),
-) handler {
-	return func(w *answerWriter, r *http.Request) error {
-		key, err := readKey(r)
-		if err != nil {
-			return err
-		}
-		a := action[Key, Body]{w: w, r: r, key: key}
-		if err := g.readJSON(w, r, &a.body); err != nil {
-			return err
-		}
-		answer, err := act(g.work(r), a)
-		return answerJSON(w, answer, err)
-	}
 }

@@ -7,6 +7,9 @@ import (
 	"testing"
 
 	"github.com/gorilla/mux"
+
+	"github.com/fencegate/fencegate/gateway/endpoint"
+	"github.com/fencegate/fencegate/gateway/locks"
 )
 
 // The routes are the paths and methods of openapi.yaml.
@@ -36,11 +39,11 @@ func FuzzRecordRoute(f *testing.F) {
 		request := &http.Request{Method: http.MethodPut, URL: &url.URL{Path: path}}
 		var want mux.RouteMatch
 		wanted := long.Match(request, &want)
-		resource, key, matched := cutRecord(path)
+		resource, key, matched := endpoint.CutRecord(path)
 		if matched != wanted || resource != want.Vars["resource"] || key != want.Vars["key"] {
 			t.Errorf("%q: cutRecord found %v %q %q, want %v %q", path, matched, resource, key, wanted, want.Vars)
 		}
-		if matched && (pathVariable(request, "resource") != resource || pathVariable(request, "key") != key) {
+		if matched && (endpoint.PathVariable(request, "resource") != resource || endpoint.PathVariable(request, "key") != key) {
 			t.Errorf("%q: pathVariable returned other names than cutRecord, %q and %q", path, resource, key)
 		}
 	})
@@ -60,20 +63,20 @@ func FuzzLeaseOperationRoute(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	operations, router := g.leaseOperations(), g.routes()
+	operations, router := g.locks.LeaseOperations(), g.routes()
 	f.Fuzz(func(t *testing.T, path string) {
 		request := &http.Request{Method: http.MethodPost, URL: &url.URL{Path: path}}
-		lock, operation := cutLeaseOperation(path)
+		lock, operation := endpoint.CutLeaseOperation(path)
 		var want mux.RouteMatch
 		template := ""
 		if router.Match(request, &want); want.Route != nil {
 			template, _ = want.Route.GetPathTemplate()
 		}
-		wanted, below := strings.CutPrefix(template, lockRoute+"/")
+		wanted, below := strings.CutPrefix(template, locks.LockRoute+"/")
 		switch _, is := operations[operation]; {
 		case is != (below && operations[wanted] != nil):
 			t.Errorf("%q: cutLeaseOperation found %q, want the route %q", path, operation, template)
-		case is && (operation != wanted || lock != want.Vars["lock"] || pathVariable(request, "lock") != lock):
+		case is && (operation != wanted || lock != want.Vars["lock"] || endpoint.PathVariable(request, "lock") != lock):
 			t.Errorf("%q: cutLeaseOperation found %q of %q, want %q of %q", path, operation, lock, wanted, want.Vars["lock"])
 		}
 	})

@@ -68,7 +68,7 @@ func (g *Gateway) keepAndCount(ctx context.Context) (at time.Time, err error) {
 }
 
 func (g *Gateway) keepSample(ctx context.Context) (time.Time, error) {
-	totals, err := g.metrics.Totals()
+	totals, err := g.Metrics.Totals()
 	if err != nil {
 		return time.Time{}, fmt.Errorf("read the metrics: %w", err)
 	}

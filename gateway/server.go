@@ -7,11 +7,12 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/fencegate/fencegate/gateway/endpoint"
 )
 
 const (
 	headerTimeout = 10 * time.Second
-	headerBytes   = 24 << 10 // a token has up to 16 KiB
 	idleTimeout   = 2 * time.Minute
 	writeTimeout  = 2 * time.Minute // an acquire that waits longer extends it
 	streamsOfOne  = 100             // requests at the same time on one connection of HTTP/2; RFC 9113 advises against fewer
@@ -34,7 +35,7 @@ func (g *Gateway) Serve(ctx context.Context, listener net.Listener) error {
 		serve = func() error { return server.ServeTLS(listener, "", "") }
 		following, stop := context.WithCancel(context.WithoutCancel(ctx))
 		defer stop()
-		go certificates.follow(following, g.config.Logger)
+		go certificates.follow(following, g.Logger)
 	} else {
 		server.Protocols.SetUnencryptedHTTP2(true)
 	}
@@ -49,14 +50,14 @@ func (g *Gateway) Serve(ctx context.Context, listener net.Listener) error {
 
 	deadline, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.config.ShutdownTimeout)
 	defer cancel()
-	g.leaving.Store(true)
-	g.config.Logger.Info("draining", "delay", g.config.DrainDelay)
+	g.Leaving.Store(true)
+	g.Logger.Info("draining", "delay", g.config.DrainDelay)
 	select {
 	case err := <-ended:
 		return fmt.Errorf("serve HTTP: %w", err)
 	case <-time.After(g.config.DrainDelay):
 	}
-	g.drain()
+	g.Drain()
 	err := shutDown(deadline, server)
 	if err != nil {
 		// Connections first: work that is cut off must not answer before they end.
@@ -64,9 +65,9 @@ func (g *Gateway) Serve(ctx context.Context, listener net.Listener) error {
 		err = fmt.Errorf("requests were still under way after %s: %w",
 			g.config.ShutdownTimeout, errors.Join(err, closeErr))
 	}
-	g.cutOff() // what goes on without a client must not delay the end
-	g.overviews.running.Wait()
-	g.rejected.running.Wait()
+	g.CutOff() // what goes on without a client must not delay the end
+	g.overviews.Wait()
+	g.rejections.Wait()
 	if served := <-ended; !errors.Is(served, http.ErrServerClosed) {
 		err = errors.Join(err, served)
 	}
@@ -78,17 +79,17 @@ func (g *Gateway) newServer() *http.Server {
 	server := &http.Server{
 		Handler:           g.handler, // without setBodyDeadline: ReadTimeout does the same
 		ReadHeaderTimeout: g.headerTimeout,
-		ReadTimeout:       g.config.BodyTimeout,
-		MaxHeaderBytes:    headerBytes,
+		ReadTimeout:       g.BodyTimeout,
+		MaxHeaderBytes:    endpoint.HeaderBytes,
 		IdleTimeout:       idleTimeout,
-		WriteTimeout:      g.answerTimeout,
-		ConnContext:       g.connections.context,
-		ConnState:         g.connections.changed,
+		WriteTimeout:      g.AnswerTimeout,
+		ConnContext:       g.Connections.Context,
+		ConnState:         g.Connections.Changed,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: streamsOfOne, SendPingTimeout: pingInterval, PingTimeout: pingTimeout,
 			WriteByteTimeout: takeTimeout,
 		},
-		ErrorLog:  serverLog(g.config.Logger),
+		ErrorLog:  endpoint.ServerLog(g.Logger),
 		Protocols: new(http.Protocols),
 	}
 	server.Protocols.SetHTTP1(true)

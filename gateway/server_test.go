@@ -82,7 +82,7 @@ func (s *server) awaitRefusal(t testing.TB) {
 func newTimed(t testing.TB, config Config, answerTimeout, eventTimeout time.Duration) *harness {
 	t.Helper()
 	h := newGateway(t, config, patientDatabase(t))
-	h.gateway.answerTimeout, h.gateway.eventTimeout = answerTimeout, eventTimeout
+	h.gateway.AnswerTimeout, h.gateway.EventTimeout = answerTimeout, eventTimeout
 	h.serveItself(t)
 	return h
 }
@@ -166,7 +166,7 @@ func TestServeDrains(t *testing.T) {
 		h, s, lease := newServed(t, Config{DrainDelay: delay})
 		h.http = newHTTPClient(t, http2)
 		as[api.Health](t, h.get(t, "/readyz"), http.StatusOK)
-		h.gateway.leaving.Store(true)
+		h.gateway.Leaving.Store(true)
 		notReady := expectUnavailable(t, h.get(t, "/readyz"), api.OutcomeNotApplied)
 		if !strings.Contains(notReady.Detail, "draining") {
 			t.Errorf("/readyz says %q, want that it is draining", notReady.Detail)

@@ -17,7 +17,9 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/gateway/auth"
 	"github.com/fencegate/fencegate/gateway/auth/oidc"
+	"github.com/fencegate/fencegate/gateway/endpoint"
 	"github.com/fencegate/fencegate/gateway/limits"
+	"github.com/fencegate/fencegate/gateway/signin"
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	"github.com/fencegate/fencegate/internal/testenv/issuertest"
 	"github.com/fencegate/fencegate/internal/testenv/process"
@@ -76,11 +78,11 @@ issuers:
 		t.Fatal(err)
 	}
 	// All users of the tests are at one address.
-	i.gateway.signIns, i.gateway.exchanges = limits.New(limits.Config{}), limits.New(limits.Config{}).OfAddress("")
+	i.gateway.signIn.SignIns, i.gateway.signIn.Exchanges = limits.New(limits.Config{}), limits.New(limits.Config{}).OfAddress("")
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		directory.Run(t.Context(), i.gateway.metrics)
+		directory.Run(t.Context(), i.gateway.Metrics)
 	}()
 	t.Cleanup(func() { <-ended })
 	await.True(t, "the issuers' documents were read", func() bool {
@@ -151,7 +153,7 @@ func (b browser) expectFailure(about string, callback *url.URL, want api.SignInF
 	if got := b.follow(callback.String()); got.Query().Get("sign-in") != string(want) || got.Path != "/" {
 		b.t.Errorf("%s: led to %s, want the failure %q", about, got, want)
 	}
-	if cookies := b.cookies("/"); cookies[cookieNamePlaintext] != "" {
+	if cookies := b.cookies("/"); cookies[endpoint.CookieNamePlaintext] != "" {
 		b.t.Errorf("%s: signed in with %v", about, cookies)
 	}
 }
@@ -189,7 +191,7 @@ func TestSignInByIssuer(t *testing.T) {
 		time.Until(who.ExpiresAt.Time) > time.Hour+time.Minute {
 		t.Errorf("the caller is %+v", who)
 	}
-	if cookies := b.cookies("/v1/sign-in/sso/callback"); len(cookies) != 1 || strings.Count(cookies[cookieNamePlaintext], ".") != 2 {
+	if cookies := b.cookies("/v1/sign-in/sso/callback"); len(cookies) != 1 || strings.Count(cookies[endpoint.CookieNamePlaintext], ".") != 2 {
 		t.Errorf("after the sign-in, the browser has the cookies %v, want the token alone", cookies)
 	}
 	if got := b.follow(callback.String()).Query().Get("sign-in"); got != string(api.SignInExpired) {
@@ -246,7 +248,7 @@ func TestSignInAttacks(t *testing.T) {
 	i.sso.SetIDToken(map[string]any{"aud": []string{"dash:board", "fencegate"}})
 	b.expectFailure("another issuer's token", b.begin("sso", ""), api.SignInRefused)
 	i.sso.SetSigner(nil)
-	i.sso.SetIDToken(map[string]any{"groups": strings.Repeat("g", cookieBytesMax)})
+	i.sso.SetIDToken(map[string]any{"groups": strings.Repeat("g", signin.CookieBytesMax)})
 	b.expectFailure("a long token", b.begin("sso", ""), api.SignInTooLong)
 	i.sso.SetIDToken(nil)
 	i.sso.SetClient("dash:board", "changed")
@@ -257,11 +259,11 @@ func TestSignInAttacks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	i.gateway.config.SignIn = unread
+	i.gateway.signIn.Issuers = unread
 	if to := b.follow(b.base + "/v1/sign-in/sso/start?return=/locks").String(); to != b.base+"/?sign-in=unreachable#/locks" {
 		t.Errorf("an issuer whose document was never read: led to %s", to)
 	}
-	for _, secret := range []string{stolen, "eyJ", "s&cret", "s%26cret", b.cookies("/v1/sign-in/sso/start")[attemptCookiePlaintext]} {
+	for _, secret := range []string{stolen, "eyJ", "s&cret", "s%26cret", b.cookies("/v1/sign-in/sso/start")[signin.AttemptCookiePlaintext]} {
 		if log := i.log.String(); secret != "" && strings.Contains(log, secret) {
 			t.Errorf("the log has %q:\n%s", secret, log)
 		}
@@ -290,7 +292,7 @@ func TestSignInStaysHere(t *testing.T) {
 			t.Errorf("%q: the sign-in leads to %s", page, got)
 		}
 	}
-	for _, page := range []string{"/\r\nSet-Cookie: a=b", "/ ", "/\x7f", "/ö", strings.Repeat("x", returnMax+1)} {
+	for _, page := range []string{"/\r\nSet-Cookie: a=b", "/ ", "/\x7f", "/ö", strings.Repeat("x", signin.ReturnMax+1)} {
 		path := "/v1/sign-in/other/start?" + url.Values{"return": {page}}.Encode()
 		expectProblem(t, i.get(t, path), api.CodeInvalidRequest)
 	}
@@ -313,7 +315,7 @@ func TestSignInStaysHere(t *testing.T) {
 func TestSignInLimits(t *testing.T) {
 	t.Parallel()
 	i := newIssued(t)
-	const forged = "Cookie: " + attemptCookiePlaintext + "=state=s&nonce=n&verifier=v"
+	const forged = "Cookie: " + signin.AttemptCookiePlaintext + "=state=s&nonce=n&verifier=v"
 	// untilLimited returns how many requests were answered before one was refused.
 	untilLimited := func(path string) int {
 		t.Helper()
@@ -334,11 +336,11 @@ func TestSignInLimits(t *testing.T) {
 			t.Errorf("%d callbacks were answered, and the issuer was asked %d times", answered, asked)
 		}
 	}
-	i.gateway.signIns = limits.New(limits.Config{RequestsPerSecond: 1})
+	i.gateway.signIn.SignIns = limits.New(limits.Config{RequestsPerSecond: 1})
 	callbacks()
-	i.gateway.signIns = limits.New(limits.Config{RequestsPerSecond: signInsPerSecond})
+	i.gateway.signIn.SignIns = limits.New(limits.Config{RequestsPerSecond: signin.SignInsPerSecond})
 	untilLimited("/v1/sign-in/other/start")
-	i.gateway.signIns = limits.New(limits.Config{})
-	i.gateway.exchanges = limits.New(limits.Config{RequestsPerSecond: 1}).OfAddress("")
+	i.gateway.signIn.SignIns = limits.New(limits.Config{})
+	i.gateway.signIn.Exchanges = limits.New(limits.Config{RequestsPerSecond: 1}).OfAddress("")
 	callbacks()
 }

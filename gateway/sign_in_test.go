@@ -44,7 +44,7 @@ func TestSignIn(t *testing.T) {
 	good, short := keyIn(keys.add("p", grantsOn("a", access.Observe)...)), keyIn(keys.add("p"))
 	keys.live.Keys[1].ExpiresAt = keys.live.At.Add(time.Hour)
 	g := newKeyedGateway(t, keys)
-	g.config.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("192.0.2.1/32")} // of httptest
+	g.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("192.0.2.1/32")} // of httptest
 
 	for name, want := range map[string]struct {
 		credential string

@@ -49,7 +49,7 @@ func newEncryptedWith(t *testing.T, around func(http.Handler) http.Handler) *enc
 	e.harness = newGateway(t, Config{
 		Certificates: certificates, KeepAlive: time.Hour, Logger: slog.New(slog.NewTextHandler(e.log, nil)),
 	}, patientDatabase(t))
-	e.gateway.hangUpInterval = quickInterval
+	e.gateway.HangUpInterval = quickInterval
 	e.gateway.handler = around(e.gateway.handler)
 	e.address = strings.TrimPrefix(e.serveItself(t).base, "http://")
 	e.client = e.connect(t, &tls.Config{}, false)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/gateway/writes"
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	"github.com/fencegate/fencegate/internal/testenv/otlptest"
 	"github.com/fencegate/fencegate/store"
@@ -184,11 +185,11 @@ func TestTraceOfABulkStream(t *testing.T) {
 	verdicts, _ := h.bulk(t, lines.String())
 	seconds := int(time.Since(begun)/time.Second) + 1
 	stream := received.Await(t, "the stream of writes", func(s otlptest.Span) bool { return s.Name == "POST /v1/writes" })
-	writes, batches := 0, 0
+	spanned, batches := 0, 0
 	for _, span := range received.Spans() {
 		switch {
 		case span.Name == "write" && span.ParentID == stream.SpanID:
-			writes++
+			spanned++
 		case span.Name == "write batch":
 			batches++
 			if len(span.Links) == 0 || len(span.Links) > 64 {
@@ -196,8 +197,8 @@ func TestTraceOfABulkStream(t *testing.T) {
 			}
 		}
 	}
-	if len(verdicts) != count || writes < lineSpansMax || writes > lineSpansMax*seconds || batches == 0 {
+	if len(verdicts) != count || spanned < writes.LineSpansMax || spanned > writes.LineSpansMax*seconds || batches == 0 {
 		t.Errorf("%d lines in %d s have %d spans and %d batches, want %d spans per second",
-			len(verdicts), seconds, writes, batches, lineSpansMax)
+			len(verdicts), seconds, spanned, batches, writes.LineSpansMax)
 	}
 }

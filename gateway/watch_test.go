@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/gateway/endpoint"
 	"github.com/fencegate/fencegate/internal/testenv/await"
 )
 
@@ -183,7 +184,7 @@ func (h *harness) fill(t testing.TB, events int) {
 func TestWatchSlowReader(t *testing.T) {
 	overBoth(t, func(t *testing.T, http2 bool) {
 		h := newGateway(t, Config{}, patientDatabase(t))
-		h.gateway.eventTimeout = time.Hour
+		h.gateway.EventTimeout = time.Hour
 		h.client = serve(t, h.gateway) // too much text for conforming
 		fast := h.open(t, watchPath)
 		slow := client{base: h.base, http: newHTTPClient(t, http2)}.openUnread(t, watchPath)
@@ -205,8 +206,8 @@ func TestWatchSlowReader(t *testing.T) {
 			}
 			received++
 		}
-		if event.kind != api.EventEnd || dataOf[api.WatchEnd](t, event).Reason != endSlowReader {
-			t.Errorf("the stream of the slow reader ended with %+v, want the reason %s", event, endSlowReader)
+		if event.kind != api.EventEnd || dataOf[api.WatchEnd](t, event).Reason != endpoint.EndSlowReader {
+			t.Errorf("the stream of the slow reader ended with %+v, want the reason %s", event, endpoint.EndSlowReader)
 		}
 		slow.over(t)
 		if received == 0 || received >= batches*batch {
@@ -224,7 +225,7 @@ func TestWatchUnread(t *testing.T) {
 		h.awaitStreams(t, 1)
 		await.True(t, "the stream is cut off", func() bool {
 			h.fill(t, 100)
-			return h.gateway.streams.Load() == 0
+			return h.gateway.Streams.Load() == 0
 		})
 		if _, err := io.Copy(io.Discard, s.response.Body); err == nil {
 			t.Error("the stream that was cut off ended without an error")
@@ -251,8 +252,8 @@ func TestServeEndsStreams(t *testing.T) {
 		for event := range overviews.events {
 			last = event
 		}
-		if last.kind != api.EventEnd || dataOf[api.WatchEnd](t, last).Reason != endShutdown {
-			t.Errorf("the last event is %+v, want the end with the reason %s", last, endShutdown)
+		if last.kind != api.EventEnd || dataOf[api.WatchEnd](t, last).Reason != endpoint.EndShutdown {
+			t.Errorf("the last event is %+v, want the end with the reason %s", last, endpoint.EndShutdown)
 		}
 		for _, stream := range append(rejections, watch, observer) {
 			stream.endedFor(t, "shutdown")

@@ -16,6 +16,7 @@ import (
 	"github.com/fencegate/fencegate/gateway/auth"
 	"github.com/fencegate/fencegate/gateway/limits"
 	"github.com/fencegate/fencegate/gateway/metrics"
+	"github.com/fencegate/fencegate/gateway/writes"
 	"github.com/fencegate/fencegate/internal/heapfloor"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
@@ -257,7 +258,7 @@ func logReadiness(logger *slog.Logger, notReady *readiness.NotReadyError) {
 func (c *serveCmd) limits() limits.Config {
 	of := limits.Config{RequestsPerSecond: c.CallerRequestsMax, Waiting: c.CallerWaitingMax, Streams: c.CallerStreamsMax}
 	if c.CallerStreamsMax > 0 {
-		of.BulkStreams = gateway.CallerBulkStreamsMax
+		of.BulkStreams = writes.CallerBulkStreamsMax
 	}
 	return of
 }

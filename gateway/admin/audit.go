@@ -1,0 +1,43 @@
+package admin
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/gateway/endpoint"
+	"github.com/fencegate/fencegate/internal/access"
+	"github.com/fencegate/fencegate/store"
+)
+
+// listAudit answers a page of the audit log.
+func (e *Endpoints) listAudit(ctx context.Context, r *http.Request) (any, error) {
+	page := endpoint.ReadPage(r, "action", "principal", "name", "prefix", "since", "until")
+	query := store.AuditQuery{AuditFilter: store.AuditFilter{
+		Action: page.Get("action"), Principal: page.Get("principal"), Name: page.Name("name"), Prefix: page.Prefix,
+		Since: page.Time("since"), Until: page.Time("until"), Within: endpoint.PrincipalOf(ctx).Within(access.Admin),
+	}, Limit: page.Limit}
+	if page.After != "" {
+		before, err := strconv.ParseInt(page.After, 10, 64)
+		if err != nil || before < 1 {
+			page.Fail(endpoint.ErrBadCursor)
+		}
+		query.Before = before
+	}
+	if page.Err != nil {
+		return nil, page.Err
+	}
+	entries, err := e.backend.Audit(ctx, query)
+	next := endpoint.NextCursor(page, entries, func(last store.AuditEntry) string {
+		return strconv.FormatInt(last.ID, 10)
+	})
+	return api.Audit{Entries: endpoint.Convert(entries, auditAnswer), NextCursor: next}, err
+}
+
+func auditAnswer(entry store.AuditEntry) api.AuditEntry {
+	return api.AuditEntry{
+		ID: entry.ID, At: api.Time{Time: entry.At}, Principal: entry.Principal, Address: entry.Address,
+		Action: entry.Action, Name: entry.Name, Details: entry.Details,
+	}
+}

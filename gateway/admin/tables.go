@@ -1,0 +1,36 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/gateway/endpoint"
+	"github.com/fencegate/fencegate/store"
+)
+
+func (e *Endpoints) listTables(ctx context.Context, r *http.Request) (any, error) {
+	page := endpoint.ReadPage(r, "prefix")
+	query := store.TableQuery{Prefix: page.Prefix, Limit: page.Limit}
+	query.AfterID, query.AfterName = page.Numbered()
+	if page.Err != nil {
+		return nil, page.Err
+	}
+	tables, err := e.backend.Tables(ctx, query)
+	next := endpoint.NextCursor(page, tables, func(last store.ProtectedTable) string {
+		return fmt.Sprint(last.ID, " ", last.Name)
+	})
+	return api.Tables{Tables: endpoint.Convert(tables, tableAnswer), NextCursor: next}, err
+}
+
+func tableAnswer(table store.ProtectedTable) api.Table {
+	answer := api.Table{
+		Table: table.Name, Template: table.Template, Mode: table.Mode, ProtectedAt: api.Time{Time: table.ProtectedAt},
+		Problem: table.Problem, Rows: table.Rows, Rejections: table.Rejections,
+	}
+	if table.CheckedAt != nil {
+		answer.CheckedAt = &api.Time{Time: *table.CheckedAt}
+	}
+	return answer
+}

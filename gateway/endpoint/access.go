@@ -1,0 +1,220 @@
+package endpoint
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/gateway/auth"
+	"github.com/fencegate/fencegate/internal/access"
+	"github.com/fencegate/fencegate/store"
+)
+
+// AccessRule says who may call a route: a principal with one of the scopes.
+type AccessRule struct {
+	Scopes   []access.Scope // none: see public and anyPrincipal
+	Names    RuleNames
+	Variable string // of the path, with the name
+	refusal  string // the detail of the answer to others
+	Prefix   string // of the name, before the variable
+	basic    bool   // the credential may be the password of Authorization: Basic
+}
+
+// RuleNames says on which names the scope is needed.
+type RuleNames int
+
+const (
+	// NameInPath is on the one that the path has.
+	NameInPath RuleNames = iota
+	// EachName is on some name; the handler judges each that the request has, and shows no other.
+	EachName
+	// EveryName is on all names.
+	EveryName
+	// NoScope is none: a credential is enough.
+	NoScope
+)
+
+// Public is the rule of routes that have nothing to hide.
+var Public = AccessRule{}
+
+// AnyPrincipal is the rule of routes that need a credential only.
+var AnyPrincipal = AccessRule{Names: NoScope}
+
+// IsPublic reports whether a route needs no credential.
+func (a *AccessRule) IsPublic() bool { return len(a.Scopes) == 0 && a.Names != NoScope }
+
+// OnName is the rule of a route that needs a scope on the name in its path.
+func OnName(variable string, scopes ...access.Scope) AccessRule {
+	return AccessRule{
+		Scopes: scopes, Names: NameInPath, Variable: variable,
+		refusal: "This needs the scope " + AnyOf(scopes) + " on this name.",
+	}
+}
+
+// StatesPrefix begins the names of the resources that are states of Terraform.
+const StatesPrefix = "terraform/"
+
+// OnState is onName for a state of Terraform, which sends its credential as a password.
+func OnState(scopes ...access.Scope) AccessRule {
+	rule := OnName("state", scopes...)
+	rule.Prefix, rule.basic = StatesPrefix, true
+	return rule
+}
+
+// OnEach is the rule of a route whose handler judges each name.
+func OnEach(scopes ...access.Scope) AccessRule {
+	return AccessRule{
+		Scopes: scopes, Names: EachName, refusal: "This needs the scope " + AnyOf(scopes) + " on the name.",
+	}
+}
+
+// OnAll is the rule of a route that needs a scope on all names.
+func OnAll(scopes ...access.Scope) AccessRule {
+	return AccessRule{
+		Scopes: scopes, Names: EveryName, refusal: "This needs the scope " + AnyOf(scopes) + " on all names.",
+	}
+}
+
+// AnyOf lists scopes for a message.
+func AnyOf(scopes []access.Scope) string {
+	words := make([]string, len(scopes))
+	for i, scope := range scopes {
+		words[i] = string(scope)
+	}
+	return strings.Join(words, " or ")
+}
+
+// RuleOf returns the rule of a route. It panics if there is none.
+func (s *Server) RuleOf(method, template string) AccessRule {
+	rule, ok := s.Rules[method+" "+template]
+	if !ok {
+		panic("gateway: no access rule for " + method + " " + template)
+	}
+	return rule
+}
+
+// authorize finds the principal of a request, counts it, and judges it by the rule of the route. Public routes are not
+// counted: they cost less than a refusal, and load balancers need them. (Signing in by an issuer counts its own.)
+func (s *Server) authorize(w *Answer, r *http.Request, rule *AccessRule) error {
+	w.Principal = access.Anyone
+	if r.ProtoMajor == 1 || s.Auth == nil && !rule.IsPublic() {
+		s.Connections.know(connectionOf(r))
+	}
+	if rule.IsPublic() {
+		return nil
+	}
+	if err := s.admitBrowser(r); err != nil {
+		return err
+	}
+	if s.Auth == nil {
+		return s.count(w, r)
+	}
+	if _, password, ok := r.BasicAuth(); ok && rule.basic {
+		r.Header.Set("Authorization", BearerScheme+password)
+	}
+	principal, reason := s.Auth.Authenticate(r)
+	if reason != auth.Accepted {
+		w.Principal = nil
+		return s.CountFailure(r, s.Unauthenticated(reason))
+	}
+	w.Principal = principal
+	s.Connections.know(connectionOf(r))
+	if err := s.count(w, r); err != nil {
+		return err
+	}
+	if !rule.allows(principal, r) {
+		return rule.Forbidden()
+	}
+	return nil
+}
+
+// StillAccepted returns the answer to a request that has lasted for a while, if its credential has ended; otherwise
+// nil.
+func (s *Server) StillAccepted(r *http.Request) error {
+	if s.Auth == nil {
+		return nil
+	}
+	if _, reason := s.Auth.Authenticate(r); reason != auth.Accepted {
+		return s.Unauthenticated(reason)
+	}
+	return nil
+}
+
+func (a *AccessRule) allows(principal *access.Principal, r *http.Request) bool {
+	if a.Names == NoScope {
+		return true
+	}
+	for _, scope := range a.Scopes {
+		allowed := false
+		switch a.Names {
+		case NameInPath:
+			allowed = principal.May(scope, a.name(r))
+		case EachName:
+			allowed = principal.MayAny(scope)
+		case EveryName:
+			allowed = principal.MayAll(scope)
+		case NoScope:
+		}
+		if allowed {
+			return true
+		}
+	}
+	return false
+}
+
+// name is the name that the path of a request has.
+func (a *AccessRule) name(r *http.Request) string { return a.Prefix + PathVariable(r, a.Variable) }
+
+// Forbidden is the same answer for every name, whether it exists or not.
+func (a *AccessRule) Forbidden() *api.Problem {
+	return Problem(http.StatusForbidden, api.CodeForbidden, a.refusal)
+}
+
+// Unauthenticated is the answer without a principal. It does not say whether a key was revoked, or never existed.
+func (s *Server) Unauthenticated(reason auth.Reason) *api.Problem {
+	s.Metrics.Unauthenticated(reason)
+	if reason == auth.NotReady {
+		return KeysNotRead()
+	}
+	if reason == auth.Missing {
+		return Problem(http.StatusUnauthorized, api.CodeUnauthenticated,
+			"Send a credential: Authorization: Bearer and an API key or a token, or a client certificate.")
+	}
+	return Problem(http.StatusUnauthorized, api.CodeUnauthenticated,
+		"The credential is malformed, unknown, expired or revoked.")
+}
+
+// NameOf is the name of a principal beside what it does; "" for everybody at a gateway that asks for no credential.
+func NameOf(principal *access.Principal) string {
+	if principal.Kind == access.Anonymous {
+		return ""
+	}
+	return principal.Name
+}
+
+// KeysNotRead is the answer of a gateway that can't judge credentials yet.
+func KeysNotRead() *api.Problem {
+	answer := Busy("The gateway has not read its keys yet, or those of the token's issuer. Try again, or another gateway.")
+	answer.Reason = "keys_not_read"
+	return answer
+}
+
+type principalKey struct{}
+
+// withPrincipal passes the principal on to what has the context, and not the answerWriter.
+func withPrincipal(ctx context.Context, principal *access.Principal) context.Context {
+	return context.WithValue(ctx, principalKey{}, principal)
+}
+
+// PrincipalOf returns the principal of a request by the context that answering has made.
+func PrincipalOf(ctx context.Context) *access.Principal {
+	return ctx.Value(principalKey{}).(*access.Principal) //nolint:forcetypeassert // answering has set it
+}
+
+// AsActor returns a context for an action of an administrator: the audit log of the database has whose request it is.
+func (s *Server) AsActor(ctx context.Context, w *Answer, r *http.Request) context.Context {
+	return store.WithActor(ctx, store.Actor{
+		Principal: w.Principal.Name, Address: s.Address(r), Scoped: !w.Principal.May(access.Admin, ""),
+	})
+}

@@ -1,0 +1,43 @@
+package endpoint
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"testing"
+)
+
+// The address of a client is taken from X-Forwarded-For only as far as trusted proxies wrote it.
+func TestAddress(t *testing.T) {
+	trusting := Config{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"),
+		netip.MustParsePrefix("fd00::/8")}}
+	for _, c := range []struct {
+		name      string
+		config    Config
+		remote    string
+		forwarded []string
+		want      string
+	}{
+		{"no proxy is trusted", Config{}, "10.0.0.1:5", []string{"192.0.2.1"}, "10.0.0.1"},
+		{"another proxy", trusting, "192.0.2.9:5", []string{"192.0.2.1"}, "192.0.2.9"},
+		{"a trusted proxy", trusting, "10.0.0.1:5", []string{"192.0.2.1"}, "192.0.2.1"},
+		{"over IPv6", trusting, "[fd00::1]:5", []string{"2001:db8::1"}, "2001:db8::1"},
+		{"IPv4 in IPv6", trusting, "[::ffff:10.0.0.1]:5", []string{"::ffff:192.0.2.1"}, "192.0.2.1"},
+		{"forged before the proxy's own", trusting, "10.0.0.1:5", []string{"198.51.100.7", "192.0.2.1"}, "192.0.2.1"},
+		{"forged in the same line", trusting, "10.0.0.1:5", []string{"198.51.100.7, 192.0.2.1"}, "192.0.2.1"},
+		{"two proxies", trusting, "10.0.0.1:5", []string{"198.51.100.7, 192.0.2.1, 10.0.0.2"}, "192.0.2.1"},
+		{"all are trusted", trusting, "10.0.0.1:5", []string{"10.0.0.3, 10.0.0.2"}, "10.0.0.3"},
+		{"no header", trusting, "10.0.0.1:5", nil, "10.0.0.1"},
+		{"no address", trusting, "10.0.0.1:5", []string{"<script>, 10.0.0.2"}, "10.0.0.2"},
+		{"a zone", trusting, "10.0.0.1:5", []string{"fe80::1%<b>"}, "fe80::1"},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+		r.RemoteAddr = c.remote
+		for _, line := range c.forwarded {
+			r.Header.Add("X-Forwarded-For", line)
+		}
+		if got := (&Server{Config: c.config}).Address(r); got != c.want {
+			t.Errorf("%s: the address is %s, want %s", c.name, got, c.want)
+		}
+	}
+}

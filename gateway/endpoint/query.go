@@ -1,0 +1,191 @@
+package endpoint
+
+import (
+	"bytes"
+	"encoding/base64"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+// Query reads the parameters of a URL. It refuses unknown and repeated ones: a misspelt option must not be ignored.
+func Query(r *http.Request, known ...string) (url.Values, error) {
+	if r.URL.RawQuery == "" {
+		return nil, nil //nolint:nilnil // a nil url.Values reads as one without parameters
+	}
+	values, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, Invalid("The query of the URL is malformed.")
+	}
+	for name, given := range values {
+		if !slices.Contains(known, name) {
+			return nil, Invalid("There is no parameter %q; %s.", Clip(name), knownParameters(known))
+		}
+		if len(given) > 1 {
+			return nil, Invalid("The parameter %s is there %d times.", name, len(given))
+		}
+	}
+	return values, nil
+}
+
+// Parameters reads the parameters of a URL one by one. It keeps the first error, so that its user checks err once.
+type Parameters struct {
+	url.Values
+
+	Err error
+}
+
+// ReadParameters reads the parameters of a URL, see Query.
+func ReadParameters(r *http.Request, known ...string) Parameters {
+	values, err := Query(r, known...)
+	return Parameters{values, err}
+}
+
+// Fail notes an error unless there is one.
+func (p *Parameters) Fail(err error) {
+	if p.Err == nil {
+		p.Err = err
+	}
+}
+
+// Integer reads an integer. The message names its limits, which the store checks.
+func (p *Parameters) Integer(parameter string, least, most, absent int) int {
+	text := p.Get(parameter)
+	if text == "" {
+		return absent
+	}
+	number, err := strconv.Atoi(text)
+	if err != nil {
+		p.Fail(Invalid("%s must be an integer from %d to %d.", parameter, least, most))
+	}
+	return number
+}
+
+// Choice reads a parameter with two possible values and reports whether it is the second. Absent means the first.
+func (p *Parameters) Choice(parameter, first, second string) bool {
+	switch p.Get(parameter) {
+	case "", first:
+		return false
+	case second:
+		return true
+	}
+	p.Fail(Invalid("%s must be %s or %s.", parameter, first, second))
+	return false
+}
+
+// Name reads the name of a lock or resource; "" if it is absent.
+func (p *Parameters) Name(parameter string) store.Name {
+	text := p.Get(parameter)
+	if text == "" {
+		return ""
+	}
+	name, err := ParseName(parameter, text)
+	p.Fail(err)
+	return name
+}
+
+// Time reads a time; the zero time if it is absent.
+func (p *Parameters) Time(parameter string) time.Time {
+	text := p.Get(parameter)
+	if text == "" {
+		return time.Time{}
+	}
+	instant, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		p.Fail(Invalid("%s must be a time like 2026-01-02T15:04:05Z.", parameter))
+	}
+	return instant
+}
+
+func knownParameters(known []string) string {
+	if len(known) == 0 {
+		return "this URL takes none"
+	}
+	return "the known ones are " + strings.Join(known, ", ")
+}
+
+// Milliseconds reads a duration in milliseconds; nil is 0.
+func Milliseconds(field string, ms *int64, least, most time.Duration) (time.Duration, error) {
+	if ms == nil {
+		return 0, nil
+	}
+	if *ms < least.Milliseconds() || *ms > most.Milliseconds() {
+		return 0, Invalid("%s is %d, it must be %d to %d.", field, *ms, least.Milliseconds(), most.Milliseconds())
+	}
+	return time.Duration(*ms) * time.Millisecond, nil
+}
+
+// Clip keeps a message short, whatever was sent.
+func Clip(text string) string {
+	const shown = 100
+	if len(text) <= shown {
+		return text
+	}
+	return strings.ToValidUTF8(text[:shown], "") + "…"
+}
+
+const pageDefault = 100
+
+// Page is the part of a list that a request asks for.
+type Page struct {
+	Parameters
+
+	Limit  int    // the store checks it
+	After  string // where the page before ended; clients see it as an opaque cursor
+	Prefix string // any text that a name could begin with
+}
+
+// ReadPage reads the parameters of a list: limit, cursor, and the others that it has.
+func ReadPage(r *http.Request, others ...string) Page {
+	p := Page{Parameters: ReadParameters(r, append(others[:len(others):len(others)], "limit", "cursor")...)}
+	p.Limit = p.Integer("limit", 1, store.PageMax, pageDefault)
+	cursor, err := base64.RawURLEncoding.DecodeString(p.Get("cursor"))
+	if err != nil || !utf8.Valid(cursor) || bytes.IndexByte(cursor, 0) >= 0 {
+		p.Fail(ErrBadCursor)
+	}
+	p.After, p.Prefix = string(cursor), p.Get("prefix")
+	if len(p.Prefix) > store.NameBytesMax || !utf8.ValidString(p.Prefix) || strings.ContainsRune(p.Prefix, 0) {
+		p.Fail(Invalid("prefix must be UTF-8 of at most %d bytes, without NUL.", store.NameBytesMax))
+	}
+	return p
+}
+
+// ErrBadCursor is the answer to a cursor that no list has returned.
+var ErrBadCursor = Invalid("cursor must be a next_cursor that the gateway returned.")
+
+// Numbered reads a cursor that is a positive number, a space and a text.
+func (p *Page) Numbered() (number int64, text string) {
+	if p.After == "" {
+		return 0, ""
+	}
+	first, text, _ := strings.Cut(p.After, " ")
+	number, err := strconv.ParseInt(first, 10, 64)
+	if err != nil || number < 1 || text == "" {
+		p.Fail(ErrBadCursor)
+	}
+	return number, text
+}
+
+// NextCursor returns the cursor after a page of these rows; "" if it is the last one. mark returns where a page ends
+// that ends with this row.
+func NextCursor[Row any](p Page, rows []Row, mark func(Row) string) string {
+	if len(rows) == 0 || len(rows) < p.Limit {
+		return ""
+	}
+	return base64.RawURLEncoding.EncodeToString([]byte(mark(rows[len(rows)-1])))
+}
+
+// Convert returns the items of rows. It is never nil, so that an empty list is [] in JSON.
+func Convert[Row, Item any](rows []Row, item func(Row) Item) []Item {
+	items := make([]Item, len(rows))
+	for i := range rows {
+		items[i] = item(rows[i])
+	}
+	return items
+}

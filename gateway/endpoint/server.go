@@ -1,0 +1,103 @@
+// Package endpoint is what all endpoints of the HTTP API have in common. It knows no lock and no write.
+//
+//   - routes.go: the kinds of handlers; access.go: who may call a route; names.go: which names are served here;
+//   - middleware.go: around every request; limit.go: how much a caller may; log.go, tracing.go: what is noted of it;
+//   - query.go, list.go, body.go: what a request says; encode.go, answers.go: what is answered;
+//   - problem.go: the one table from errors to answers;
+//   - event_stream.go: server-sent events; broadcast.go: one producer of events, many streams;
+//   - client.go, browser.go, connections.go: who is at the other end; waiting.go: clients that wait.
+package endpoint
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/fencegate/fencegate/gateway/auth"
+	"github.com/fencegate/fencegate/gateway/limits"
+	"github.com/fencegate/fencegate/gateway/metrics"
+	"github.com/fencegate/fencegate/store"
+)
+
+// Config has the settings that endpoints need. They mean what they mean in gateway.Config, which has the defaults and
+// limits: here they are taken as they are.
+type Config struct {
+	Auth   auth.Authenticator
+	Logger *slog.Logger
+	// Rules say who may call a route, by its method and template: "GET /v1/locks/{lock}".
+	Rules           map[string]AccessRule
+	Names           []string
+	TrustedProxies  []netip.Prefix
+	Limits          limits.Config
+	BodyBytesMax    int64
+	BodiesBytesMax  int64
+	BodyTimeout     time.Duration
+	RequestTimeout  time.Duration
+	KeepAlive       time.Duration
+	RefusalDelayMax time.Duration
+	WatchesMax      int
+	ConnectionsMax  int
+	// AddressConnectionsMax bounds the connections from one address.
+	AddressConnectionsMax int
+	AccessLogSample       int
+	Tracing               store.Tracing
+}
+
+// Server is what endpoints share while a gateway runs. The rooms of the API embed it.
+type Server struct {
+	Config
+	Metrics     *metrics.Metrics
+	CrossOrigin *http.CrossOriginProtection
+	Connections Connections
+	Bodies      BodyBudget
+	Failures    *limits.Limits // of addresses whose requests are not authenticated
+
+	AnswerTimeout  time.Duration // for a client to take an answer
+	EventTimeout   time.Duration // for a client to take one event
+	HangUpInterval time.Duration // between checks of the connection of a client that waits
+
+	Streams       atomic.Int64 // open event streams
+	RefusalDelays *RefusalDelays
+
+	Leaving  atomic.Bool     // the shutdown has begun: clients should connect elsewhere
+	Draining context.Context // ends after the DrainDelay: no client waits any more
+	Drain    context.CancelFunc
+	Cut      context.Context // ends when the work still under way is cut off
+	CutOff   context.CancelFunc
+
+	names    servedNames
+	limits   *limits.Limits // of callers
+	requests atomic.Uint64  // answered, if some of them are logged
+	deadline sharedDeadline // of the work under way
+}
+
+// HeaderBytes bounds the header of a request. A token in it has up to 16 KiB.
+const HeaderBytes = 24 << 10
+
+const (
+	answerTimeout = 2 * time.Minute  // an acquire that waits longer extends it
+	eventTimeout  = 10 * time.Second // a stream may last for ever
+)
+
+// NewServer returns a Server. Its caller ends it by Drain and CutOff.
+func NewServer(config Config, counted *metrics.Metrics) *Server {
+	s := &Server{
+		Config: config, Metrics: counted, CrossOrigin: http.NewCrossOriginProtection(), AnswerTimeout: answerTimeout,
+		EventTimeout: eventTimeout, HangUpInterval: hangUpInterval, names: config.Names, limits: limits.New(config.Limits),
+		Failures: limits.New(limits.Config{RequestsPerSecond: failuresPerSecond}),
+	}
+	s.Connections = Connections{
+		max: config.ConnectionsMax, perAddress: config.AddressConnectionsMax, StrangersMax: defaultStrangersMax,
+		trusted: s.trusted,
+		refused: func() { counted.RateLimited(metrics.LimitConnections) },
+	}
+	s.Bodies.max, s.Bodies.stalled = config.BodiesBytesMax, bodyStalled
+	s.Draining, s.Drain = context.WithCancel(context.Background()) //nolint:gosec // NewServer's caller calls it
+	s.Cut, s.CutOff = context.WithCancel(context.Background())
+	s.RefusalDelays = NewRefusalDelays(s.Draining, config.RefusalDelayMax, &counted.RefusalDelays)
+	s.deadline.within(s.Cut, config.RequestTimeout)
+	return s
+}

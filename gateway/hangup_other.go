@@ -1,9 +1,0 @@
-//go:build !linux
-
-package gateway
-
-import "syscall"
-
-// isHungUp never reports a hang-up: only Linux reports one behind unread bytes. Elsewhere, a waiter whose client hangs
-// up after another byte stays in the queue until its wait is over.
-func isHungUp(syscall.RawConn) bool { return false }

@@ -1,0 +1,98 @@
+package locks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/gateway/endpoint"
+	"github.com/fencegate/fencegate/gateway/metrics"
+	"github.com/fencegate/fencegate/internal/access"
+	"github.com/fencegate/fencegate/store"
+)
+
+// Grant acquires a lock and counts the acquire. ctx is for a try; an acquire that waits has a context of its own.
+func (e *Endpoints) Grant(
+	ctx context.Context, w *endpoint.Answer, r *http.Request, request store.AcquireRequest,
+) (lease store.Lease, err error) {
+	begun := time.Now()
+	request.Principal = endpoint.NameOf(w.Principal)
+	switch err = e.checkLeases(request.Principal); {
+	case err != nil:
+	case request.Wait == 0:
+		lease, err = e.backend.Acquire(ctx, request)
+	default:
+		lease, err = e.acquireWaiting(w, r, request)
+	}
+	e.Metrics.Acquired(request, lease, time.Since(begun), err)
+	return lease, endpoint.Redacted(w.Principal, err)
+}
+
+// acquireWaiting acquires a lock and waits in its queue, as long as the client is connected.
+func (e *Endpoints) acquireWaiting(
+	w *endpoint.Answer, r *http.Request, request store.AcquireRequest,
+) (store.Lease, error) {
+	defer e.waiting.Add(-1)
+	if e.waiting.Add(1) > endpoint.ShareOf(e.config.WaitingMax, w.Principal, access.Lock) {
+		return store.Lease{}, endpoint.Busy("This gateway has as many acquires that wait as it may (--waiting-max). " +
+			"Nothing was changed: try again, or another gateway.")
+	}
+	defer w.Caller.Waiting.Leave()
+	if err := e.Enter(&w.Caller.Waiting, metrics.LimitWaiting,
+		"as many acquires that wait as one caller may (--caller-waiting-max)"); err != nil {
+		return store.Lease{}, err
+	}
+	w.Share.Free() // a wait must not keep a large body's share of the budget from others
+	e.Metrics.Waiting.Inc()
+	defer e.Metrics.Waiting.Dec()
+	ctx := &lazyContext{before: r.Context(), begin: func() (context.Context, context.CancelFunc) {
+		return e.beginWaiting(w, r, request.Wait+e.RequestTimeout)
+	}}
+	defer ctx.end()
+	lease, err := e.backend.Acquire(ctx, request)
+	if err != nil {
+		return lease, leftQueue(ctx, err)
+	}
+	if err := e.StillAccepted(r); err != nil { // the credential has ended meanwhile
+		ref := store.LeaseRef{Lock: lease.Lock, OwnerID: lease.OwnerID, ID: lease.ID, Token: lease.Token}
+		return store.Lease{}, errors.Join(err, e.Release(e.Work(r), ref))
+	}
+	return lease, nil
+}
+
+// beginWaiting returns the context of a request that waits for at most the bound, and gives its answer time until then.
+func (e *Endpoints) beginWaiting(
+	w *endpoint.Answer, r *http.Request, bound time.Duration,
+) (context.Context, context.CancelFunc) {
+	// Fails where the connection is gone, which ends the context, and in tests without a connection.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(bound + e.AnswerTimeout))
+	ctx, cancel := e.Attended(r)
+	ctx, cancelBound := context.WithTimeout(ctx, bound)
+	return ctx, func() {
+		cancelBound()
+		cancel()
+	}
+}
+
+// leftQueue returns why an acquire left the queue, if it left because ctx ended. Nothing was granted then, or it was
+// released again, unless the database became unreachable meanwhile.
+func leftQueue(ctx context.Context, err error) error {
+	cause := context.Cause(ctx)
+	switch {
+	case err == nil, cause == nil, !errors.Is(err, cause):
+		return err
+	case errors.Is(cause, context.Canceled):
+		return fmt.Errorf("%w: %w", endpoint.ErrClientGone, err)
+	case errors.Is(err, store.ErrUnavailable):
+		// Not err itself: the cause may be an answer, which would hide the outcome.
+		return &store.UnavailableError{Outcome: store.OutcomeUnknown, Err: errors.New(err.Error())}
+	case errors.Is(cause, endpoint.ErrDraining):
+		return endpoint.Busy("The gateway is shutting down, and nothing was granted. Send the acquire again, to any gateway.")
+	case endpoint.CodeOf(cause) == api.CodeUnauthenticated:
+		return cause
+	}
+	return store.NotApplied(err)
+}
