@@ -272,7 +272,7 @@ func New(config Config, backend Backend, recorder writes.Recorder, counted *metr
 		Produce: g.publishOverviews, Until: g.Cut, BehindMax: overviewsBehindMax, Replay: true,
 	}
 	g.known.Store(&knownOverview{})
-	g.history = &history{self: backend.GatewayID(), started: g.started, last: map[uuid.UUID]store.GatewayState{}}
+	g.history = &history{started: g.started, last: map[uuid.UUID]store.GatewayState{}}
 	counted.WatchDatabase(g.lastDatabase)
 	counted.WatchCertificate(config.Certificates.expiry)
 	g.handler = g.onlyAllowedHosts(g.frequentFirst(g.routes()))

@@ -28,7 +28,6 @@ const (
 // A gateway samples once in a step, and the difference to its sample before belongs to that step. After missed samples,
 // the difference is spread evenly over the steps since the last one: no write is lost, and none makes a peak.
 type history struct {
-	self    uuid.UUID
 	started time.Time // of this gateway, by its own clock
 
 	mu    sync.Mutex
@@ -50,8 +49,8 @@ type historyStep struct {
 // stepAt returns the number of the step that contains a time.
 func stepAt(at time.Time) int64 { return at.UnixNano() / int64(store.SampleInterval) }
 
-// add adds what the gateways did since the samples that were added before. It ignores older ones.
-func (h *history) add(read store.Overview) {
+// add adds what the gateways did since the samples that were added before. It ignores older ones. self is this gateway.
+func (h *history) add(read store.Overview, self uuid.UUID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.since.IsZero() {
@@ -64,7 +63,7 @@ func (h *history) add(read store.Overview) {
 			continue
 		}
 		h.last[now.ID] = now
-		if !known && (stepAt(now.StartedAt) < oldest || now.StartedAt.Before(h.since) && now.ID != h.self) {
+		if !known && (stepAt(now.StartedAt) < oldest || now.StartedAt.Before(h.since) && now.ID != self) {
 			continue // it is unknown how much of its totals it did when
 		}
 		if !known {

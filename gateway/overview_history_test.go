@@ -223,7 +223,7 @@ func TestHistory(t *testing.T) {
 		"of a gateway whose rows a failover lost": {
 			[]sample{{self, 0, 0.5, 2}, {other, 1, 1.5, 2}, {self, 0, 1.6, 2}, {other, 1, 3.5, 6}}, evenly(0, 3, 2)},
 	} {
-		h := &history{self: self, started: time.Now(), last: map[uuid.UUID]store.GatewayState{}, since: at(0)}
+		h := &history{started: time.Now(), last: map[uuid.UUID]store.GatewayState{}, since: at(0)}
 		end := 0.0
 		var read []store.GatewayState
 		for i, s := range c.reads {
@@ -232,7 +232,7 @@ func TestHistory(t *testing.T) {
 				ID: s.id, StartedAt: at(s.started), SeenAt: at(s.seen), Totals: totals(s.accepted),
 			})
 			if i == len(c.reads)-1 || c.reads[i+1].seen != s.seen {
-				h.add(store.Overview{At: at(end), Gateways: read})
+				h.add(store.Overview{At: at(end), Gateways: read}, self)
 				read = nil
 			}
 		}
@@ -257,14 +257,15 @@ func TestHistory(t *testing.T) {
 
 // An overview has at most 150 points. Each is the sum of its steps, and none of these is more than an hour old.
 func TestHistoryStep(t *testing.T) {
-	h := &history{self: uuid.New(), last: map[uuid.UUID]store.GatewayState{}}
+	self := uuid.New()
+	h := &history{last: map[uuid.UUID]store.GatewayState{}}
 	start := time.Unix(0, 0).Add(1_000_000 * store.SampleInterval)
 	h.since = start
 	for step := range int64(historyMax/store.SampleInterval) + 1 { // the last one is not whole yet
 		at := start.Add(time.Duration(step)*store.SampleInterval + store.SampleInterval/2)
 		h.add(store.Overview{At: at, Gateways: []store.GatewayState{
-			{ID: h.self, StartedAt: start, SeenAt: at, Totals: store.Totals{Accepted: 10 * (step + 1)}},
-		}})
+			{ID: self, StartedAt: start, SeenAt: at, Totals: store.Totals{Accepted: 10 * (step + 1)}},
+		}}, self)
 	}
 	now := start.Add(historyMax)
 	for length, want := range map[time.Duration]time.Duration{

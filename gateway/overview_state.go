@@ -60,7 +60,7 @@ func (g *Gateway) readOverview(ctx context.Context) (knownOverview, error) {
 		return *g.known.Load(), err
 	}
 	g.known.Store(&known)
-	g.history.add(overview)
+	g.history.add(overview, g.backend.GatewayID())
 	return known, nil
 }
 
