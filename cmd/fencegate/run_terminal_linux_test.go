@@ -11,7 +11,7 @@ import (
 	"github.com/fencegate/fencegate/internal/testenv/postgres"
 )
 
-// terminal runs a command line at a terminal, with fencegate as "$FENCEGATE", and returns what types at it. What is
+// terminal runs a command line at a terminal, with fencegate as "$CHECKED", and returns what types at it. What is
 // said there is on the process's standard output.
 func (s shell) terminal(line string) (*child, func(keys string)) {
 	s.t.Helper()
@@ -37,7 +37,7 @@ func TestRunGivesTheCommandTheTerminal(t *testing.T) {
 	s := newShell(t)
 	for _, term := range []string{"-u TERM", "TERM=dumb", "TERM=xterm-256color"} {
 		p, types := s.terminal("env " + term +
-			` "$FENCEGATE" run --lock a -- sh -c 'trap "echo interrupted; exit 9" INT; read line; echo "read $line"; while :; do sleep 0.02; done'`)
+			` "$CHECKED" run --lock a -- sh -c 'trap "echo interrupted; exit 9" INT; read line; echo "read $line"; while :; do sleep 0.02; done'`)
 		types("hello\n")
 		p.says("read hello")
 		types(controlC)
@@ -54,7 +54,7 @@ func TestRunIsAJobOfItsShell(t *testing.T) {
 	postgres.Require(t, "bash")
 	p, types := s.terminal("env PS1='ready> ' bash --norc -i")
 	p.says("ready> ")
-	types(`"$FENCEGATE" run --lock a -- sh -c 'echo be''gun; read line; echo "read $line"'` + "\n")
+	types(`"$CHECKED" run --lock a -- sh -c 'echo be''gun; read line; echo "read $line"'` + "\n")
 	p.says("begun")
 	types(controlZ)
 	p.says("Stopped")
@@ -63,7 +63,7 @@ func TestRunIsAJobOfItsShell(t *testing.T) {
 	p.says("read hello")
 	p.says("status 0")
 
-	types(`"$FENCEGATE" run --lock a --ttl 4s -- sh -c 'echo again be''gun; read line; echo never'` + "\n")
+	types(`"$CHECKED" run --lock a --ttl 4s -- sh -c 'echo again be''gun; read line; echo never'` + "\n")
 	p.says("again begun")
 	types(controlZ)
 	s.must("lock", "acquire", "a", "--ttl", "1h", "--wait", "1m")
@@ -80,7 +80,7 @@ func TestImportShowsItsProgress(t *testing.T) {
 	t.Parallel()
 	s := newShell(t)
 	token := fields(s.must("lock", "acquire", "a"))["fencing_token"]
-	p, _ := s.terminal(`"$FENCEGATE" import ` + fileOf(t, rows(1, 500)) + ` --resource a --token ` + token)
+	p, _ := s.terminal(`"$CHECKED" import ` + fileOf(t, rows(1, 500)) + ` --resource a --token ` + token)
 	got := p.wants(exitOK, "")
 	if !strings.Contains(got.out, "100 %, 500 lines") {
 		t.Errorf("import printed %q, expected the progress up to 100 %%", got.out)
