@@ -15,7 +15,9 @@ const (
 
 // makeFences makes the resources named prefix and a number, from one number to another, with a fence and a record each,
 // as if each had been acquired and written to. Acquiring millions of leases would take an hour; the rows are the same.
-func makeFences(ctx context.Context, db *pgxpool.Pool, prefix string, from, to int, value []byte) (token int64, err error) {
+func makeFences(ctx context.Context, db *pgxpool.Pool, prefix string, from, to int, value []byte) (
+	token int64, err error,
+) {
 	if err := db.QueryRow(ctx, "select nextval('fence.tokens')").Scan(&token); err != nil {
 		return 0, fmt.Errorf("take a token: %w", err)
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/fencegate/fencegate/internal/bench/rig"
@@ -44,8 +43,6 @@ func (c *locksCmd) crowd(ctx context.Context, r *rig.Rig, round int) (err error)
 		r.Note(rig.Sample{Table: c.crowdTable(), Case: figure, Target: "fencegate", Round: round,
 			Values: []rig.Value{{Name: crowdValue, Of: value}}})
 	}
-	var pids []int
-	var urls []string
 	var gateways []*gateway.Process
 	defer func() {
 		for _, gateway := range gateways {
@@ -58,13 +55,12 @@ func (c *locksCmd) crowd(ctx context.Context, r *rig.Rig, round int) (err error)
 			return err
 		}
 		gateways = append(gateways, gateway)
-		pids, urls = append(pids, gateway.PID()), append(urls, gateway.URL)
 	}
-	groups, err := c.crowdGroups(ctx, urls)
+	groups, pids, err := c.crowdGroups(ctx, gateways)
 	if err != nil {
 		return err
 	}
-	holder, err := newGatewayLocker(urls[0], "bench-holder", false)
+	holder, err := newGatewayLocker(gateways[0].URL, "bench-holder", false)
 	if err != nil {
 		return err
 	}
@@ -88,26 +84,9 @@ func (c *locksCmd) crowd(ctx context.Context, r *rig.Rig, round int) (err error)
 		cancel(nil)
 		running.Wait()
 	}()
-	var served atomic.Int64
 	begun := time.Now()
-	queued := 0
-	for _, g := range groups {
-		for i := range g.waiters {
-			running.Go(func() {
-				lease, err := g.holdAs(ctx, lock, fmt.Sprintf("%s-%d", g.owner, i))
-				if err == nil {
-					err = lease.release(ctx)
-				}
-				if err != nil && !errors.Is(err, context.Canceled) {
-					cancel(fmt.Errorf("a waiter: %w", err))
-				}
-				served.Add(1)
-			})
-		}
-		queued += g.waiters
-		if err := awaitQueue(ctx, holder, lock, queued, 20*time.Millisecond); err != nil {
-			return err
-		}
+	if err := queueUp(ctx, groups, lock, holder, &running, cancel); err != nil {
+		return err
 	}
 	note("seconds until all wait", time.Since(begun).Seconds())
 	all, err := c.observe(ctx, r, "all wait", pids, note)
@@ -122,27 +101,58 @@ func (c *locksCmd) crowd(ctx context.Context, r *rig.Rig, round int) (err error)
 	running.Wait()
 	took := time.Since(begun).Seconds()
 	if err := context.Cause(ctx); err != nil {
-		return fmt.Errorf("%d of %d have had the lock: %w", served.Load(), c.Waiters, err)
+		return err
 	}
 	note("seconds to drain", took)
 	note(grantsPerSecond, float64(c.Waiters)/took)
 	return nil
 }
 
+// queueUp lets one group after the other wait for the lock, each waiter of which releases it as soon as it has it. It
+// returns when all are in the queue.
+func queueUp(ctx context.Context, groups []group, lock string, onlooker queue, running *sync.WaitGroup,
+	cancel context.CancelCauseFunc,
+) error {
+	queued := 0
+	for _, g := range groups {
+		for i := range g.waiters {
+			running.Go(func() {
+				lease, err := g.holdAs(ctx, lock, fmt.Sprintf("%s-%d", g.owner, i))
+				if err == nil {
+					err = lease.release(ctx)
+				}
+				if err != nil && !errors.Is(err, context.Canceled) {
+					cancel(fmt.Errorf("a waiter: %w", err))
+				}
+			})
+		}
+		queued += g.waiters
+		if err := awaitQueue(ctx, onlooker, lock, queued, 20*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // crowdGroups makes the clients, of the gateways in turn, and lets each make a connection.
-func (c *locksCmd) crowdGroups(ctx context.Context, urls []string) (groups []group, err error) {
+func (c *locksCmd) crowdGroups(
+	ctx context.Context, gateways []*gateway.Process,
+) (groups []group, pids []int, err error) {
+	for _, gateway := range gateways {
+		pids = append(pids, gateway.PID())
+	}
 	count := (c.Waiters + groupMax*crowdGateways - 1) / (groupMax * crowdGateways) * crowdGateways
 	for i := range count {
-		l, err := newGatewayLocker(urls[i%crowdGateways], fmt.Sprintf("bench-%d", i), true)
+		l, err := newGatewayLocker(gateways[i%crowdGateways].URL, fmt.Sprintf("bench-%d", i), true)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		groups = append(groups, group{l, (i+1)*c.Waiters/count - i*c.Waiters/count})
 		if err := l.api.Ready(ctx); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return groups, nil
+	return groups, pids, nil
 }
 
 // observe notes the load while nothing happens, and returns the memory of all gateways.

@@ -133,7 +133,8 @@ func (l *leaseServices) addFencegate(ctx context.Context, provider store.Provide
 	if err != nil {
 		return err
 	}
-	flags := []string{"--leases", string(provider), "--redis-timeout", redisTimeout.String(), "--redlock-ttl-max", leaseTTL.String()}
+	flags := []string{"--leases", string(provider), "--redis-timeout", redisTimeout.String(), "--redlock-ttl-max",
+		leaseTTL.String()}
 	switch provider {
 	case store.ProviderRedis:
 		flags = append(flags, "--redis-url", urls[0])
@@ -148,13 +149,14 @@ func (l *leaseServices) addFencegate(ctx context.Context, provider store.Provide
 		service{name: name, servers: pids, connect: func(_ context.Context, client int) (locker, error) {
 			return engineLocker(local, fmt.Sprintf("bench-%d", client)), nil
 		}},
-		service{name: name + " http", servers: append(pids, gateway.PID()), connect: func(_ context.Context, client int) (locker, error) {
-			locker, err := newGatewayLocker(gateway.URL, fmt.Sprintf("bench-%d", client), false)
-			if err == nil {
-				locker.ttl = leaseTTL
-			}
-			return locker, err
-		}})
+		service{name: name + " http", servers: append(pids, gateway.PID()),
+			connect: func(_ context.Context, client int) (locker, error) {
+				locker, err := newGatewayLocker(gateway.URL, fmt.Sprintf("bench-%d", client), false)
+				if err == nil {
+					locker.ttl = leaseTTL
+				}
+				return locker, err
+			}})
 	return nil
 }
 

@@ -62,9 +62,10 @@ func (c *locksCmd) services(ctx context.Context, r *rig.Rig) (services []service
 
 // fencegate is so many gateways: "fencegate x2".
 func fencegate(gateways []*gateway.Process) service {
-	s := service{name: "fencegate", gateways: len(gateways), queues: true, connect: func(_ context.Context, client int) (locker, error) {
-		return newGatewayLocker(gateways[client%len(gateways)].URL, fmt.Sprintf("bench-%d", client), false)
-	}}
+	s := service{name: "fencegate", gateways: len(gateways), queues: true,
+		connect: func(_ context.Context, client int) (locker, error) {
+			return newGatewayLocker(gateways[client%len(gateways)].URL, fmt.Sprintf("bench-%d", client), false)
+		}}
 	if len(gateways) > 1 {
 		s.name = fmt.Sprintf("fencegate x%d", len(gateways))
 	}
@@ -144,17 +145,18 @@ func startEtcdLocks(ctx context.Context, r *rig.Rig, name string) (service, erro
 	}
 	r.OnClose(etcd.Stop)
 	r.Report.Peers[name] = etcd.Version
-	return service{name: name, queues: true, servers: []int{etcd.PID()}, connect: func(context.Context, int) (locker, error) {
-		client, err := etcd.Connect()
-		if err != nil {
-			return nil, err
-		}
-		session, err := concurrency.NewSession(client, concurrency.WithTTL(int(lockTTL.Seconds())))
-		if err != nil {
-			return nil, errors.Join(err, client.Close())
-		}
-		return &etcdLocker{client, session}, nil
-	}}, nil
+	return service{name: name, queues: true, servers: []int{etcd.PID()},
+		connect: func(context.Context, int) (locker, error) {
+			client, err := etcd.Connect()
+			if err != nil {
+				return nil, err
+			}
+			session, err := concurrency.NewSession(client, concurrency.WithTTL(int(lockTTL.Seconds())))
+			if err != nil {
+				return nil, errors.Join(err, client.Close())
+			}
+			return &etcdLocker{client, session}, nil
+		}}, nil
 }
 
 // etcdLocker is a session.

@@ -29,8 +29,9 @@ type locksCmd struct {
 
 // Help is shown by --help.
 func (locksCmd) Help() string {
-	return "Runs gateways, etcd and Redis as processes of their own, and measures them in turn: how soon the next waiter is " +
-		"granted a lock that is released, how many locks are acquired and released a second, the same and heartbeats with " +
+	return "Runs gateways, etcd and Redis as processes of their own, and measures them in turn: how soon the next " +
+		"waiter is granted a lock that is released, how many locks are acquired and released a second, the same and " +
+		"heartbeats with " +
 		"leases in Redis beside redsync and redislock, and what thousands of waiters cost. " + quoteRatios
 }
 
@@ -84,7 +85,8 @@ func (c *locksCmd) goals(r rig.Report) (goals []rig.Goal) {
 		clients int
 		limit   float64
 	}{{1, 1}, {8, 1}, {64, 1.7}} {
-		goals = append(goals, rig.Goal{Name: fmt.Sprintf("a lock each, %d clients: fencegate / etcd", own.clients), Limit: own.limit,
+		goals = append(goals, rig.Goal{Name: fmt.Sprintf("a lock each, %d clients: fencegate / etcd", own.clients),
+			Limit:  own.limit,
 			Figure: r.Ratio("cycles", ownLocks+clientsName(own.clients), "fencegate", "etcd", rig.PerSecond)})
 	}
 	return append(goals, rig.Goal{Name: "one lock, 64 clients: cycles/s", Limit: 3000,
@@ -162,7 +164,8 @@ func cycles(ctx context.Context, r *rig.Rig, services []service) error {
 					targets = append(targets, s.cycle(r.Prefix, which, "etcd"))
 				}
 			}
-			if err := r.Compare(ctx, rig.Case{Table: "cycles", Name: which + clientsName(clients), Clients: clients}, targets); err != nil {
+			if err := r.Compare(ctx, rig.Case{Table: "cycles", Name: which + clientsName(clients), Clients: clients},
+				targets); err != nil {
 				return err
 			}
 		}
@@ -172,41 +175,43 @@ func cycles(ctx context.Context, r *rig.Rig, services []service) error {
 
 // cycle is an acquire and a release.
 func (s service) cycle(prefix, which, base string) rig.Target {
-	return rig.Target{Name: s.name, Base: base, Servers: s.servers, Open: func(ctx context.Context, clients, _ int) (rig.Session, error) {
-		lockers, closeAll, err := s.connectAll(ctx, clients)
-		return rig.Session{Close: closeAll, Do: func(ctx context.Context, client, _ int) error {
-			lease, err := lockers[client].hold(ctx, s.lock(prefix, which, client))
-			if err != nil {
-				return err
-			}
-			return lease.release(ctx)
-		}}, err
-	}}
+	return rig.Target{Name: s.name, Base: base, Servers: s.servers,
+		Open: func(ctx context.Context, clients, _ int) (rig.Session, error) {
+			lockers, closeAll, err := s.connectAll(ctx, clients)
+			return rig.Session{Close: closeAll, Do: func(ctx context.Context, client, _ int) error {
+				lease, err := lockers[client].hold(ctx, s.lock(prefix, which, client))
+				if err != nil {
+					return err
+				}
+				return lease.release(ctx)
+			}}, err
+		}}
 }
 
 // heartbeat is a renewal of a lease that the client holds.
 func (s service) heartbeat(prefix, base string) rig.Target {
-	return rig.Target{Name: s.name, Base: base, Servers: s.servers, Open: func(ctx context.Context, clients, _ int) (rig.Session, error) {
-		lockers, closeAll, err := s.connectAll(ctx, clients)
-		if err != nil {
-			return rig.Session{}, err
-		}
-		var leases []held
-		session := rig.Session{Close: func() (err error) {
-			for _, lease := range leases {
-				err = errors.Join(err, lease.release(ctx))
-			}
-			return errors.Join(err, closeAll())
-		}, Do: func(ctx context.Context, client, _ int) error { return leases[client].renew(ctx) }}
-		for client, l := range lockers {
-			lease, err := l.hold(ctx, s.lock(prefix, ownLocks, client))
+	return rig.Target{Name: s.name, Base: base, Servers: s.servers,
+		Open: func(ctx context.Context, clients, _ int) (rig.Session, error) {
+			lockers, closeAll, err := s.connectAll(ctx, clients)
 			if err != nil {
-				return session, errors.Join(err, session.Close())
+				return rig.Session{}, err
 			}
-			leases = append(leases, lease)
-		}
-		return session, nil
-	}}
+			var leases []held
+			session := rig.Session{Close: func() (err error) {
+				for _, lease := range leases {
+					err = errors.Join(err, lease.release(ctx))
+				}
+				return errors.Join(err, closeAll())
+			}, Do: func(ctx context.Context, client, _ int) error { return leases[client].renew(ctx) }}
+			for client, l := range lockers {
+				lease, err := l.hold(ctx, s.lock(prefix, ownLocks, client))
+				if err != nil {
+					return session, errors.Join(err, session.Close())
+				}
+				leases = append(leases, lease)
+			}
+			return session, nil
+		}}
 }
 
 // lock is the name of a client's lock. It keeps the services apart: some of them share servers.

@@ -21,7 +21,8 @@ import (
 // openRig is a rig on a database of its own.
 func openRig(t *testing.T, pace rig.Pace) *rig.Rig {
 	t.Helper()
-	r, err := rig.Open(t.Context(), rig.Servers{DatabaseURL: postgres.Empty(t), Program: process.Build(t)}, pace, rig.Private{}, io.Discard)
+	r, err := rig.Open(t.Context(), rig.Servers{DatabaseURL: postgres.Empty(t), Program: process.Build(t)}, pace,
+		rig.Private{}, io.Discard)
 	t.Cleanup(func() {
 		if err := r.Close(); err != nil {
 			t.Error(err)
@@ -75,7 +76,8 @@ func TestServices(t *testing.T) {
 
 func reallyLocks(t *testing.T, lockers []locker) {
 	var inside atomic.Int32
-	load, err := rig.Repeat(t.Context(), len(lockers), 200*time.Millisecond, func(ctx context.Context, client, _ int) error {
+	load, err := rig.Repeat(t.Context(), len(lockers), 200*time.Millisecond, func(ctx context.Context, client,
+		_ int) error {
 		lease, err := lockers[client].hold(ctx, "locked")
 		if err != nil {
 			return err

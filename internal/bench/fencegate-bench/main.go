@@ -42,9 +42,6 @@ func main() {
 // output is what a command writes to.
 type output struct{ out, err io.Writer }
 
-// progress writes a line to standard error.
-func (o output) progress(line string) { _, _ = fmt.Fprintln(o.err, line) }
-
 // run is the whole program; it returns the exit code.
 func run(ctx context.Context, args []string, out, err io.Writer) int {
 	helped := false
@@ -84,7 +81,8 @@ type floorCmd struct {
 func (c *floorCmd) Run(ctx context.Context) error { return floor.Serve(ctx, c.Listen) }
 
 // quoteRatios is in the help of all that compares.
-const quoteRatios = "What is not on the machine is skipped. The ratios are of the same round: quote them, not single figures."
+const quoteRatios = "What is not on the machine is skipped. The ratios are of the same round: quote them, not " +
+	"single figures."
 
 // measure runs measurements on a rig of their own, and writes the report.
 func measure(ctx context.Context, to output, servers rig.Servers, pace rig.Pace, private rig.Private,

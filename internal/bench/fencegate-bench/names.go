@@ -30,8 +30,9 @@ type namesCmd struct {
 
 // Help is shown by --help.
 func (namesCmd) Help() string {
-	return "Makes a database for each number of names, with a fence and a record each, a lease for a tenth of them, and a " +
-		"gateway before it. Then measures in turn what clients wait for, what gateways do by themselves, and what reads " +
+	return "Makes a database for each number of names, with a fence and a record each, a lease for a tenth of them, " +
+		"and a gateway before it. Then measures in turn what clients wait for, what gateways do by themselves, and what " +
+		"reads " +
 		"many names. Ten million names take 6 GB of disk, and some minutes to make. " + quoteRatios
 }
 

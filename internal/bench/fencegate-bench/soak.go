@@ -48,8 +48,10 @@ func (soakCmd) Help() string {
 
 // Validate is called by kong.
 func (c soakCmd) Validate() error {
-	if c.Every <= 0 || c.Duration < 9*c.Every || c.Snapshot < 0 || c.Snapshot > c.Duration/3 || c.Names < 1 || c.Names > 1000 {
-		return errors.New("--duration must be at least 9 times --every, --snapshot at most a third of it, and --names 1 to 1000")
+	if c.Every <= 0 || c.Duration < 9*c.Every || c.Snapshot < 0 || c.Snapshot > c.Duration/3 || c.Names < 1 ||
+		c.Names > 1000 {
+		return errors.New("--duration must be at least 9 times --every, --snapshot at most a third of it, and --names 1 " +
+			"to 1000")
 	}
 	return nil
 }
@@ -70,7 +72,8 @@ type soak struct {
 // Run soaks. The write-ahead log reaches its size within minutes, and so does what is kept for a time. With Go's
 // default of GOGC, gateways' memory shows what is in use, and hardly what has not been collected yet.
 func (c *soakCmd) Run(ctx context.Context, to output) (err error) {
-	r, err := rig.Open(ctx, c.Servers, rig.Pace{}, rig.Private{Settings: map[string]string{"max_wal_size": "256MB"}}, to.err)
+	r, err := rig.Open(ctx, c.Servers, rig.Pace{}, rig.Private{Settings: map[string]string{"max_wal_size": "256MB"}},
+		to.err)
 	defer func() { err = errors.Join(err, r.Close()) }()
 	if err != nil {
 		return err
@@ -111,7 +114,8 @@ func (c *soakCmd) Run(ctx context.Context, to output) (err error) {
 		return err
 	}
 	lines, flat := judge(s.samples)
-	title := fmt.Sprintf("medians of the thirds of %d samples; flat: last ≤ middle + %.0f %% + slack", len(s.samples), 100*growthShare)
+	title := fmt.Sprintf("medians of the thirds of %d samples; flat: last ≤ middle + %.0f %% + slack", len(s.samples),
+		100*growthShare)
 	if err := errors.Join(rig.WriteTable(to.out, title, lines), loaded.WriteText(to.out)); err != nil {
 		return err
 	}
@@ -200,7 +204,8 @@ const (
 // slacks are for what garbage collection, vacuum and checkpoints move up and down. Infinity: only shown.
 var slacks = map[string]float64{
 	"resident memory": 4 * mB, "Go heap": 2 * mB, "goroutines": 10, "file descriptors": 10, "connections of the pool": 2,
-	"connections": 2, "size": 256 * kB, "bytes a name": 16, "leases beside the newest of each lock": 1000, "dead rows": 10_000,
+	"connections": 2, "size": 256 * kB, "bytes a name": 16, "leases beside the newest of each lock": 1000,
+	"dead rows":       10_000,
 	"write-ahead log": 64 * mB, "log written": math.Inf(1), "names": math.Inf(1),
 }
 

@@ -31,8 +31,9 @@ type tablesCmd struct {
 
 // Help is shown by --help.
 func (tablesCmd) Help() string {
-	return "Updates of tables that fence.protect protects, after fence.guard, beside bare updates of unprotected tables and a " +
-		"fence made by hand, in the same run: by pgx, by pgbench where it is installed, and in bulk. " + quoteRatios
+	return "Updates of tables that fence.protect protects, after fence.guard, beside bare updates of unprotected " +
+		"tables and a fence made by hand, in the same run: by pgx, by pgbench where it is installed, and in bulk. " +
+		quoteRatios
 }
 
 // rowsOfResource is how many rows of the clients' tables belong to one resource.
@@ -128,7 +129,8 @@ var tableSpecs = []struct {
 	name                   string
 	partitioned, protected bool
 }{
-	{"plain", false, false}, {"protected", false, true}, {"partitioned", true, false}, {"partitioned_protected", true, true},
+	{"plain", false, false}, {"protected", false, true}, {"partitioned", true, false},
+	{"partitioned_protected", true, true},
 }
 
 // prepare makes the tables, and a fence for each resource.
@@ -160,12 +162,14 @@ func (t *tables) makeTables(ctx context.Context, prefix string, rows int, resour
 	const partitions = 4
 	for _, spec := range tableSpecs {
 		table := "fencegate_bench." + prefix + spec.name
-		create := []string{"create table " + table + " (id bigint primary key, account bigint not null, balance bigint not null)"}
+		create := []string{"create table " + table +
+			" (id bigint primary key, account bigint not null, balance bigint not null)"}
 		if spec.partitioned {
 			create[0] += " partition by hash (id)"
 			for i := range partitions {
 				create = append(create, fmt.Sprintf(
-					"create table %[1]s_%[2]d partition of %[1]s for values with (modulus %[3]d, remainder %[2]d)", table, i, partitions))
+					"create table %[1]s_%[2]d partition of %[1]s for values with (modulus %[3]d, remainder %[2]d)", table, i,
+					partitions))
 			}
 		}
 		create = append(create, fmt.Sprintf("insert into %s select i, %s, 0 from generate_series(0, %d) i", table, resource,
@@ -235,7 +239,8 @@ func (t *tables) bulk(ctx context.Context, rows, resources int) error {
 		if tableSpecs[i].partitioned {
 			base = "partitioned"
 		}
-		t.Note(rig.Sample{Table: "bulk", Case: bulkName(rows, resources), Target: tableSpecs[i].name, Base: base, Round: round,
+		t.Note(rig.Sample{Table: "bulk", Case: bulkName(rows, resources), Target: tableSpecs[i].name, Base: base,
+			Round:  round,
 			Values: []rig.Value{{Name: "ms", Of: milliseconds(took)}, {Name: "guards ms", Of: milliseconds(guards)}}})
 		return err
 	})
@@ -276,8 +281,10 @@ func (t *tables) plans(ctx context.Context) error {
 						return err
 					}
 					for i, scanned := range []string{"fence.fences", "fencegate_bench." + table} {
-						t.Note(rig.Sample{Table: plansTable, Case: fmt.Sprint(rows, " rows"), Target: table + ": " + scanned, Round: round + 1,
-							Values: []rig.Value{{Name: "sequential", Of: after[2*i] - before[2*i]}, {Name: "by index", Of: after[2*i+1] - before[2*i+1]}}})
+						t.Note(rig.Sample{Table: plansTable, Case: fmt.Sprint(rows, " rows"), Target: table + ": " + scanned,
+							Round: round + 1,
+							Values: []rig.Value{{Name: "sequential", Of: after[2*i] - before[2*i]}, {Name: "by index",
+								Of: after[2*i+1] - before[2*i+1]}}})
 					}
 					return errRollback
 				})

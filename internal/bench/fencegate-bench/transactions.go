@@ -181,7 +181,8 @@ func checkRows(p prepared, tag pgconn.CommandTag, err error) error {
 func byHand(ctx context.Context, c *tableClient) error {
 	return pgx.BeginFunc(ctx, c.conn, func(tx pgx.Tx) error {
 		var last int64
-		err := tx.QueryRow(ctx, "select token from fencegate_bench.tokens where resource = $1 for update", c.resource).Scan(&last)
+		err := tx.QueryRow(ctx, "select token from fencegate_bench.tokens where resource = $1 for update",
+			c.resource).Scan(&last)
 		if err == nil && c.token < last {
 			err = fmt.Errorf("the token %d is stale: %d was seen", c.token, last)
 		}
@@ -205,7 +206,8 @@ func (t *tables) transactions(ctx context.Context, table string, all []transacti
 		for _, transaction := range all {
 			targets = append(targets, t.target(transaction))
 		}
-		if err := t.Compare(ctx, rig.Case{Table: table, Name: clientsName(clients), Clients: clients}, targets); err != nil {
+		if err := t.Compare(ctx, rig.Case{Table: table, Name: clientsName(clients), Clients: clients, CPURatio: true},
+			targets); err != nil {
 			return err
 		}
 	}
@@ -217,37 +219,39 @@ func (t *tables) target(made transaction) rig.Target {
 	for _, sql := range made.statements {
 		statements = append(statements, prepare(sql))
 	}
-	return rig.Target{Name: made.name, Base: made.base, Open: func(ctx context.Context, count, _ int) (rig.Session, error) {
-		clients := make([]*tableClient, 0, count)
-		session := rig.Session{Close: func() (err error) {
-			for _, c := range clients {
-				err = errors.Join(err, c.conn.Close(context.WithoutCancel(ctx)))
+	return rig.Target{Name: made.name, Base: made.base,
+		Open: func(ctx context.Context, count, _ int) (rig.Session, error) {
+			clients := make([]*tableClient, 0, count)
+			session := rig.Session{Close: func() (err error) {
+				for _, c := range clients {
+					err = errors.Join(err, c.conn.Close(context.WithoutCancel(ctx)))
+				}
+				return err
+			}}
+			session.Do = func(ctx context.Context, client, _ int) error {
+				if made.do != nil {
+					return made.do(ctx, clients[client])
+				}
+				return clients[client].pipeline(ctx, statements, made.steps)
 			}
-			return err
+			sequence := t.numbers()
+			for i := range count {
+				conn, err := pgx.Connect(ctx, t.URL)
+				if err != nil {
+					return session, errors.Join(err, session.Close())
+				}
+				account := i * t.stride(count)
+				clients = append(clients, &tableClient{conn, int64(account * rowsOfResource), t.token, sequence,
+					fmt.Sprintf("%s/%d", t.Prefix, account)})
+			}
+			return session, nil
 		}}
-		session.Do = func(ctx context.Context, client, _ int) error {
-			if made.do != nil {
-				return made.do(ctx, clients[client])
-			}
-			return clients[client].pipeline(ctx, statements, made.steps)
-		}
-		sequence := t.numbers()
-		for i := range count {
-			conn, err := pgx.Connect(ctx, t.URL)
-			if err != nil {
-				return session, errors.Join(err, session.Close())
-			}
-			account := i * t.stride(count)
-			clients = append(clients, &tableClient{conn, int64(account * rowsOfResource), t.token, sequence,
-				fmt.Sprintf("%s/%d", t.Prefix, account)})
-		}
-		return session, nil
-	}}
 }
 
 // pgbench is the transaction as a script for it.
 func (t transaction) pgbench() string {
-	script := fmt.Sprintf("\\set account :client_id * :stride\n\\set row :account * %d\n\\set sequence :sequence + 1\n", rowsOfResource)
+	script := fmt.Sprintf("\\set account :client_id * :stride\n\\set row :account * %d\n\\set sequence :sequence + 1\n",
+		rowsOfResource)
 	if t.script != "" {
 		script += t.script
 	} else {

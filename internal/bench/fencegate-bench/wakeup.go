@@ -42,8 +42,10 @@ func wakeUps(ctx context.Context, r *rig.Rig, services []service, count int) err
 			return fmt.Errorf("%s: %w", services[i].name, err)
 		}
 		slices.Sort(latencies)
-		r.Note(rig.Sample{Table: "wake-up", Case: fmt.Sprint(count, " hand-offs"), Target: services[i].name, Base: "etcd", Round: round,
-			Values: []rig.Value{{Name: rig.P50, Of: rig.Percentile(latencies, 0.5)}, {Name: rig.P99, Of: rig.Percentile(latencies, 0.99), Ratio: true}}})
+		r.Note(rig.Sample{Table: "wake-up", Case: fmt.Sprint(count, " hand-offs"), Target: services[i].name, Base: "etcd",
+			Round: round,
+			Values: []rig.Value{{Name: rig.P50, Of: rig.Percentile(latencies, 0.5)}, {Name: rig.P99,
+				Of: rig.Percentile(latencies, 0.99), Ratio: true}}})
 		return nil
 	})
 }

@@ -97,7 +97,8 @@ func (w *writes) overWires(servers []string, a clientAccess, write wireWrite, pi
 		prefix := string(s.layout.prefix)
 		restore := func() error { return nil }
 		if s.shared() {
-			err = w.Store.PutPolicy(ctx, store.Policy{Prefix: prefix, Rule: store.RuleSameToken, Authority: store.AuthorityBuiltin})
+			err = w.Store.PutPolicy(ctx, store.Policy{Prefix: prefix, Rule: store.RuleSameToken,
+				Authority: store.AuthorityBuiltin})
 			restore = func() error { return w.Store.DeletePolicy(context.WithoutCancel(ctx), prefix) }
 		}
 		closeWires := func() {
@@ -217,7 +218,8 @@ func (w *writes) encrypted(ctx context.Context) (writeTarget, error) {
 	}
 	w.OnClose(func() error { return os.RemoveAll(dir) })
 	certificate, key := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
-	if err := errors.Join(os.WriteFile(certificate, server.Certificate, 0o600), os.WriteFile(key, server.Key, 0o600)); err != nil {
+	if err := errors.Join(os.WriteFile(certificate, server.Certificate, 0o600), os.WriteFile(key, server.Key,
+		0o600)); err != nil {
 		return writeTarget{}, err
 	}
 	encryption := &tls.Config{RootCAs: authority.Pool(), MinVersion: tls.VersionTLS13}

@@ -25,33 +25,35 @@ const setupInFlight = 64
 // sharing is a target whose clients share connections, each of which many may use at once.
 func sharing[C any](
 	peer *peers.Peer, connect func() (C, error), end func(C) error,
-	prepare func(ctx context.Context, client C, l layout) (write func(context.Context, C, *resource, []byte) error, err error),
+	prepare func(ctx context.Context, client C, l layout) (write func(context.Context, C, *resource, []byte) error,
+		err error),
 ) writeTarget {
-	return writeTarget{tuned: []int{1, 4, 16, 64}, servers: []int{peer.PID()}, open: func(ctx context.Context, s setting) (writeSession, error) {
-		var clients []C
-		session := writeSession{close: func() (err error) {
-			for _, client := range clients {
-				err = errors.Join(err, end(client))
+	return writeTarget{tuned: []int{1, 4, 16, 64}, servers: []int{peer.PID()},
+		open: func(ctx context.Context, s setting) (writeSession, error) {
+			var clients []C
+			session := writeSession{close: func() (err error) {
+				for _, client := range clients {
+					err = errors.Join(err, end(client))
+				}
+				return err
+			}}
+			for range s.connections {
+				client, err := connect()
+				if err != nil {
+					return session, errors.Join(err, session.close())
+				}
+				clients = append(clients, client)
 			}
-			return err
-		}}
-		for range s.connections {
-			client, err := connect()
+			write, err := prepare(ctx, clients[0], s.layout)
 			if err != nil {
 				return session, errors.Join(err, session.close())
 			}
-			clients = append(clients, client)
-		}
-		write, err := prepare(ctx, clients[0], s.layout)
-		if err != nil {
-			return session, errors.Join(err, session.close())
-		}
-		session.write = func(ctx context.Context, client int, w *writer) error {
-			r, value := w.next()
-			return write(ctx, clients[client%len(clients)], r, value)
-		}
-		return session, nil
-	}}
+			session.write = func(ctx context.Context, client int, w *writer) error {
+				r, value := w.next()
+				return write(ctx, clients[client%len(clients)], r, value)
+			}
+			return session, nil
+		}}
 }
 
 // etcd is a transaction: if the lock key still has its revision, put.
@@ -66,7 +68,8 @@ func (w *writes) etcd(ctx context.Context) (writeTarget, error) {
 }
 
 func etcdTarget(server *peers.Etcd) writeTarget {
-	prepare := func(ctx context.Context, client *clientv3.Client, l layout) (func(context.Context, *clientv3.Client, *resource, []byte) error, error) {
+	prepare := func(ctx context.Context, client *clientv3.Client, l layout) (func(context.Context, *clientv3.Client,
+		*resource, []byte) error, error) {
 		revisions, err := etcdLocks(ctx, client, l)
 		return func(ctx context.Context, client *clientv3.Client, r *resource, value []byte) error {
 			answer, err := client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(lockOf(r)), "=", revisions[r.index])).
@@ -126,7 +129,8 @@ func zooKeeperTarget(server *peers.ZooKeeper) writeTarget {
 		client.Close()
 		return nil
 	}
-	prepare := func(ctx context.Context, client *zk.Conn, l layout) (func(context.Context, *zk.Conn, *resource, []byte) error, error) {
+	prepare := func(ctx context.Context, client *zk.Conn, l layout) (func(context.Context, *zk.Conn, *resource,
+		[]byte) error, error) {
 		return func(_ context.Context, client *zk.Conn, r *resource, value []byte) error {
 			answers, err := client.Multi(&zk.CheckVersionRequest{Path: "/" + string(r.name) + "/lock", Version: 0},
 				&zk.SetDataRequest{Path: "/" + string(r.name) + "/data", Data: value, Version: -1})
@@ -197,16 +201,18 @@ func (w *writes) redis(ctx context.Context, name string) (writeTarget, error) {
 }
 
 func redisTarget(server *peers.Redis) writeTarget {
-	return writeTarget{tuned: []int{16, 64}, servers: []int{server.PID()}, open: func(ctx context.Context, s setting) (writeSession, error) {
-		client := redis.NewClient(&redis.Options{Addr: server.Address, PoolSize: s.connections, MaxRetries: -1, DisableIdentity: true})
-		session := writeSession{close: client.Close, write: func(ctx context.Context, _ int, w *writer) error {
-			r, value := w.next()
-			set, err := checkAndSet.EvalSha(ctx, client, []string{string(r.name)}, r.token, value).Int()
-			if err == nil && set != 1 {
-				err = fmt.Errorf("%w: %s", errFenced, r.name)
-			}
-			return err
+	return writeTarget{tuned: []int{16, 64}, servers: []int{server.PID()},
+		open: func(ctx context.Context, s setting) (writeSession, error) {
+			client := redis.NewClient(&redis.Options{Addr: server.Address, PoolSize: s.connections, MaxRetries: -1,
+				DisableIdentity: true})
+			session := writeSession{close: client.Close, write: func(ctx context.Context, _ int, w *writer) error {
+				r, value := w.next()
+				set, err := checkAndSet.EvalSha(ctx, client, []string{string(r.name)}, r.token, value).Int()
+				if err == nil && set != 1 {
+					err = fmt.Errorf("%w: %s", errFenced, r.name)
+				}
+				return err
+			}}
+			return session, checkAndSet.Load(ctx, client).Err()
 		}}
-		return session, checkAndSet.Load(ctx, client).Err()
-	}}
 }

@@ -19,7 +19,8 @@ import (
 
 // writeTargetNames are the valid values of --targets, in the order in which they are opened.
 var writeTargetNames = []string{
-	"direct", "handmade", "store", "store-unfenced", "http", "http-pooled", "http-key", "http-tls", "ndjson", "ndjson-stream",
+	"direct", "handmade", "store", "store-unfenced", "http", "http-pooled", "http-key", "http-tls", "ndjson",
+	"ndjson-stream",
 	"floor", "etcd", "zookeeper", "redis", "redis-everysec",
 }
 
@@ -175,7 +176,8 @@ func (w *writes) handmade() writeTarget {
 	return w.overPool(prepare, func(ctx context.Context, pool *pgxpool.Pool, r *resource, value []byte) error {
 		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 			var last int64
-			err := tx.QueryRow(ctx, "select token from fencegate_bench.fences where resource = $1 for update", string(r.name)).Scan(&last)
+			err := tx.QueryRow(ctx, "select token from fencegate_bench.fences where resource = $1 for update",
+				string(r.name)).Scan(&last)
 			if err == nil && r.token < last {
 				err = fmt.Errorf("%w: the token %d is stale: %d was seen", errFenced, r.token, last)
 			}

@@ -315,7 +315,8 @@ func (w *writes) sizes(ctx context.Context) error {
 	for _, size := range w.config.Sizes {
 		l := w.layouts[0]
 		l.resources = l.resources[:min(len(l.resources), max(64, sizesBytesMax/size))]
-		c := rig.Case{Table: "sizes", Name: fmt.Sprintf("%d bytes, %s", size, clientsName(w.someClients())), Clients: w.someClients()}
+		c := rig.Case{Table: "sizes", Name: fmt.Sprintf("%d bytes, %s", size, clientsName(w.someClients())),
+			Clients: w.someClients()}
 		if err := w.compare(ctx, c, l, size, w.only("direct", "store", "http")); err != nil {
 			return err
 		}

@@ -99,7 +99,8 @@ func checkLatest(t *testing.T, url, table string, target writeTarget, of *writer
 	}
 	defer func() { _ = db.Close(context.WithoutCancel(t.Context())) }()
 	var value []byte
-	err = db.QueryRow(t.Context(), "select value from "+table+" where resource = $1 and key = $2", string(of.resources[0].name),
+	err = db.QueryRow(t.Context(), "select value from "+table+" where resource = $1 and key = $2",
+		string(of.resources[0].name),
 		benchKey).Scan(&value)
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +110,7 @@ func checkLatest(t *testing.T, url, table string, target writeTarget, of *writer
 	if target.name == "ndjson-stream" {
 		underWay = streamInFlight * linesPerRequest
 	}
-	got := int(binary.LittleEndian.Uint64(value)) //nolint:gosec // it counts turns
+	got := int(binary.LittleEndian.Uint64(value))
 	if got > latest || got < latest-underWay || !bytes.Equal(value[8:], of.value[8:]) {
 		t.Errorf("the value is of turn %d, the client's last was %d", got, latest)
 	}
@@ -190,7 +191,8 @@ func TestPeersWriteAndRefuse(t *testing.T) {
 	})
 }
 
-func writesAndRefuses(t *testing.T, target writeTarget, read func(*resource) ([]byte, error), supersede func(*resource) error) {
+func writesAndRefuses(t *testing.T, target writeTarget, read func(*resource) ([]byte, error),
+	supersede func(*resource) error) {
 	t.Helper()
 	l := layout{prefix: "bench/peers"}
 	for i := range 4 {
@@ -211,7 +213,8 @@ func writesAndRefuses(t *testing.T, target writeTarget, read func(*resource) ([]
 	if err := supersede(w.resources[0]); err != nil {
 		t.Fatal(err)
 	}
-	if err := session.write(t.Context(), 1, w); !errors.Is(err, errFenced) || !strings.Contains(err.Error(), string(w.resources[0].name)) {
+	if err := session.write(t.Context(), 1, w); !errors.Is(err, errFenced) || !strings.Contains(err.Error(),
+		string(w.resources[0].name)) {
 		t.Errorf("after another has the lock: %v", err)
 	}
 }

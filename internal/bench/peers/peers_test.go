@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-zookeeper/zk"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -26,23 +25,6 @@ func skipIfAbsent(t *testing.T, err error) {
 	}
 }
 
-func TestEtcdRunsAndLeavesNothing(t *testing.T) {
-	etcd, err := StartEtcd(t.Context())
-	skipIfAbsent(t, err)
-	client, err := etcd.Connect()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := client.Put(t.Context(), "key", "value"); err != nil {
-		t.Error(err)
-	}
-	if !strings.HasPrefix(etcd.Version, "3.") {
-		t.Errorf("the version is %q", etcd.Version)
-	}
-	_ = client.Close()
-	leavesNothing(t, etcd.Peer)
-}
-
 func TestRedisTakesSettings(t *testing.T) {
 	server, err := StartRedis(t.Context(), "--appendonly", "yes", "--appendfsync", "always")
 	skipIfAbsent(t, err)
@@ -52,29 +34,6 @@ func TestRedisTakesSettings(t *testing.T) {
 		t.Errorf("got %v, %v", got, err)
 	}
 	_ = client.Close()
-	leavesNothing(t, server.Peer)
-}
-
-// ZooKeeper may be absent on CI, too: scripts/test-deps does not install it, as it brings Java.
-func TestZooKeeperRunsAndLeavesNothing(t *testing.T) {
-	server, err := StartZooKeeper(t.Context())
-	if errors.Is(err, ErrAbsent) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := server.Connect()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := client.Create("/key", []byte("value"), 0, zk.WorldACL(zk.PermAll)); err != nil {
-		t.Error(err)
-	}
-	client.Close()
-	if !strings.HasPrefix(server.Version, "3.") {
-		t.Errorf("the version is %q", server.Version)
-	}
 	leavesNothing(t, server.Peer)
 }
 

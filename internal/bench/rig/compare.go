@@ -41,6 +41,8 @@ type Case struct {
 	Rates map[string]float64
 	// First is the name of the value that counts; "" is PerSecond.
 	First string
+	// CPURatio compares PostgreSQL's CPU time, too: the base writes to PostgreSQL.
+	CPURatio bool
 }
 
 // The values of a sample that Compare makes, beside PerSecond.
@@ -155,7 +157,7 @@ func (r *Rig) measure(
 	values = []Value{
 		{Name: PerSecond, Of: done / load.Took.Seconds()},
 		{Name: P50, Of: Percentile(load.Latencies, 0.5)}, {Name: P99, Of: Percentile(load.Latencies, 0.99)},
-		{PostgresCPU, (after.postgres.Since(before.postgres) - r.Background*load.Took.Seconds()) * 1e6 / done, true},
+		{PostgresCPU, (after.postgres.Since(before.postgres) - r.Background*load.Took.Seconds()) * 1e6 / done, c.CPURatio},
 		{Name: ServerCPU, Of: after.server.Since(before.server) * 1e6 / done},
 		{Name: LoadCPU, Of: after.load.Since(before.load) * 1e6 / done},
 		{Name: LogBytes, Of: (after.log - before.log) / done},

@@ -99,7 +99,8 @@ func TestTargetsTakeTurns(t *testing.T) {
 	if err != nil || strings.Join(opens, "") != "abccaac" {
 		t.Errorf("opened were %q, %v", opens, err)
 	}
-	if len(r.Report.Failed) != 1 || !strings.Contains(r.Report.Failed[0], "t, c, b: client 0: broken") || len(r.Report.Samples) != 6 {
+	if len(r.Report.Failed) != 1 || !strings.Contains(r.Report.Failed[0], "t, c, b: client 0: broken") ||
+		len(r.Report.Samples) != 6 {
 		t.Errorf("failed %q, samples %+v", r.Report.Failed, r.Report.Samples)
 	}
 	for _, s := range r.Report.Samples {
