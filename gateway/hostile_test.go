@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -172,6 +173,43 @@ func TestHostileStreams(t *testing.T) {
 	}
 	known.acquire(t, "job", "honest")
 	watch.next(t, api.EventGranted)
+}
+
+// TestCrowdOfNewConnections checks that each of many clients of HTTP/2 that connect at the same moment is served: they
+// are strangers until their first request is authorized.
+func TestCrowdOfNewConnections(t *testing.T) {
+	h := newGateway(t, Config{}, patientDatabase(t))
+	h.guard(t)
+	h.serveUnchecked(t)
+	key := h.key(t, "honest", "all:")
+	h.by(key).awaitStatus(t, http.StatusOK)
+	const clients = 200
+	begin := make(chan struct{})
+	ended := make(chan error, clients)
+	for range clients {
+		one := client{base: h.base, http: newHTTPClient(t, true)}.by(key)
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, one.base+"/v1/whoami", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			<-begin
+			answer, err := one.http.Do(request)
+			if err == nil && answer.StatusCode != http.StatusOK {
+				err = errors.New(answer.Status)
+			}
+			if err == nil {
+				err = answer.Body.Close()
+			}
+			ended <- err
+		}()
+	}
+	close(begin)
+	for range clients {
+		if err := await.Receive(t, "an answer", ended); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // TestHostileMemory opens 300 connections of 250 streams each without a credential, whose answers are not taken. The

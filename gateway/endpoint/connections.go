@@ -7,33 +7,51 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/fencegate/fencegate/gateway/limits"
 )
 
 // defaultStrangersMax is how many strangers the gateway answers at a time. Half of them may come from one address. The
 // answers that one leaves unread use up to streamsOfOne times 13 KiB of the gateway's memory, and the requests' headers.
-const defaultStrangersMax = 16
+const defaultStrangersMax = 8
+
+const (
+	// strangerPatience is for how long a stranger keeps its place while others wait for one.
+	strangerPatience = 200 * time.Millisecond
+	// waitingMax is how many connections may wait for a place. One of the network that has most of them is closed for the
+	// next.
+	waitingMax = 512
+)
 
 // Connections counts the connections that are open, and closes those beyond the limits as they are accepted. One that is
 // idle after a request uses 21 KiB of the gateway's memory, and 37 KiB with TLS, as measured with thousands of them.
 //
-// A stranger is a connection of HTTP/2 with a request under way over which no credential was accepted. Beyond the limit,
-// the stranger that began first is closed for the next one. The limit is on connections since net/http answers some
-// requests of HTTP/2 by itself, before any handler, and since a closed connection frees all that waits for its client to
-// read. An honest client is a stranger until its first request is authorized, for some microseconds.
+// A stranger is a connection of HTTP/2 with a request under way over which no credential was accepted. The limit is on
+// connections since net/http answers some requests of HTTP/2 by itself, before any handler, and since a closed connection
+// frees all that waits for its client to read. An honest client is a stranger until its first request is authorized, for
+// some microseconds, so a crowd of them passes through few places.
+//
+// Beyond the limit, the next connection waits for a place: until another stranger has ended, or the one that began first
+// has had its place for strangerPatience and is closed. Networks that have the fewest places are served first: many
+// connections from one keep nobody else waiting.
 type Connections struct {
 	max, perAddress int // 0: any number
 	StrangersMax    int
 	trusted         func(address string) bool
 	refused         func()
 
+	patience time.Duration
+
 	mu        sync.Mutex
 	open      map[net.Conn]*connection
 	networks  map[netip.Prefix]*networkConnections
-	strangers list.List // of *connection; the one that began first is in front
+	strangers list.List     // of *connection; the one that began first is in front
+	waiting   []*connection // for a place among the strangers, in order of arrival
+	timer     *time.Timer   // until the first stranger has had its time; nil: nobody waits for that
 }
 
 // connection is one that is open.
@@ -42,10 +60,12 @@ type connection struct {
 	network  netip.Prefix
 	known    atomic.Bool   // a credential was accepted, a trusted proxy has many clients, or HTTP/1 has one request at a time
 	stranger *list.Element // in strangers; nil: no request is under way, or the connection is known
+	since    time.Time     // when it became a stranger
+	place    chan struct{} // closed when it need not wait any more
 }
 
 // networkConnections counts the connections from one network.
-type networkConnections struct{ open, strangers int }
+type networkConnections struct{ open, strangers, waiting int }
 
 type connectionKey struct{}
 
@@ -62,20 +82,21 @@ func connectionOf(r *http.Request) *connection {
 	return found
 }
 
-// Changed is the ConnState of the server.
+// Changed is the ConnState of the server. It delays a connection that has no place among the strangers, and no other:
+// the server calls it in the goroutine that reads the connection's requests.
 func (c *Connections) Changed(accepted net.Conn, state http.ConnState) {
-	if closing := c.follow(accepted, state); closing != nil {
-		c.refused()
-		_ = closing.socket.Close()
+	if place := c.follow(accepted, state); place != nil {
+		<-place
 	}
 }
 
-// follow notes the state of a connection, and returns the connection to close for it.
-func (c *Connections) follow(accepted net.Conn, state http.ConnState) (closing *connection) {
+// follow notes the state of a connection, and returns what the connection has to wait for; nil: nothing.
+func (c *Connections) follow(accepted net.Conn, state http.ConnState) (place <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if state == http.StateNew {
-		return c.enterLocked(accepted)
+		c.enterLocked(accepted)
+		return nil
 	}
 	one := c.open[accepted]
 	switch {
@@ -89,6 +110,12 @@ func (c *Connections) follow(accepted net.Conn, state http.ConnState) (closing *
 		c.removeLocked(accepted, one)
 	}
 	return nil
+}
+
+// closeLocked closes a connection because of a limit.
+func (c *Connections) closeLocked(one *connection) {
+	c.refused()
+	_ = one.socket.Close()
 }
 
 // addLocked notes a connection before it is counted.
@@ -107,8 +134,8 @@ func (c *Connections) addLocked(accepted net.Conn) *connection {
 	return one
 }
 
-// enterLocked counts a connection, and returns it if it may not stay open.
-func (c *Connections) enterLocked(accepted net.Conn) (refused *connection) {
+// enterLocked counts a connection, and closes it if it may not stay open.
+func (c *Connections) enterLocked(accepted net.Conn) {
 	host, _, _ := net.SplitHostPort(accepted.RemoteAddr().String())
 	one := c.addLocked(accepted)
 	one.network = limits.Network(host)
@@ -121,9 +148,8 @@ func (c *Connections) enterLocked(accepted net.Conn) (refused *connection) {
 	network.open++
 	if c.max > 0 && len(c.open) > c.max || c.perAddress > 0 && network.open > c.perAddress && !one.known.Load() {
 		c.removeLocked(accepted, one)
-		return one
+		c.closeLocked(one)
 	}
-	return nil
 }
 
 // Open returns how many connections are open.
@@ -141,29 +167,96 @@ func (c *Connections) removeLocked(accepted net.Conn, one *connection) {
 	}
 }
 
-// beginLocked makes a connection a stranger unless it is known, and returns the one that must end for it.
-func (c *Connections) beginLocked(one *connection) (closing *connection) {
+// beginLocked makes a connection a stranger unless it is known, and returns what it has to wait for.
+func (c *Connections) beginLocked(one *connection) (place <-chan struct{}) {
 	if one.known.Load() || one.stranger != nil {
 		return nil
 	}
-	one.stranger = c.strangers.PushBack(one)
-	network := c.networks[one.network]
-	network.strangers++
-	tooMany := network.strangers > c.StrangersMax/2
-	if !tooMany && c.strangers.Len() <= c.StrangersMax {
-		return nil
+	one.place = make(chan struct{})
+	c.waiting = append(c.waiting, one)
+	c.networks[one.network].waiting++
+	c.admitLocked()
+	if len(c.waiting) > waitingMax {
+		c.dropLocked()
 	}
-	for at := c.strangers.Front(); ; at = at.Next() {
-		oldest := at.Value.(*connection)
-		if !tooMany || oldest.network == one.network {
-			c.endLocked(oldest)
-			return oldest
+	return one.place
+}
+
+// admitLocked gives the places that are free to connections that wait, and those of strangers that had their time.
+func (c *Connections) admitLocked() {
+	for len(c.waiting) > 0 {
+		next := 0
+		for i, one := range c.waiting {
+			if c.networks[one.network].strangers < c.networks[c.waiting[next].network].strangers {
+				next = i
+			}
 		}
+		one := c.waiting[next]
+		network := c.networks[one.network]
+		if full := network.strangers >= c.StrangersMax/2; full || c.strangers.Len() >= c.StrangersMax {
+			first := c.firstLocked(func(other *connection) bool { return !full || other.network == one.network })
+			if left := c.patience - time.Since(first.since); left > 0 {
+				c.wakeLocked(left)
+				return
+			}
+			c.leaveLocked(first)
+			c.closeLocked(first)
+		}
+		c.stopWaitingLocked(next)
+		one.stranger, one.since = c.strangers.PushBack(one), time.Now()
+		network.strangers++
 	}
 }
 
-// endLocked makes a connection a stranger no longer.
+// firstLocked returns the stranger that began first, of those that are meant.
+func (c *Connections) firstLocked(meant func(*connection) bool) *connection {
+	at := c.strangers.Front()
+	for !meant(at.Value.(*connection)) {
+		at = at.Next()
+	}
+	return at.Value.(*connection)
+}
+
+// wakeLocked has admitLocked called after a while.
+func (c *Connections) wakeLocked(after time.Duration) {
+	if c.timer == nil {
+		c.timer = time.AfterFunc(after, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.timer = nil
+			c.admitLocked()
+		})
+	}
+}
+
+// dropLocked closes the last connection that waits of the network that has most of them.
+func (c *Connections) dropLocked() {
+	last := 0
+	for i, one := range c.waiting {
+		if c.networks[one.network].waiting >= c.networks[c.waiting[last].network].waiting {
+			last = i
+		}
+	}
+	one := c.waiting[last]
+	c.stopWaitingLocked(last)
+	c.closeLocked(one)
+}
+
+// stopWaitingLocked lets a connection wait no longer.
+func (c *Connections) stopWaitingLocked(index int) {
+	one := c.waiting[index]
+	c.waiting = slices.Delete(c.waiting, index, index+1)
+	c.networks[one.network].waiting--
+	close(one.place)
+}
+
+// endLocked makes a connection a stranger no longer, and gives its place to another.
 func (c *Connections) endLocked(one *connection) {
+	c.leaveLocked(one)
+	c.admitLocked()
+}
+
+func (c *Connections) leaveLocked(one *connection) {
 	if one.stranger != nil {
 		c.strangers.Remove(one.stranger)
 		c.networks[one.network].strangers--

@@ -7,7 +7,11 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
+
+	"github.com/fencegate/fencegate/internal/testenv/await"
 )
 
 // peer is a connection of which only the address counts, and whether it was closed.
@@ -65,6 +69,99 @@ func TestConnectionLimits(t *testing.T) {
 	if len(c.open) != 0 || len(c.networks) != 0 {
 		t.Errorf("after the end of all, %d connections and %d networks are remembered", len(c.open), len(c.networks))
 	}
+}
+
+// TestStrangersWait checks that a connection waits while the places are taken, until a stranger has ended or is known,
+// and that one of another network goes before those of a network that has places.
+func TestStrangersWait(t *testing.T) {
+	t.Parallel()
+	c := &Connections{
+		StrangersMax: 4, patience: time.Hour, refused: func() {}, trusted: func(string) bool { return false },
+	}
+	begun := make(chan string)
+	peers := map[string]*peer{}
+	open := func(name, address string) {
+		peers[name] = &peer{address: address + ":1"}
+		c.Changed(peers[name], http.StateNew)
+	}
+	begin := func(name, address string) {
+		open(name, address)
+		go func() {
+			c.Changed(peers[name], http.StateActive)
+			begun <- name
+		}()
+	}
+	expect := func(name string) {
+		t.Helper()
+		if got := await.Receive(t, "a connection has a place", begun); got != name {
+			t.Errorf("%s has a place, want %s", got, name)
+		}
+	}
+	waits := func(count int) {
+		t.Helper()
+		await.True(t, "the connections wait", func() bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return len(c.waiting) == count
+		})
+	}
+	for _, name := range []string{"a1", "a2"} {
+		begin(name, "10.0.0.1")
+		expect(name)
+	}
+	begin("a3", "10.0.0.1") // more than half
+	waits(1)
+	for _, name := range []string{"b1", "b2"} {
+		begin(name, "10.0.0.2")
+		expect(name)
+	}
+	begin("c1", "10.0.0.3") // more than all
+	waits(2)
+	c.know(c.open[peers["a1"]])
+	expect("c1")
+	c.Changed(peers["b1"], http.StateIdle)
+	expect("a3")
+	begin("b3", "10.0.0.2")
+	waits(1)
+	c.Changed(peers["b2"], http.StateClosed)
+	expect("b3")
+	for name, p := range peers {
+		if p.closed {
+			t.Errorf("%s was closed", name)
+		}
+	}
+}
+
+// TestStrangersHaveTheirTime checks that the stranger that began first is closed once it has had its time and others
+// wait, and that one of the network that has most waiters is closed when too many wait.
+func TestStrangersHaveTheirTime(t *testing.T) {
+	t.Parallel()
+	c := &Connections{StrangersMax: 2, patience: time.Millisecond, refused: func() {}, trusted: func(string) bool { return false }}
+	first, second := &peer{address: "10.0.0.1:1"}, &peer{address: "10.0.0.1:2"}
+	for _, p := range []*peer{first, second} {
+		c.Changed(p, http.StateNew)
+		c.Changed(p, http.StateActive)
+	}
+	if !first.closed || second.closed {
+		t.Errorf("closed are the first: %t, the second: %t; want the first", first.closed, second.closed)
+	}
+	c.patience = time.Hour
+	var crowd sync.WaitGroup
+	for range waitingMax + 1 {
+		crowd.Go(func() {
+			p := &peer{address: "10.0.0.1:3"}
+			c.Changed(p, http.StateNew)
+			c.Changed(p, http.StateActive)
+			c.Changed(p, http.StateClosed)
+		})
+	}
+	await.True(t, "as many wait as may", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(c.waiting) == waitingMax && len(c.open) == waitingMax+2
+	})
+	c.know(c.open[second])
+	crowd.Wait()
 }
 
 // TestStrangers checks that the busy connection without a credential that began first is closed for the next: of the same

@@ -90,7 +90,7 @@ func NewServer(config Config, counted *metrics.Metrics) *Server {
 		Failures: limits.New(limits.Config{RequestsPerSecond: failuresPerSecond}),
 	}
 	s.Connections = Connections{
-		max: config.ConnectionsMax, perAddress: config.AddressConnectionsMax, StrangersMax: defaultStrangersMax,
+		max: config.ConnectionsMax, perAddress: config.AddressConnectionsMax, StrangersMax: defaultStrangersMax, patience: strangerPatience,
 		trusted: s.trusted,
 		refused: func() { counted.RateLimited(metrics.LimitConnections) },
 	}
