@@ -16,7 +16,7 @@ var inventorySubject = &subject{
 var (
 	locksFamily = inventorySubject.gauge("fencegate_locks",
 		"Locks that were ever granted or have waiters, as of the inventory; above 10,000 an estimate.",
-		"It only grows, since fences are never deleted. A new name for each task makes it grow for ever.")
+		"It only grows: a name that was granted keeps its fence. A new name for each task makes it grow for ever.")
 	leasesFamily = inventorySubject.gauge("fencegate_leases",
 		"Leases by state, as of the inventory: held, the live ones; expiring, those of them with less than a "+
 			"quarter of their TTL left; expired, those that ran out and whose lock was not granted since.",
