@@ -2,10 +2,10 @@
 //
 //   - routes.go: the kinds of handlers; access.go: who may call a route; names.go: which names are served here;
 //   - middleware.go: around every request; limit.go: how much a caller may; log.go, tracing.go: what is noted of it;
-//   - query.go, list.go, body.go: what a request says; encode.go, answers.go: what is answered;
+//   - query.go, body.go: what a request says; encode.go, answers.go: what is answered;
 //   - problem.go: the one table from errors to answers;
 //   - event_stream.go: server-sent events; broadcast.go: one producer of events, many streams;
-//   - client.go, browser.go, connections.go: who is at the other end; waiting.go: clients that wait.
+//   - client.go, connections.go: who is at the other end; waiting.go: clients that wait.
 package endpoint
 
 import (

@@ -1,0 +1,148 @@
+//go:build unix
+
+package docs_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const architecture = "ARCHITECTURE.md"
+
+var (
+	inlineCode = regexp.MustCompile("`([^`\n]+)`")
+	// reference is a path from the root, with one list of alternatives at most, perhaps with a declaration of the file.
+	reference    = regexp.MustCompile(`^([\w.][\w./-]*(?:\{[\w,]+\}[\w./-]*)?)(?::(\w+(?:\.\w+)?))?$`)
+	isFile       = regexp.MustCompile(`\.(go|sql|md|ya?ml|js|json|lua)$`)
+	alternatives = regexp.MustCompile(`\{([\w,]+)\}`)
+)
+
+// rooms are the folders each of whose folders the map must name.
+var rooms = []string{"gateway", "store", "internal", "internal/testenv", "migrations/guard"}
+
+// TestArchitectureIsTheTree checks that the files, folders and declarations that ARCHITECTURE.md names exist, and that it
+// names every room.
+func TestArchitectureIsTheTree(t *testing.T) {
+	t.Parallel()
+	named, declarations := map[string]bool{}, 0
+	for _, mention := range mentions(t) {
+		path, declaration, ok := referenceIn(mention)
+		if !ok {
+			continue
+		}
+		for _, path := range expanded(path) {
+			named[path] = true
+			if _, err := os.Stat(filepath.Join(root, path)); err != nil {
+				t.Errorf("%s names %s, which does not exist", architecture, path)
+			} else if declaration != "" {
+				declarations++
+				if !slices.Contains(declared(t, path), declaration) {
+					t.Errorf("%s names %s:%s, which the file does not declare", architecture, path, declaration)
+				}
+			}
+		}
+	}
+	if declarations < 100 {
+		t.Errorf("%s names %d declarations, expected more", architecture, declarations)
+	}
+	for _, parent := range rooms {
+		entries, err := os.ReadDir(filepath.Join(root, parent))
+		check(t, err)
+		for _, entry := range entries {
+			if room := parent + "/" + entry.Name(); entry.IsDir() && entry.Name() != "testdata" && !named[room] {
+				t.Errorf("%s does not name the room %s", architecture, room)
+			}
+		}
+	}
+}
+
+// referenceIn returns the path that a mention is, and the declaration of the file; ok is false for other code.
+func referenceIn(mention string) (path, declaration string, ok bool) {
+	found := reference.FindStringSubmatch(mention)
+	if len(found) == 0 {
+		return "", "", false
+	}
+	return found[1], found[2], strings.Contains(found[1], "/") || isFile.MatchString(found[1])
+}
+
+// mentions returns the code in ARCHITECTURE.md, and the words of its blocks.
+func mentions(t *testing.T) (all []string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, architecture))
+	check(t, err)
+	for _, b := range blocksOf(t, architecture) {
+		all = append(all, strings.Fields(b.text)...)
+	}
+	for line := range strings.Lines(regexp.MustCompile("(?s)```.*?```").ReplaceAllString(string(text), "")) {
+		if strings.Count(line, "`")%2 != 0 {
+			t.Errorf("%s breaks the code of a line: %s", architecture, line)
+		}
+		for _, found := range inlineCode.FindAllStringSubmatch(line, -1) {
+			all = append(all, found[1])
+		}
+	}
+	return all
+}
+
+// expanded returns the paths that a path with a list of alternatives stands for.
+func expanded(path string) (all []string) {
+	list := alternatives.FindStringSubmatch(path)
+	if list == nil {
+		return []string{path}
+	}
+	for each := range strings.SplitSeq(list[1], ",") {
+		all = append(all, strings.Replace(path, list[0], each, 1))
+	}
+	return all
+}
+
+// declared returns what a file of Go declares: Name, or Type.Method.
+func declared(t *testing.T, file string) (names []string) {
+	t.Helper()
+	parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, file), nil, parser.SkipObjectResolution)
+	check(t, err)
+	for _, declaration := range parsed.Decls {
+		switch d := declaration.(type) {
+		case *ast.FuncDecl:
+			name := d.Name.Name
+			if d.Recv != nil {
+				name = receiver(d.Recv.List[0].Type) + "." + name
+			}
+			names = append(names, name)
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				switch s := spec.(type) {
+				case *ast.TypeSpec:
+					names = append(names, s.Name.Name)
+				case *ast.ValueSpec:
+					for _, name := range s.Names {
+						names = append(names, name.Name)
+					}
+				}
+			}
+		}
+	}
+	return names
+}
+
+// receiver returns the type of a method's receiver, without its pointer and type parameters.
+func receiver(expression ast.Expr) string {
+	switch of := expression.(type) {
+	case *ast.StarExpr:
+		return receiver(of.X)
+	case *ast.IndexExpr:
+		return receiver(of.X)
+	case *ast.IndexListExpr:
+		return receiver(of.X)
+	case *ast.Ident:
+		return of.Name
+	}
+	return ""
+}
