@@ -56,7 +56,7 @@ func TestInvalidWriteHeaders(t *testing.T) {
 		{headers: []string{"Content-Type: text/plain; x=\"\xff\""}, detail: "not valid UTF-8"},
 		{headers: []string{"Content-Type: text/plain; x=\"\u0085\""}, detail: "control character"},
 		{headers: []string{"Content-Type: "}, detail: "the content type"},
-		{headers: []string{"Content-Type: text/plain", "Content-Type: text/html"}, detail: "2 headers Content-Type"},
+		{headers: []string{"Content-Type: text/plain", "Content-Type: text/html"}, detail: "2 Content-Type headers"},
 	}
 	for _, condition := range []string{
 		`W/"1"`, `"1", "2"`, `"1`, "1", `""`, `"0"`, `"-1"`, `"01"`, `"+1"`, `"1" x`, `"9223372036854775808"`, `"*"`,

@@ -64,7 +64,7 @@ var (
 	ErrTooLarge error = codeError(api.CodeTooLarge)
 	// ErrConstraintViolation says that a constraint of the user's own table rejected the row.
 	ErrConstraintViolation error = codeError(api.CodeConstraintViolation)
-	// ErrRowsMismatch says that an operation on a table would have written another number of rows than its ExpectRows.
+	// ErrRowsMismatch says that the number of rows that match an operation on a table is not its ExpectRows.
 	ErrRowsMismatch error = codeError(api.CodeRowsMismatch)
 	// ErrRateLimited says that the caller sends too much.
 	ErrRateLimited error = codeError(api.CodeRateLimited)

@@ -56,8 +56,8 @@ var (
 	ErrConstraint = errors.New("the table refused the row")
 	// ErrForbidden says that the role of a table lacks the right to a change; see TableError.
 	ErrForbidden = errors.New("the role of the table may not do this")
-	// ErrRowCount says that an operation would have written another number of rows than it must; see TableError.
-	ErrRowCount = errors.New("another number of rows matches")
+	// ErrRowCount says that the number of rows that match an operation is not the one that it expects; see TableError.
+	ErrRowCount = errors.New("unexpected number of matching rows")
 	// ErrLimit says that the principal has created as much as one may; nothing was changed.
 	ErrLimit = errors.New("the limit of one principal is reached")
 	// ErrTooLarge says that a transaction writes or returns too many rows.
@@ -73,9 +73,9 @@ var (
 	ErrLocked = errors.New("another session of the database holds a lock that this needs")
 	// ErrOverloaded says that too many writes wait already. It is always an ErrUnavailable, too, and nothing was applied.
 	ErrOverloaded = errors.New("too many writes wait")
-	// ErrNoConnection says that a statement was not sent, since no connection became free for it in time. It is always an
-	// ErrUnavailable, too, and nothing was applied.
-	ErrNoConnection = errors.New("no connection became free for it")
+	// ErrNoConnection says that a statement was not sent, since no connection to the database became available in time.
+	// It is always an ErrUnavailable, too, and nothing was applied.
+	ErrNoConnection = errors.New("no database connection became available")
 	// ErrDatabaseWentBack says that the database is in an older state than one that was seen, or granted tokens, before:
 	// an old primary is back, or an older copy of its files. See WentBackError. It is always an ErrUnavailable, too.
 	ErrDatabaseWentBack = errors.New("the database went back to an older state")

@@ -255,7 +255,7 @@ func contentTypeOf(header http.Header) (string, error) {
 	case 1:
 		return given[0], nil
 	default:
-		return "", endpoint.Invalid("There are %d headers Content-Type; a value has one type.", len(given))
+		return "", endpoint.Invalid("The request has %d Content-Type headers; send one.", len(given))
 	}
 }
 

@@ -87,7 +87,7 @@ func tableOperationOf(op *api.Op) (*store.TableOperation, error) {
 		operation.Row, op.Set = op.Set, op.Row
 	}
 	if op.Set != nil {
-		return nil, endpoint.Invalid("an update has set, an insert or upsert has row or rows.")
+		return nil, endpoint.Invalid("update requires set; insert and upsert require row or rows.")
 	}
 	return operation, nil
 }
