@@ -64,8 +64,8 @@ type Lease struct {
 	Waited    time.Duration
 	Metadata  json.RawMessage // the owner's, a JSON object or nil
 	Principal string          // that acquired it; see AcquireRequest
-	// Provider is what keeps the lease. Of one that is not kept in PostgreSQL, only an acquire and a renewal know ExpiresAt:
-	// elsewhere it is until when PostgreSQL believes in it, up to 90 s later.
+	// Provider is what keeps the lease. Of another than PostgreSQL, only an acquire and a renewal know ExpiresAt:
+	// elsewhere it is when PostgreSQL stops listing the lease, up to 90 s later.
 	Provider Provider
 	// Replayed: it is the answer to an acquire that was sent again, and was granted before.
 	Replayed bool

@@ -105,7 +105,7 @@ func (s *Store) CheckOwner(ctx context.Context, request AcquireRequest) error {
 
 // GrantProvided mints the token of a lease that another provider has granted, and raises the fence to it. When it has
 // returned, no write with an older token can commit on that name any more (P3). ExpiresAt of the lease is not when it
-// expires, but until when PostgreSQL believes in it: the provider knows better; see SettleLeases.
+// expires, but when PostgreSQL stops listing it: the provider reports its end; see SettleLeases.
 //
 // It returns the errors of Acquire; ErrLeaseHeld where a lease of another provider is in the way, or where others wait
 // for one; ErrUnsupported (an UnsupportedError) if the policy requires live leases.
@@ -156,8 +156,8 @@ func (s *Store) LostReason(ctx context.Context, ref LeaseRef) error {
 	return lost(ref.Lock, status, 0)
 }
 
-// ProvidedLeases returns leases that PostgreSQL believes to run and that another provider keeps: those on a lock, or
-// else at most limit whose end or last look is long enough ago to ask the provider for them. It returns ErrUnavailable.
+// ProvidedLeases returns leases that PostgreSQL records as live but another provider keeps: all leases on a lock, or,
+// if lock is empty, at most limit that are due for a check. It returns ErrUnavailable.
 func (s *Store) ProvidedLeases(ctx context.Context, provider Provider, lock Name, limit int) ([]LeaseRef, error) {
 	return collect(ctx, s.query,
 		"select p.lock, p.owner_id, p.lease_id, p.fencing_token from fence.provided_due($1, $2, $3) p",

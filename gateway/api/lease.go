@@ -110,8 +110,9 @@ type LockHolder struct {
 	// HoldUntil is when it ends, however often it is renewed; absent: no limit.
 	HoldUntil *Time           `json:"hold_until,omitempty"`
 	Metadata  json.RawMessage `json:"metadata,omitempty"`
-	// Provider is "redis" or "redlock" if the lease is kept there; absent: in PostgreSQL. Then ExpiresAt in a list is
-	// until when PostgreSQL believes in the lease: it may have ended up to 90 s before. Of a single lock, it is Redis's.
+	// Provider is "redis" or "redlock" if the lease is kept there; absent: in PostgreSQL. ExpiresAt of
+	// such a lease in a list is when PostgreSQL stops listing it, up to 90 s after its end. A single lock shows the end
+	// that Redis reports.
 	Provider string `json:"provider,omitempty"`
 }
 

@@ -159,8 +159,8 @@ func (e *Endpoints) unlockState(w *endpoint.Answer, r *http.Request) error {
 	return endpoint.AnswerJSON(w, api.Released{Released: true}, e.releaseState(ctx, w, state, info))
 }
 
-// releaseState releases a lock by its ID. It succeeds if that holds nothing any more: otherwise a client that has lost
-// its lock would be advised by Terraform to break its successor's.
+// releaseState releases a lock by its ID. It also succeeds if the lock is already gone. Otherwise Terraform would
+// advise force-unlock, which breaks the next holder's lock.
 func (e *Endpoints) releaseState(ctx context.Context, w *endpoint.Answer, state store.Name, info LockInfo) error {
 	lease, err := e.backend.RequestedLease(ctx, state, info.ID)
 	switch {

@@ -236,7 +236,8 @@ func (e *Engine) LockAndFence(ctx context.Context, name store.Name) (store.Lock,
 	return lock, fence, err
 }
 
-// look asks the keeper of a name for its leases. If the keeper does not answer, what PostgreSQL believes is shown.
+// look asks the provider of a name for its leases. If the provider does not answer, it returns none, and the lock shows
+// what PostgreSQL lists.
 func (e *Engine) look(ctx context.Context, name store.Name) (running []store.SeenLease, err error) {
 	keeper, err := e.providers.of(ctx, name)
 	if keeper == nil || err != nil {
@@ -249,8 +250,7 @@ func (e *Engine) look(ctx context.Context, name store.Name) (running []store.See
 	return running, err
 }
 
-// showEnds sets when leases expire that their keeper has just said to run. PostgreSQL believes in them for longer. A
-// keeper that is not certain says the shortest time.
+// showEnds updates each holder's ExpiresAt with the time that its provider reported. PostgreSQL may list it for longer.
 func showEnds(lock store.Lock, running []store.SeenLease) {
 	for _, lease := range running {
 		for i := range lock.Holders {

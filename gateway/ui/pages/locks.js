@@ -37,7 +37,7 @@ function holderCell(lock) {
       more > 0 && h('span', {class: 'note'}, `and ${count(more)} more`));
 }
 
-// longestLeft never shows more than the TTL: of a lease in Redis, the answer says only until when PostgreSQL believes in it.
+// longestLeft never shows more than the TTL: the list may show a lease in Redis for longer than it runs.
 function longestLeft(lock) {
   const last = lock.holders.toSorted((a, b) => a.expires_at < b.expires_at ? -1 : 1).at(-1);
   return last && timeLeft(last.expires_at, last.ttl_ms);

@@ -10,9 +10,8 @@
 --
 -- The leases of the same provider on the lock have ended: otherwise Redis would not have granted this one.
 --
--- expires_at of a lease in Redis is how long PostgreSQL believes in it: a minute longer than the TTL. Meanwhile a
--- gateway asks Redis (fence.settle_provided). Nothing depends on it but what is shown, and the exclusion of leases of
--- other providers.
+-- expires_at of a lease in Redis is when PostgreSQL stops listing it: a minute after the TTL. Meanwhile a gateway asks
+-- Redis (fence.settle_provided). Only lists, and the exclusion of leases of other providers, depend on it.
 --
 -- Raises LF003 if the policy says that another lock service issues the tokens; LF002 from mint.
 create or replace function fence.grant_provided(

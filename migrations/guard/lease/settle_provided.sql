@@ -1,7 +1,7 @@
 -- fence.settle_provided(locks, tokens, lefts_ms) notes how long leases in Redis still run, as a gateway has just seen
--- there: those with 0 have ended, and are expired. The others are asked for again when they would end, but not before 30
--- s: however often they are renewed, that costs PostgreSQL nothing. Until a minute after that it believes in them. Those
--- that another transaction has locked are skipped, and stay due.
+-- there. Leases with 0 have ended: it expires them. The others are due for the next check when they would end, but not
+-- before 30 s, so frequent renewals cost PostgreSQL nothing. It lists them until a minute after that check. Leases that
+-- another transaction has locked are skipped, and stay due.
 create or replace function fence.settle_provided(p_locks text[], p_tokens bigint[], p_lefts_ms bigint[]) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$

@@ -12,7 +12,7 @@
 -- row_counts, returned  of an admitted change that is no replay, for each operation on a table
 -- failure               of the verdict failed, what the operation at index raised (from 1; 0: a deferred constraint, of
 --                       any): SQLSTATE, message, detail, column, constraint, table. LF201: no such table is open
---                       (fence.open_table_named). LF202: another number of rows was written than must be (detail: the
+--                       (fence.open_table_named). LF202: the number of rows is not the expected one (detail: the
 --                       number). LF203: too many were.
 --
 -- Raises what fence.transact raises, and what another try may not meet: deadlocks, timeouts, lack of resources.
