@@ -79,10 +79,10 @@ func TestEveryMetricMoves(t *testing.T) {
 	}
 	o.gateway.Metrics.WatchSweeper(sweeper.Stats)
 	redis := redis.Start(t)
-	keeper := newRedisKeeper(t, o.databaseURL, redis)
-	o.gateway.Metrics.WatchRedis(keeper)
+	provider := newRedisProvider(t, o.databaseURL, redis)
+	o.gateway.Metrics.WatchRedis(provider)
 	var probing sync.WaitGroup
-	probing.Go(func() { keeper.Run(t.Context(), func(error) {}) })
+	probing.Go(func() { provider.Run(t.Context(), func(error) {}) })
 	t.Cleanup(probing.Wait)
 	o.awaitMetric(t, 1, "fencegate_redis_up")
 	o.recount(t)

@@ -15,22 +15,22 @@ import (
 	"github.com/fencegate/fencegate/store/redislease"
 )
 
-// newRedisKeeper keeps leases in a server.
-func newRedisKeeper(t *testing.T, databaseURL string, server *redis.Server) *redislease.Leases {
+// newRedisProvider keeps leases in a server.
+func newRedisProvider(t *testing.T, databaseURL string, server *redis.Server) *redislease.Leases {
 	t.Helper()
 	st, err := store.Open(t.Context(), store.Config{DatabaseURL: databaseURL, StatementTimeout: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(st.Close)
-	keeper, err := redislease.New(st, redislease.Config{
+	provider, err := redislease.New(st, redislease.Config{
 		Provider: store.ProviderRedis, URLs: []string{server.URL()}, Timeout: 10 * time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(keeper.Close)
-	return keeper
+	t.Cleanup(provider.Close)
+	return provider
 }
 
 // newRedisHarness keeps leases on "jobs" and what is below in Redis.
@@ -39,8 +39,8 @@ func newRedisHarness(t *testing.T, config Config) (*harness, *redis.Server) {
 	parallel(t)
 	server := redis.Start(t)
 	database := patientDatabase(t)
-	keeper := newRedisKeeper(t, database.DatabaseURL, server)
-	h := newGatewayWith(t, config, database, engine.Config{DeadAfter: time.Minute, Keepers: []engine.Keeper{keeper}})
+	provider := newRedisProvider(t, database.DatabaseURL, server)
+	h := newGatewayWith(t, config, database, engine.Config{DeadAfter: time.Minute, Providers: []engine.LeaseProvider{provider}})
 	h.client = serve(t, conforming(t, h.gateway))
 	if policy := h.setPolicy(t, "jobs", `{"leases":"redis"}`); policy.Leases != "redis" {
 		t.Fatalf("the policy is %+v", policy)

@@ -235,7 +235,7 @@ func TestTerraformAccess(t *testing.T) {
 			database := patientDatabase(t)
 			service := engine.Config{DeadAfter: time.Minute, Leases: leases}
 			if leases == store.ProviderRedis {
-				service.Keepers = []engine.Keeper{newRedisKeeper(t, database.DatabaseURL, redis.Start(t))}
+				service.Providers = []engine.LeaseProvider{newRedisProvider(t, database.DatabaseURL, redis.Start(t))}
 			}
 			h := newGatewayWith(t, Config{Terraform: true}, database, service)
 			h.guard(t)

@@ -20,8 +20,8 @@ const (
 	LeaseEnded   LeaseState = "ended" // released, broken or expired, whether that was noticed or not
 )
 
-// ShownLease is a lease as others may see it, without its ID and its session's, also one that has ended.
-type ShownLease struct {
+// LeaseInfo is a lease as others may see it, without its ID and its session's, also one that has ended.
+type LeaseInfo struct {
 	Lease
 	State     LeaseState
 	InSession bool
@@ -94,7 +94,7 @@ func (q LeaseQuery) sql() string {
 
 // Leases returns leases that run, and those that have ended and are not forgotten yet. It returns ErrInvalid or
 // ErrUnavailable.
-func (s *Store) Leases(ctx context.Context, query LeaseQuery) ([]ShownLease, error) {
+func (s *Store) Leases(ctx context.Context, query LeaseQuery) ([]LeaseInfo, error) {
 	if err := query.check(); err != nil {
 		return nil, err
 	}
@@ -105,10 +105,10 @@ func (s *Store) Leases(ctx context.Context, query LeaseQuery) ([]ShownLease, err
 		"lock": query.Lock, "owner": query.OwnerID, "token": query.AfterToken, "after": query.AfterLock, "limit": query.Limit,
 		"within": query.Within,
 	}
-	return collect(ctx, s.query, query.sql(), []any{pgx.QueryExecModeCacheDescribe, args}, readShownLease)
+	return collect(ctx, s.query, query.sql(), []any{pgx.QueryExecModeCacheDescribe, args}, readLeaseInfo)
 }
 
-func readShownLease(row pgx.CollectableRow) (lease ShownLease, err error) {
+func readLeaseInfo(row pgx.CollectableRow) (lease LeaseInfo, err error) {
 	var endedAt pgtype.Timestamptz
 	var shown leaseRow
 	err = row.Scan(append([]any{&lease.State, &endedAt, &lease.EndReason, &lease.EndNote}, shown.dest()...)...)

@@ -34,7 +34,7 @@ func (m leaseModel) String() string {
 	return fmt.Sprint(text, " ended ", m.Ended.UTC())
 }
 
-func shownLease(l store.ShownLease) string {
+func describeLease(l store.LeaseInfo) string {
 	runs := l.State == store.LeaseRunning
 	return leaseModel{string(l.Lock), l.OwnerID, l.Token, runs, l.EndReason, &l.ExpiresAt, &l.EndedAt,
 		l.InSession}.String()
@@ -104,9 +104,9 @@ func (s *lockSetup) checkLeaseLists(t *testing.T) {
 		}
 		page := query
 		for _, lease := range readPages(t, query.Limit,
-			func() ([]store.ShownLease, error) { return s.Leases(t.Context(), page) },
-			func(last store.ShownLease) { page.AfterToken, page.AfterLock = last.Token, string(last.Lock) }) {
-			got = append(got, shownLease(lease))
+			func() ([]store.LeaseInfo, error) { return s.Leases(t.Context(), page) },
+			func(last store.LeaseInfo) { page.AfterToken, page.AfterLock = last.Token, string(last.Lock) }) {
+			got = append(got, describeLease(lease))
 			if lease.ID != uuid.Nil || lease.SessionID != uuid.Nil {
 				t.Fatalf("a secret is shown: %+v", lease)
 			}

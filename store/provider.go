@@ -164,15 +164,15 @@ func (s *Store) ProvidedLeases(ctx context.Context, provider Provider, lock Name
 		[]any{provider, orNull(lock), limit}, pgx.RowToStructByPos[LeaseRef])
 }
 
-// SeenLease is how long a lease still runs by its provider; 0: it has ended.
-type SeenLease struct {
+// LeaseStatus is how long a lease remains live, as its provider reports it; 0: it has ended.
+type LeaseStatus struct {
 	LeaseRef
 	Left time.Duration
 }
 
 // SettleLeases notes what a provider has just said of its leases: those that have ended are expired. It returns
 // ErrUnavailable.
-func (s *Store) SettleLeases(ctx context.Context, seen []SeenLease) error {
+func (s *Store) SettleLeases(ctx context.Context, seen []LeaseStatus) error {
 	locks, tokens, lefts := make([]string, len(seen)), make([]int64, len(seen)), make([]int64, len(seen))
 	for i, lease := range seen {
 		locks[i], tokens[i], lefts[i] = string(lease.Lock), lease.Token, lease.Left.Milliseconds()

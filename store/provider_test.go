@@ -125,7 +125,7 @@ func TestProvidedLeasesUnderPolicies(t *testing.T) {
 
 func settle(ctx context.Context, t *testing.T, st *store.Store, ref store.LeaseRef, left time.Duration) {
 	t.Helper()
-	if err := st.SettleLeases(ctx, []store.SeenLease{{LeaseRef: ref, Left: left}}); err != nil {
+	if err := st.SettleLeases(ctx, []store.LeaseStatus{{LeaseRef: ref, Left: left}}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -10,8 +10,8 @@ import (
 // RejectionDetail is a rejection with the leases that it concerns, as far as the database still has them.
 type RejectionDetail struct {
 	Rejection
-	Lease     *ShownLease // of the token that was presented; nil: not known
-	Successor *ShownLease // of the newer token; nil: not known, or there is none
+	Lease     *LeaseInfo // of the token that was presented; nil: not known
+	Successor *LeaseInfo // of the newer token; nil: not known, or there is none
 }
 
 var leasesOfTokensSQL = fmt.Sprintf(leasesListSQL, shownColumns, withinSQL("l.lock", "@within")+`
@@ -35,7 +35,7 @@ func (s *Store) RejectionDetail(ctx context.Context, id int64, within []string) 
 		"limit": len(tokens),
 	}
 	// Leases are on the resource's name or, with the scope subtree, on one above it.
-	leases, err := collect(ctx, s.query, leasesOfTokensSQL, []any{pgx.QueryExecModeCacheDescribe, args}, readShownLease)
+	leases, err := collect(ctx, s.query, leasesOfTokensSQL, []any{pgx.QueryExecModeCacheDescribe, args}, readLeaseInfo)
 	for i := range leases {
 		if leases[i].Token == detail.Token {
 			detail.Lease = &leases[i]

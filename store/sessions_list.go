@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// ShownSession is a session as others may see it, without its ID.
-type ShownSession struct {
+// SessionInfo is a session as others may see it, without its ID.
+type SessionInfo struct {
 	Session
 	Handle string // the first 8 hexadecimal digits of the ID: enough to tell sessions apart, and not to use one
 	Leases int64  // how many run in it
@@ -69,7 +69,7 @@ var sessionStateSQL = map[SessionState]string{
 
 // Sessions returns sessions that live, and those that have ended and are not forgotten yet. It returns ErrInvalid or
 // ErrUnavailable.
-func (s *Store) Sessions(ctx context.Context, query SessionQuery) ([]ShownSession, error) {
+func (s *Store) Sessions(ctx context.Context, query SessionQuery) ([]SessionInfo, error) {
 	if err := query.check(); err != nil {
 		return nil, err
 	}
@@ -83,10 +83,10 @@ func (s *Store) Sessions(ctx context.Context, query SessionQuery) ([]ShownSessio
 	args := pgx.NamedArgs{"owner": query.OwnerID, "created": timeAt(query.AfterMicros), "sort_key": query.AfterSortKey,
 		"limit": query.Limit}
 	sql := fmt.Sprintf(sessionsListSQL, sessionColumns, where)
-	return collect(ctx, s.query, sql, []any{pgx.QueryExecModeCacheDescribe, args}, readShownSession)
+	return collect(ctx, s.query, sql, []any{pgx.QueryExecModeCacheDescribe, args}, readSessionInfo)
 }
 
-func readShownSession(row pgx.CollectableRow) (session ShownSession, err error) {
+func readSessionInfo(row pgx.CollectableRow) (session SessionInfo, err error) {
 	var shown sessionRow
 	err = row.Scan(append(shown.dest(), &session.Handle, &session.SortKey, &session.Leases)...)
 	session.Session = shown.session()

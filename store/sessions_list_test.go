@@ -65,8 +65,8 @@ func TestSessionLists(t *testing.T) {
 			}
 			query := store.SessionQuery{State: state, OwnerID: owner, Limit: 4}
 			for _, s := range readPages(t, query.Limit,
-				func() ([]store.ShownSession, error) { return b.Sessions(t.Context(), query) },
-				func(last store.ShownSession) {
+				func() ([]store.SessionInfo, error) { return b.Sessions(t.Context(), query) },
+				func(last store.SessionInfo) {
 					query.AfterMicros, query.AfterSortKey = last.CreatedAt.UnixMicro(), last.SortKey
 				}) {
 				if s.ID != uuid.Nil || string(s.Metadata) != `{"n":1}` || s.TTL != time.Hour {

@@ -52,7 +52,7 @@ func TestSweepCountsEachExpiryOnce(t *testing.T) {
 		return err
 	}
 	gone := func(ctx context.Context, s *fixture) error {
-		return s.SettleLeases(ctx, []store.SeenLease{{LeaseRef: s.newest().Ref()}})
+		return s.SettleLeases(ctx, []store.LeaseStatus{{LeaseRef: s.newest().Ref()}})
 	}
 	const bySQL = "select fence.acquire($1, 'another')"
 	ways := []given{

@@ -163,13 +163,13 @@ func (c *serveCmd) serveOn(
 	if err := c.prepare(ctx, st, logger); err != nil {
 		return err
 	}
-	keepers, err := c.keepers(st)
+	providers, err := c.redisProviders(st)
 	if err != nil {
 		return err
 	}
-	defer keepers.close()
+	defer providers.close()
 	service, err := engine.New(st, engine.Config{
-		Leases: c.Leases, Keepers: keepers.all(),
+		Leases: c.Leases, Providers: providers.all(),
 		RefusalsRememberedMax: cmp.Or(c.RefusalsRememberedMax, -1),
 		Group: groupcommit.Config{BatchesMax: c.WriteBatchesMax, QueueMax: c.WriteQueueMax,
 			QueueBytesMax: c.WriteQueueBytesMax},
@@ -178,7 +178,7 @@ func (c *serveCmd) serveOn(
 		return err
 	}
 	metrics.Watch(service)
-	metrics.WatchRedis(keepers...)
+	metrics.WatchRedis(providers...)
 	recorder := store.NewRecorder(st)
 	metrics.WatchRecorder(recorder)
 	// A client that connects before the gateway serves waits until it does.

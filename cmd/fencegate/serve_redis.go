@@ -6,11 +6,11 @@ import (
 	"github.com/fencegate/fencegate/store/redislease"
 )
 
-// keepers are what keeps leases outside PostgreSQL.
-type keepers []*redislease.Leases
+// redisProviders keep leases outside PostgreSQL.
+type redisProviders []*redislease.Leases
 
-// keepers are those whose servers the flags name. They connect when they are first used.
-func (c *serveCmd) keepers(st *store.Store) (all keepers, err error) {
+// redisProviders returns the providers whose servers the flags name. They connect when they are first used.
+func (c *serveCmd) redisProviders(st *store.Store) (all redisProviders, err error) {
 	for _, config := range []redislease.Config{
 		{Provider: store.ProviderRedis, URLs: notEmpty(c.RedisURL)},
 		{Provider: store.ProviderRedlock, URLs: c.RedlockURLs, TTLMax: c.RedlockTTLMax},
@@ -19,12 +19,12 @@ func (c *serveCmd) keepers(st *store.Store) (all keepers, err error) {
 			continue
 		}
 		config.Timeout, config.KeyPrefix = c.RedisTimeout, c.RedisKeyPrefix
-		keeper, err := redislease.New(st, config)
+		provider, err := redislease.New(st, config)
 		if err != nil {
 			all.close()
 			return nil, err
 		}
-		all = append(all, keeper)
+		all = append(all, provider)
 	}
 	return all, nil
 }
@@ -36,17 +36,17 @@ func notEmpty(text string) []string {
 	return []string{text}
 }
 
-func (k keepers) all() []engine.Keeper {
-	all := make([]engine.Keeper, len(k))
-	for i, keeper := range k {
-		all[i] = keeper
+func (p redisProviders) all() []engine.LeaseProvider {
+	all := make([]engine.LeaseProvider, len(p))
+	for i, provider := range p {
+		all[i] = provider
 	}
 	return all
 }
 
-// close ends the connections. Nothing may use the keepers any more.
-func (k keepers) close() {
-	for _, keeper := range k {
-		keeper.Close()
+// close ends the connections. Nothing may use the providers any more.
+func (p redisProviders) close() {
+	for _, provider := range p {
+		provider.Close()
 	}
 }

@@ -85,7 +85,7 @@ func waiterAnswer(waiter store.Waiter) api.Waiter {
 }
 
 // LeaseInfo is a lease as lists show it.
-func LeaseInfo(lease store.ShownLease) api.LeaseInfo {
+func LeaseInfo(lease store.LeaseInfo) api.LeaseInfo {
 	info := api.LeaseInfo{
 		Lock: string(lease.Lock), LockHolder: holderAnswer(lease.Lease), WaitedMS: lease.Waited.Milliseconds(),
 		State: string(lease.State), InSession: lease.InSession, EndReason: lease.EndReason, EndNote: lease.EndNote,

@@ -87,7 +87,7 @@ func (e *Endpoints) listLeases(ctx context.Context, r *http.Request) (any, error
 		return nil, page.Err
 	}
 	leases, err := e.backend.Leases(ctx, query)
-	next := endpoint.NextCursor(page, leases, func(last store.ShownLease) string {
+	next := endpoint.NextCursor(page, leases, func(last store.LeaseInfo) string {
 		return fmt.Sprint(last.Token, " ", last.Lock)
 	})
 	return api.LeaseInfos{Leases: endpoint.Convert(leases, endpoint.LeaseInfo), NextCursor: next}, err

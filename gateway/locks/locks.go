@@ -30,14 +30,14 @@ type Backend interface {
 	LockAndFence(context.Context, store.Name) (store.Lock, *store.Fence, error)
 	Locks(context.Context, store.LockQuery) ([]store.Lock, error)
 	CountLocks(context.Context, store.LockQuery) (int64, error)
-	Leases(context.Context, store.LeaseQuery) ([]store.ShownLease, error)
+	Leases(context.Context, store.LeaseQuery) ([]store.LeaseInfo, error)
 	Waits(ctx context.Context, lock store.Name, limit int, within []string) (store.WaitGraph, error)
 
 	CreateSession(context.Context, store.SessionRequest) (store.Session, error)
 	KeepAlive(ctx context.Context, id uuid.UUID) (store.Session, error)
 	Session(ctx context.Context, id uuid.UUID) (session store.Session, leases int64, err error)
 	EndSession(ctx context.Context, id uuid.UUID) (released int64, err error)
-	Sessions(context.Context, store.SessionQuery) ([]store.ShownSession, error)
+	Sessions(context.Context, store.SessionQuery) ([]store.SessionInfo, error)
 }
 
 // Config configures the endpoints of leases, as gateway.Config says.

@@ -96,13 +96,13 @@ func (e *Endpoints) listSessions(ctx context.Context, r *http.Request) (any, err
 		return nil, page.Err
 	}
 	sessions, err := e.backend.Sessions(ctx, query)
-	next := endpoint.NextCursor(page, sessions, func(last store.ShownSession) string {
+	next := endpoint.NextCursor(page, sessions, func(last store.SessionInfo) string {
 		return fmt.Sprint(last.CreatedAt.UnixMicro(), " ", last.SortKey)
 	})
 	return api.SessionInfos{Sessions: endpoint.Convert(sessions, sessionInfo), NextCursor: next}, err
 }
 
-func sessionInfo(session store.ShownSession) api.SessionInfo {
+func sessionInfo(session store.SessionInfo) api.SessionInfo {
 	return api.SessionInfo{
 		Handle: session.Handle, OwnerID: session.OwnerID, TTLMS: session.TTL.Milliseconds(),
 		CreatedAt: api.Time{Time: session.CreatedAt}, ExpiresAt: api.Time{Time: session.ExpiresAt},

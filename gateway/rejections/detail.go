@@ -29,7 +29,7 @@ func (e *Endpoints) getRejection(w *endpoint.Answer, r *http.Request) error {
 	}, err)
 }
 
-func optionalLease(lease *store.ShownLease) *api.LeaseInfo {
+func optionalLease(lease *store.LeaseInfo) *api.LeaseInfo {
 	if lease == nil {
 		return nil
 	}

@@ -26,10 +26,10 @@ type Config struct {
 	// database. Default 100,000, some 20 MiB; at most 10,000,000. Negative: none.
 	RefusalsRememberedMax int
 	// Leases is what keeps the leases on names whose policy does not say. Default store.ProviderPostgres; of another one
-	// there must be a Keeper.
+	// Providers must have it.
 	Leases store.Provider
-	// Keepers keep leases outside PostgreSQL, one of each provider at most.
-	Keepers []Keeper
+	// Providers keep leases outside PostgreSQL, one of each kind at most.
+	Providers []LeaseProvider
 	// Group bounds the writes that are committed together.
 	Group groupcommit.Config
 }

@@ -46,7 +46,7 @@ func New(on *store.Store, config Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	providers, err := newProviders(on, config.Keepers, config.Leases)
+	providers, err := newProviders(on, config.Providers, config.Leases)
 	if err != nil {
 		return nil, err
 	}
@@ -81,8 +81,8 @@ func (e *Engine) Run(ctx context.Context, onError func(error)) {
 	running.Go(func() { e.listener.run(ctx, onError) })
 	running.Go(func() { e.queue.Run(ctx, onError) })
 	running.Go(func() { e.watches.Run(ctx, onError) })
-	for _, keeper := range e.providers.keepers {
-		running.Go(func() { keeper.Run(ctx, onError) })
+	for _, provider := range e.providers.others {
+		running.Go(func() { provider.Run(ctx, onError) })
 	}
 	running.Wait()
 	e.group.Close()
@@ -120,8 +120,8 @@ func (e *Engine) GatewayID() uuid.UUID { return e.id }
 // Waiting returns how many acquires wait in this process.
 func (e *Engine) Waiting() int {
 	waiting := e.queue.Len()
-	for _, keeper := range e.providers.keepers {
-		waiting += keeper.Waiting()
+	for _, provider := range e.providers.others {
+		waiting += provider.Waiting()
 	}
 	return waiting
 }

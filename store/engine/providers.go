@@ -13,10 +13,10 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// Keeper keeps leases outside PostgreSQL; *redislease.Leases is one. Its methods return what those of store.Store
+// LeaseProvider keeps leases outside PostgreSQL; *redislease.Leases is one. Its methods return what those of store.Store
 // return, and ErrProviderUnavailable.
-type Keeper interface {
-	// Provider is what the keeper keeps leases in.
+type LeaseProvider interface {
+	// Provider returns where the leases are kept.
 	Provider() store.Provider
 	// Run looks for leases that have ended, until ctx ends. It passes errors to onError, and tries again.
 	Run(ctx context.Context, onError func(error))
@@ -30,7 +30,7 @@ type Keeper interface {
 	// Waiting returns how many acquires wait in this process.
 	Waiting() int
 	// Look returns the leases on a lock that run, and lets PostgreSQL know of those that have ended.
-	Look(context.Context, store.Name) ([]store.SeenLease, error)
+	Look(context.Context, store.Name) ([]store.LeaseStatus, error)
 }
 
 // providers says what keeps the leases on each name: what the policy of its longest prefix says, or else the default.
@@ -38,7 +38,7 @@ type Keeper interface {
 // lease beside one that another provider keeps.
 type providers struct {
 	store    *store.Store
-	keepers  map[store.Provider]Keeper
+	others   map[store.Provider]LeaseProvider // than PostgreSQL
 	fallback store.Provider
 
 	routes     atomic.Pointer[map[string]store.Provider] // by prefix; nil: not read yet
@@ -46,19 +46,19 @@ type providers struct {
 	reading    sync.Mutex
 }
 
-func newProviders(on *store.Store, keepers []Keeper, fallback store.Provider) (*providers, error) {
-	p := &providers{store: on, keepers: map[store.Provider]Keeper{}, fallback: fallback}
-	for _, keeper := range keepers {
-		p.keepers[keeper.Provider()] = keeper
+func newProviders(on *store.Store, others []LeaseProvider, fallback store.Provider) (*providers, error) {
+	p := &providers{store: on, others: map[store.Provider]LeaseProvider{}, fallback: fallback}
+	for _, provider := range others {
+		p.others[provider.Provider()] = provider
 	}
-	if _, err := p.keeper(fallback); err != nil {
+	if _, err := p.other(fallback); err != nil {
 		return nil, fmt.Errorf("%w: --leases is %s: %w", store.ErrInvalid, fallback, err)
 	}
 	return p, nil
 }
 
-// of returns the keeper of the leases on a name; nil: PostgreSQL.
-func (p *providers) of(ctx context.Context, name store.Name) (Keeper, error) {
+// of returns the provider of the leases on a name; nil: PostgreSQL.
+func (p *providers) of(ctx context.Context, name store.Name) (LeaseProvider, error) {
 	routes := p.routes.Load()
 	if routes == nil {
 		var err error
@@ -66,18 +66,18 @@ func (p *providers) of(ctx context.Context, name store.Name) (Keeper, error) {
 			return nil, err
 		}
 	}
-	return p.keeper(route(*routes, string(name), p.fallback))
+	return p.other(route(*routes, string(name), p.fallback))
 }
 
-// keeper returns the keeper of a provider; nil: PostgreSQL. It returns ErrUnsupported if this gateway has none.
-func (p *providers) keeper(provider store.Provider) (Keeper, error) {
-	keeper, ok := p.keepers[provider]
-	if !ok && provider != store.ProviderPostgres {
-		flag := map[store.Provider]string{store.ProviderRedis: "--redis-url", store.ProviderRedlock: "--redlock-urls"}[provider]
+// other returns the provider with that name; nil: PostgreSQL. It returns ErrUnsupported if this gateway has none.
+func (p *providers) other(name store.Provider) (LeaseProvider, error) {
+	provider, ok := p.others[name]
+	if !ok && name != store.ProviderPostgres {
+		flag := map[store.Provider]string{store.ProviderRedis: "--redis-url", store.ProviderRedlock: "--redlock-urls"}[name]
 		return nil, fmt.Errorf("%w: they are kept in %s, and this gateway was started without %s",
-			store.ErrUnsupported, provider, flag)
+			store.ErrUnsupported, name, flag)
 	}
-	return keeper, nil
+	return provider, nil
 }
 
 // route returns the provider of the longest prefix of the name that has a policy.
@@ -127,7 +127,7 @@ func (p *providers) forget() {
 	p.routes.Store(nil)
 }
 
-// leaser grants leases: a Keeper, or the queues of PostgreSQL.
+// leaser grants leases: a LeaseProvider, or the queues of PostgreSQL.
 type leaser interface {
 	Acquire(context.Context, store.AcquireRequest) (store.Lease, error)
 	GiveBack(context.Context, store.Lease) error
@@ -139,13 +139,13 @@ type leaser interface {
 // A lease whose token is not greater than request.NewestToken is given back: ErrDatabaseWentBack. The client may know
 // of the token because the same request was granted it before; then the lease is returned all the same.
 func (e *Engine) Acquire(ctx context.Context, request store.AcquireRequest) (store.Lease, error) {
-	keeper, err := e.providers.of(ctx, request.Lock)
+	provider, err := e.providers.of(ctx, request.Lock)
 	if err != nil {
 		return store.Lease{}, err
 	}
 	var leases leaser = e.queue
-	if keeper != nil {
-		leases = keeper
+	if provider != nil {
+		leases = provider
 	}
 	lease, err := leases.Acquire(ctx, request)
 	if err != nil || lease.Token > request.NewestToken || mayBeKnown(lease, request) {
@@ -166,24 +166,24 @@ func mayBeKnown(lease store.Lease, request store.AcquireRequest) bool {
 
 // Renew makes a live lease last longer; see store.Store.Renew.
 func (e *Engine) Renew(ctx context.Context, ref store.LeaseRef, ttl time.Duration) (store.Lease, error) {
-	keeper, err := e.providers.keeper(store.ProviderOf(ref.ID))
+	provider, err := e.providers.other(store.ProviderOf(ref.ID))
 	switch {
 	case err != nil:
 		return store.Lease{}, err
-	case keeper != nil:
-		return keeper.Renew(ctx, ref, ttl)
+	case provider != nil:
+		return provider.Renew(ctx, ref, ttl)
 	}
 	return e.Store.Renew(ctx, ref, ttl)
 }
 
 // ReleaseLease ends a lease and closes the fence behind it; see store.Store.ReleaseLease.
 func (e *Engine) ReleaseLease(ctx context.Context, ref store.LeaseRef) (store.Released, error) {
-	keeper, err := e.providers.keeper(store.ProviderOf(ref.ID))
+	provider, err := e.providers.other(store.ProviderOf(ref.ID))
 	switch {
 	case err != nil:
 		return store.Released{}, err
-	case keeper != nil:
-		return keeper.ReleaseLease(ctx, ref)
+	case provider != nil:
+		return provider.ReleaseLease(ctx, ref)
 	}
 	return e.queue.ReleaseLease(ctx, ref)
 }
@@ -201,13 +201,13 @@ func (e *Engine) Break(ctx context.Context, lock store.Name, reason string) (sto
 		return lease, err
 	}
 	// The policy may have changed since the grant. Without a lease, another program may have locked the key.
-	ofLease, _ := e.providers.keeper(lease.Provider)
+	ofLease, _ := e.providers.other(lease.Provider)
 	ofName, _ := e.providers.of(ctx, lock)
-	for _, keeper := range slices.Compact([]Keeper{ofLease, ofName}) {
-		if keeper == nil {
+	for _, provider := range slices.Compact([]LeaseProvider{ofLease, ofName}) {
+		if provider == nil {
 			continue
 		}
-		if failed := keeper.Forget(ctx, lock, lease.Token); failed != nil {
+		if failed := provider.Forget(ctx, lock, lease.Token); failed != nil {
 			return lease, failed
 		}
 	}
@@ -238,12 +238,12 @@ func (e *Engine) LockAndFence(ctx context.Context, name store.Name) (store.Lock,
 
 // look asks the provider of a name for its leases. If the provider does not answer, it returns none, and the lock shows
 // what PostgreSQL lists.
-func (e *Engine) look(ctx context.Context, name store.Name) (running []store.SeenLease, err error) {
-	keeper, err := e.providers.of(ctx, name)
-	if keeper == nil || err != nil {
+func (e *Engine) look(ctx context.Context, name store.Name) (running []store.LeaseStatus, err error) {
+	provider, err := e.providers.of(ctx, name)
+	if provider == nil || err != nil {
 		return nil, nil //nolint:nilerr // whoever reads a lock need not know what keeps it
 	}
-	running, err = keeper.Look(ctx, name)
+	running, err = provider.Look(ctx, name)
 	if errors.Is(err, store.ErrProviderUnavailable) {
 		return nil, nil
 	}
@@ -251,7 +251,7 @@ func (e *Engine) look(ctx context.Context, name store.Name) (running []store.See
 }
 
 // showEnds updates each holder's ExpiresAt with the time that its provider reported. PostgreSQL may list it for longer.
-func showEnds(lock store.Lock, running []store.SeenLease) {
+func showEnds(lock store.Lock, running []store.LeaseStatus) {
 	for _, lease := range running {
 		for i := range lock.Holders {
 			if lock.Holders[i].Token == lease.Token && lease.Left > time.Millisecond {

@@ -27,12 +27,12 @@ func TestConformance(t *testing.T) {
 				for _, server := range startVoting(t, c.servers) {
 					config.URLs = append(config.URLs, server.URL())
 				}
-				keeper, err := redislease.New(db, config)
+				provider, err := redislease.New(db, config)
 				if err != nil {
 					t.Fatal(err)
 				}
-				t.Cleanup(keeper.Close)
-				return enginetest.Run(t, db, engine.Config{Leases: c.provider, Keepers: []engine.Keeper{keeper}})
+				t.Cleanup(provider.Close)
+				return enginetest.Run(t, db, engine.Config{Leases: c.provider, Providers: []engine.LeaseProvider{provider}})
 			})
 		})
 	}

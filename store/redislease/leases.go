@@ -26,7 +26,7 @@ type Database interface {
 	ReleaseLease(ctx context.Context, ref store.LeaseRef) (store.Released, error)
 	LostReason(ctx context.Context, ref store.LeaseRef) error
 	ProvidedLeases(ctx context.Context, provider store.Provider, lock store.Name, limit int) ([]store.LeaseRef, error)
-	SettleLeases(ctx context.Context, seen []store.SeenLease) error
+	SettleLeases(ctx context.Context, seen []store.LeaseStatus) error
 }
 
 // Leases keeps leases in Redis. Its methods may be called at the same time.

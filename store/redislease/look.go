@@ -83,16 +83,16 @@ func (l *Leases) settleSome(ctx context.Context) (settled int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("report expired leases to PostgreSQL: %w", err)
 	}
-	seen := make([]store.SeenLease, len(asked))
+	seen := make([]store.LeaseStatus, len(asked))
 	for i, ref := range asked {
-		seen[i] = store.SeenLease{LeaseRef: ref, Left: copies[i].left()}
+		seen[i] = store.LeaseStatus{LeaseRef: ref, Left: copies[i].left()}
 		l.restore(ctx, ref.Lock, copies[i])
 	}
 	return len(asked), l.db.SettleLeases(ctx, seen)
 }
 
 // Look returns the leases on a lock that run, and reports to the database if one has ended. It returns ErrUnavailable.
-func (l *Leases) Look(ctx context.Context, lock store.Name) (running []store.SeenLease, err error) {
+func (l *Leases) Look(ctx context.Context, lock store.Name) (running []store.LeaseStatus, err error) {
 	believed, err := l.db.ProvidedLeases(ctx, l.config.Provider, lock, lockLeasesMax)
 	if err != nil || len(believed) == 0 {
 		return nil, err
@@ -101,12 +101,12 @@ func (l *Leases) Look(ctx context.Context, lock store.Name) (running []store.See
 	if err != nil {
 		return nil, err
 	}
-	var ended []store.SeenLease
+	var ended []store.LeaseStatus
 	for i, ref := range believed {
 		if lefts[i] <= 0 {
-			ended = append(ended, store.SeenLease{LeaseRef: ref})
+			ended = append(ended, store.LeaseStatus{LeaseRef: ref})
 		} else {
-			running = append(running, store.SeenLease{LeaseRef: ref, Left: lefts[i]})
+			running = append(running, store.LeaseStatus{LeaseRef: ref, Left: lefts[i]})
 		}
 	}
 	if len(ended) == 0 {

@@ -21,10 +21,10 @@ func TestLooksOfSeveralGateways(t *testing.T) {
 		select 'lock/' || n, n, gen_random_uuid(), 'A', 30000, now(), now() + interval '1 hour'
 		from generate_series(1, $1) n`, leases)
 	db.Exec(t, "analyze fence.leases")
-	var ascending []store.SeenLease
+	var ascending []store.LeaseStatus
 	for i := range leases {
 		ref := store.LeaseRef{Lock: store.Name(fmt.Sprint("lock/", i+1)), Token: int64(i + 1)}
-		ascending = append(ascending, store.SeenLease{LeaseRef: ref, Left: long})
+		ascending = append(ascending, store.LeaseStatus{LeaseRef: ref, Left: long})
 	}
 	descending := slices.Clone(ascending)
 	slices.Reverse(descending)
@@ -32,7 +32,7 @@ func TestLooksOfSeveralGateways(t *testing.T) {
 	for i := range 4 {
 		gateways.Go(func() {
 			for range 3 {
-				if err := db.SettleLeases(await.Context(t), [][]store.SeenLease{ascending, descending}[i%2]); err != nil {
+				if err := db.SettleLeases(await.Context(t), [][]store.LeaseStatus{ascending, descending}[i%2]); err != nil {
 					t.Error(err)
 				}
 			}

@@ -1,4 +1,4 @@
-// Package storetest has what every keeper of leases and fences must do: a reference model that is small
+// Package storetest has what every provider of leases and every store of fences must do: a reference model that is small
 // enough to be read against the contract, and a conformance suite for lease providers.
 //
 // The model is written from the contract and knows no SQL. It is pure: an operation takes a state and returns the next

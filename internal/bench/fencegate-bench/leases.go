@@ -164,14 +164,14 @@ func (l *leaseServices) addFencegate(ctx context.Context, provider store.Provide
 func (l *leaseServices) startEngine(provider store.Provider, urls []string) (*engine.Engine, error) {
 	config := engine.Config{Leases: provider}
 	if provider != store.ProviderPostgres {
-		keeper, err := redislease.New(l.Store, redislease.Config{
+		provider, err := redislease.New(l.Store, redislease.Config{
 			Provider: provider, URLs: urls, Timeout: redisTimeout, TTLMax: leaseTTL,
 		})
 		if err != nil {
 			return nil, err
 		}
-		l.OnEnd(keeper.Close)
-		config.Keepers = []engine.Keeper{keeper}
+		l.OnEnd(provider.Close)
+		config.Providers = []engine.LeaseProvider{provider}
 	}
 	e, err := engine.New(l.Store, config)
 	if err != nil {
