@@ -9,22 +9,22 @@ import (
 	"time"
 )
 
-// use is what a statement is for. It decides which share of the connections the statement may take.
-type use int
+// purpose is what a statement is for. It decides which share of the connections the statement may take.
+type purpose int
 
 const (
-	useReads        use = iota // lists, metrics, sweeps and all that is not named here
-	useAcquires                // acquires, also those that join a queue
-	useRequeues                // acquires that are sent again for a ticket
-	useGrants                  // grants to waiters
-	useReleases                // releases, breaks, waiters that leave
-	useTransactions            // writes that are not in a batch
-	useTables                  // transactions that may wait for rows of users' tables
-	useBatches                 // batches of writes; Group bounds them, too
-	useRenewals                // renewals, keepalives, heartbeats
-	useLockWaits               // statements that have met a lock of another transaction, whatever they are for,
-	useTableWaits              // and those of useTables
-	useCount
+	forReads        purpose = iota // lists, metrics, sweeps and all that is not named here
+	forAcquires                    // acquires, also those that join a queue
+	forRequeues                    // acquires that are sent again for a ticket
+	forGrants                      // grants to waiters
+	forReleases                    // releases, breaks, waiters that leave
+	forTransactions                // writes that are not in a batch
+	forTables                      // transactions that may wait for rows of users' tables
+	forBatches                     // batches of writes; Group bounds them, too
+	forRenewals                    // renewals, keepalives, heartbeats
+	forLockWaits                   // statements that have met a lock of another transaction, whatever they are for,
+	forTableWaits                  // and those of forTables
+	purposeCount
 )
 
 const (
@@ -38,14 +38,14 @@ const (
 	lockTurns = 4
 )
 
-// lockSlotsMax is how many statements of one use may be in flight for one lock. More would only wait for its fence,
-// each with a connection.
+// lockSlotsMax is how many statements of one purpose may be in flight for one lock. More would only wait for its
+// fence, each with a connection.
 const lockSlotsMax = 2
 
-// job is what a statement is for, and the locks whose fences it waits for.
-type job struct {
-	use   use
-	locks []Name
+// statement describes a statement to the bulkheads: its purpose, and the locks whose fences it waits for.
+type statement struct {
+	purpose purpose
+	locks   []Name
 	// bounded says that the statement bounds by itself how long it waits for locks of other transactions: it is sent once.
 	bounded bool
 	// waiting says that the statement has met such a lock, and has a turn now.
@@ -55,28 +55,30 @@ type job struct {
 	lockWait *int32
 }
 
-func onLock(use use, lock Name) job { return job{use: use, locks: []Name{lock}} }
-
-// waits returns the share of the statements of this use that wait for locks of other transactions.
-func (u use) waits() use {
-	if u == useTables {
-		return useTableWaits
-	}
-	return useLockWaits
+func onLock(purpose purpose, lock Name) statement {
+	return statement{purpose: purpose, locks: []Name{lock}}
 }
 
-// share is the share of the connections that the job takes of.
-func (j job) share() use {
-	if j.waiting {
-		return j.use.waits()
+// waits returns the share of the statements of this purpose that wait for locks of other transactions.
+func (p purpose) waits() purpose {
+	if p == forTables {
+		return forTableWaits
 	}
-	return j.use
+	return forLockWaits
+}
+
+// share returns the share of the connections from which the statement takes one.
+func (stmt statement) share() purpose {
+	if stmt.waiting {
+		return stmt.purpose.waits()
+	}
+	return stmt.purpose
 }
 
 // bulkheads share out the connections, so that no lock, no kind of statement, and no transaction that a client leaves
-// open takes those that others need (P13). A statement needs, in this order: a slot of each of its locks, one of its use,
-// and, unless it is a renewal, one of the connections that are not reserved for renewals. It waits for each in order of
-// arrival, without a connection.
+// open takes those that others need (P13). A statement needs, in this order: a slot of each of its locks, one of its
+// share, and, unless it is a renewal, one of the connections that are not reserved for renewals. It waits for each in
+// order of arrival, without a connection.
 //
 // A statement that meets a lock of another transaction waits for it briefly. Then it was undone, and is sent once more
 // with one of a few connections for such waits. There it has one turn. The more statements wait for a turn, the shorter
@@ -85,17 +87,17 @@ type bulkheads struct {
 	waitMax  time.Duration
 	lockWait time.Duration // the longest turn
 	shared   chan struct{} // all connections but those reserved for renewals
-	uses     [useCount]chan struct{}
-	wanting  [useCount]atomic.Int64 // statements that have or want a slot of the use
-	waited   atomic.Int64           // statements that had to wait
+	shares   [purposeCount]chan struct{}
+	wanting  [purposeCount]atomic.Int64 // statements that have or want a slot of the share
+	waited   atomic.Int64               // statements that had to wait
 
 	mu    sync.Mutex
-	slots map[lockUse]*lockSlots
+	slots map[lockSlotsKey]*lockSlots
 }
 
-type lockUse struct {
+type lockSlotsKey struct {
 	lock    Name
-	use     use
+	purpose purpose
 	waiting bool
 }
 
@@ -113,23 +115,23 @@ func newBulkheads(config Config) *bulkheads {
 	reserved := max(1, connections/8)
 	b := &bulkheads{
 		waitMax: config.StatementTimeout, lockWait: config.LockTimeout,
-		shared: make(chan struct{}, connections-reserved), slots: map[lockUse]*lockSlots{},
+		shared: make(chan struct{}, connections-reserved), slots: map[lockSlotsKey]*lockSlots{},
 	}
-	for use, share := range [useCount]int{
-		useReads: connections / 4, useAcquires: connections / 2, useRequeues: connections / 8,
-		useGrants: connections / 4, useReleases: connections / 4, useTransactions: connections / 4,
-		useTables: connections / 4, useBatches: connections, useRenewals: connections / 2,
-		useLockWaits: connections / 8, useTableWaits: connections / 8,
+	for purpose, share := range [purposeCount]int{
+		forReads: connections / 4, forAcquires: connections / 2, forRequeues: connections / 8,
+		forGrants: connections / 4, forReleases: connections / 4, forTransactions: connections / 4,
+		forTables: connections / 4, forBatches: connections, forRenewals: connections / 2,
+		forLockWaits: connections / 8, forTableWaits: connections / 8,
 	} {
-		b.uses[use] = make(chan struct{}, max(1, share))
+		b.shares[purpose] = make(chan struct{}, max(1, share))
 	}
 	return b
 }
 
-// pass is what a statement has taken of the bulkheads.
-type pass struct {
+// permit is what a statement has taken of the bulkheads.
+type permit struct {
 	from *bulkheads
-	job  job
+	stmt statement
 	held int // of the slots of its locks
 	// lockWait is how long the statement waits for a lock; 0: as long as the session's statements do.
 	lockWait time.Duration
@@ -137,87 +139,87 @@ type pass struct {
 
 // enter waits until a statement may take a connection. It returns an UnavailableError when ctx ends or the wait is too
 // long. The caller calls leave after the statement.
-func (b *bulkheads) enter(ctx context.Context, j job) (pass, error) {
-	p := pass{from: b, job: j}
-	if len(j.locks) > 1 {
-		p.job.locks = slices.Sorted(slices.Values(j.locks)) // each once; the same order for all
+func (b *bulkheads) enter(ctx context.Context, stmt statement) (permit, error) {
+	p := permit{from: b, stmt: stmt}
+	if len(stmt.locks) > 1 {
+		p.stmt.locks = slices.Sorted(slices.Values(stmt.locks)) // each once; the same order for all
 	}
-	for _, lock := range p.job.locks {
-		if err := b.takeSlot(ctx, lockUse{lock, j.use, j.waiting}); err != nil {
+	for _, lock := range p.stmt.locks {
+		if err := b.takeSlot(ctx, lockSlotsKey{lock, stmt.purpose, stmt.waiting}); err != nil {
 			p.leaveSlots()
-			return pass{}, err
+			return permit{}, err
 		}
 		p.held++
 	}
-	b.wanting[j.share()].Add(1)
-	if err := b.take(ctx, b.uses[j.share()]); err != nil {
-		b.wanting[j.share()].Add(-1)
+	b.wanting[stmt.share()].Add(1)
+	if err := b.take(ctx, b.shares[stmt.share()]); err != nil {
+		b.wanting[stmt.share()].Add(-1)
 		p.leaveSlots()
-		return pass{}, err
+		return permit{}, err
 	}
-	if j.share() != useRenewals {
+	if stmt.share() != forRenewals {
 		if err := b.take(ctx, b.shared); err != nil {
-			<-b.uses[j.share()]
-			b.wanting[j.share()].Add(-1)
+			<-b.shares[stmt.share()]
+			b.wanting[stmt.share()].Add(-1)
 			p.leaveSlots()
-			return pass{}, err
+			return permit{}, err
 		}
 	}
-	p.lockWait = b.lockWaitOf(j)
+	p.lockWait = b.lockWaitOf(stmt)
 	return p, nil
 }
 
-// lockWaitOf is the lockWait of a pass.
-func (b *bulkheads) lockWaitOf(j job) time.Duration {
-	waits := j.use.waits()
+// lockWaitOf is the lockWait of a statement's permit.
+func (b *bulkheads) lockWaitOf(stmt statement) time.Duration {
+	waits := stmt.purpose.waits()
 	waiting := time.Duration(b.wanting[waits].Load())
 	switch {
-	case j.waiting:
-		turns := lockTurns * time.Duration(cap(b.uses[waits]))
+	case stmt.waiting:
+		turns := lockTurns * time.Duration(cap(b.shares[waits]))
 		return max(b.lockWait*turns/max(turns, waiting), min(b.lockWait, lockTurnMin))
-	case j.bounded || waiting == 0:
+	case stmt.bounded || waiting == 0:
 		return 0
 	}
 	return min(b.lockWait, max(briefWait/(1+waiting), briefWaitMin))
 }
 
-// isHeld reports whether one of the job's locks is known to be held by a transaction that others wait for.
-func (b *bulkheads) isHeld(j job) bool {
+// isHeld reports whether one of the statement's locks is known to be held by a transaction that others wait for.
+func (b *bulkheads) isHeld(stmt statement) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return slices.ContainsFunc(j.locks, func(lock Name) bool {
-		slots := b.slots[lockUse{lock, j.use, true}]
+	return slices.ContainsFunc(stmt.locks, func(lock Name) bool {
+		slots := b.slots[lockSlotsKey{lock, stmt.purpose, true}]
 		return slots != nil && slots.held
 	})
 }
 
 // noteHeld notes what a statement that had its turn has met. If it got its locks, the next ones need no turn.
-func (b *bulkheads) noteHeld(j job, held bool) {
+func (b *bulkheads) noteHeld(stmt statement, held bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, lock := range j.locks {
-		if slots := b.slots[lockUse{lock, j.use, true}]; slots != nil {
+	for _, lock := range stmt.locks {
+		if slots := b.slots[lockSlotsKey{lock, stmt.purpose, true}]; slots != nil {
 			slots.held = held
 		}
 	}
 }
 
-func (p *pass) leave() {
-	if p.job.share() != useRenewals {
+func (p *permit) leave() {
+	if p.stmt.share() != forRenewals {
 		<-p.from.shared
 	}
-	<-p.from.uses[p.job.share()]
-	p.from.wanting[p.job.share()].Add(-1)
+	<-p.from.shares[p.stmt.share()]
+	p.from.wanting[p.stmt.share()].Add(-1)
 	p.leaveSlots()
 }
 
-func (p *pass) leaveSlots() {
-	for _, lock := range p.job.locks[:p.held] {
-		p.from.leaveSlot(lockUse{lock, p.job.use, p.job.waiting})
+func (p *permit) leaveSlots() {
+	for _, lock := range p.stmt.locks[:p.held] {
+		p.from.leaveSlot(lockSlotsKey{lock, p.stmt.purpose, p.stmt.waiting})
 	}
 }
 
-func (b *bulkheads) takeSlot(ctx context.Context, of lockUse) error {
+func (b *bulkheads) takeSlot(ctx context.Context, of lockSlotsKey) error {
 	b.mu.Lock()
 	slots := b.slots[of]
 	if slots == nil {
@@ -237,7 +239,7 @@ func (b *bulkheads) takeSlot(ctx context.Context, of lockUse) error {
 	return nil
 }
 
-func (b *bulkheads) leaveSlot(of lockUse) {
+func (b *bulkheads) leaveSlot(of lockSlotsKey) {
 	b.mu.Lock()
 	slots := b.slots[of]
 	b.mu.Unlock()
@@ -245,7 +247,7 @@ func (b *bulkheads) leaveSlot(of lockUse) {
 	b.forget(of, slots)
 }
 
-func (b *bulkheads) forget(of lockUse, slots *lockSlots) {
+func (b *bulkheads) forget(of lockSlotsKey, slots *lockSlots) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	slots.wanting--

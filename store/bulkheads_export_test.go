@@ -4,17 +4,17 @@ import "context"
 
 // TakeLockSlots takes all turns that acquires have for a lock, until leave is called.
 func (s *Store) TakeLockSlots(ctx context.Context, lock Name) (leave func(), err error) {
-	var passes []pass
+	var permits []permit
 	for range lockSlotsMax {
-		taken, err := s.bulkheads.enter(ctx, onLock(useAcquires, lock))
+		taken, err := s.bulkheads.enter(ctx, onLock(forAcquires, lock))
 		if err != nil {
 			return nil, err
 		}
-		passes = append(passes, taken)
+		permits = append(permits, taken)
 	}
 	return func() {
-		for i := range passes {
-			passes[i].leave()
+		for i := range permits {
+			permits[i].leave()
 		}
 	}, nil
 }

@@ -90,7 +90,7 @@ func (s *Store) Overview(ctx context.Context) (Overview, error) {
 	var o Overview
 	var countedAt, jumpedAt pgtype.Timestamptz
 	d, c := &o.Database, &o.Inventory
-	err := s.queryRow(ctx, job{}, databaseStateSQL, nil,
+	err := s.queryRow(ctx, statement{}, databaseStateSQL, nil,
 		&o.At, &d.ReadOnly, &d.Version, &d.SizeBytes, &d.Connections, &d.ConnectionsMax, &d.OldestTransaction,
 		&d.SynchronousExpected, &d.SynchronousStandbys, &d.Jumps, &jumpedAt,
 		&countedAt, &c.Locks, &c.Held, &c.LeasesOf, &c.Expiring, &c.Expired, &c.Waiting, &c.OldestWait, &c.Stuck, &c.Sessions, &c.NewestToken,

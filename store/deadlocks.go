@@ -36,7 +36,7 @@ func (s *Store) BreakDeadlock(
 ) (outcome DeadlockOutcome, cycle *DeadlockError, err error) {
 	var text []byte
 	const sql = "select outcome, cycle from fence.break_deadlock($1, $2, $3)"
-	err = s.queryRow(ctx, job{}, sql, []any{gateway, ticket, insist}, &outcome, &text)
+	err = s.queryRow(ctx, statement{}, sql, []any{gateway, ticket, insist}, &outcome, &text)
 	if err != nil || outcome != DeadlockBroken {
 		return outcome, nil, err
 	}

@@ -48,7 +48,7 @@ type Event struct {
 
 // KeepEvents has the events of these locks kept for the time, from now on. It returns ErrUnavailable.
 func (s *Store) KeepEvents(ctx context.Context, locks []Name, lasting time.Duration) error {
-	return s.exec(ctx, job{}, "select fence.begin_watch($1, $2)", locks, lasting.Milliseconds())
+	return s.exec(ctx, statement{}, "select fence.begin_watch($1, $2)", locks, lasting.Milliseconds())
 }
 
 // EventsKept calls kept for each of the locks whose events are kept: those after the ID since. It returns
@@ -77,7 +77,7 @@ type WatchState struct {
 // between them. Both statements are sent at once, so a gateway that is frozen keeps nothing locked.
 func (s *Store) WatchState(ctx context.Context, name Name) (state WatchState, err error) {
 	var since, newest pgtype.Int8
-	err = s.send(ctx, onLock(useReads, name), func(conn *pgxpool.Conn, lockWait time.Duration) (bool, error) {
+	err = s.send(ctx, onLock(forReads, name), func(conn *pgxpool.Conn, lockWait time.Duration) (bool, error) {
 		batch := &pgx.Batch{}
 		batch.Queue("select since, newest from fence.watch_state($1)", name)
 		batch.Queue(oneLockSQL, oneLock(name))
@@ -113,7 +113,7 @@ const publishMax = 5000
 // publish again, since another process publishes their events now, or since there are very many. It returns
 // ErrUnavailable.
 func (s *Store) PublishEvents(ctx context.Context, locks []Name) (again []Name, err error) {
-	err = s.queryRow(ctx, job{}, "select fence.publish_events($1, $2)", []any{locks, publishMax}, &again)
+	err = s.queryRow(ctx, statement{}, "select fence.publish_events($1, $2)", []any{locks, publishMax}, &again)
 	return again, err
 }
 

@@ -18,25 +18,25 @@ const fenceWaitMS = 100
 // applied. It returns ErrLocked, where wait is true, or ErrUnavailable for the whole batch.
 func (s *Store) ExecWrites(ctx context.Context, batch *WriteBatch, wait bool) error {
 	batch.arrange()
-	j := job{use: useBatches, bounded: true}
+	stmt := statement{purpose: forBatches, bounded: true}
 	if wait {
 		batch.lockWait = int32(s.config.StatementTimeout.Milliseconds())
 	} else {
-		batch.lockWait, j.lockWait = fenceWaitMS, &batch.lockWait
+		batch.lockWait, stmt.lockWait = fenceWaitMS, &batch.lockWait
 	}
 	if len(batch.writes) == 1 {
-		return s.writeOne(ctx, j, batch)
+		return s.writeOne(ctx, stmt, batch)
 	}
-	return s.writeSet(ctx, j, batch)
+	return s.writeSet(ctx, stmt, batch)
 }
 
 // writeOne sends a batch of one write.
-func (s *Store) writeOne(ctx context.Context, j job, b *WriteBatch) error {
+func (s *Store) writeOne(ctx context.Context, stmt statement, b *WriteBatch) error {
 	const sql = `select verdict, reason, version, created, replayed,
 			coalesce(granted_token, 0), coalesce(last_token, 0), coalesce(last_sequence, 0)
 		from fence.write_one($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
 	row := &b.verdicts[0]
-	return s.queryRow(ctx, j, sql,
+	return s.queryRow(ctx, stmt, sql,
 		[]any{
 			b.resources[0], b.tokens[0], b.sequences[0], b.leaseIDs[0], b.digests[0],
 			b.kinds[0], b.keys[0], b.values[0], b.contentTypes[0], b.expected[0], &b.lockWait,
@@ -46,12 +46,12 @@ func (s *Store) writeOne(ctx context.Context, j job, b *WriteBatch) error {
 }
 
 // writeSet sends a batch of several writes.
-func (s *Store) writeSet(ctx context.Context, j job, b *WriteBatch) error {
+func (s *Store) writeSet(ctx context.Context, stmt statement, b *WriteBatch) error {
 	const sql = `select admitted, versions, created, replayed, busy,
 			refused, verdicts, reasons, current_versions, granted_tokens, last_tokens, last_sequences
 		from fence.write($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`
 	var answer setAnswer
-	err := s.queryAs(ctx, j, sql,
+	err := s.queryAs(ctx, stmt, sql,
 		[]any{
 			b.resources, b.tokens, b.sequences, b.leaseIDs, b.digests,
 			b.kinds, b.keys, b.values, b.contentTypes, b.expected, b.turnEnds, &b.lockWait,

@@ -58,7 +58,7 @@ func (s *Store) SetFence(ctx context.Context, resource Name, last Accepted, reas
 	if err := checkText("reason", reason, 1, ReasonBytesMax); err != nil {
 		return was, err
 	}
-	err = s.queryRow(ctx, onLock(useReleases, resource), "select * from fence.set_fence($1, $2, $3, $4, "+actorSQL(5)+")",
+	err = s.queryRow(ctx, onLock(forReleases, resource), "select * from fence.set_fence($1, $2, $3, $4, "+actorSQL(5)+")",
 		actorOf(ctx).args(resource, last.Token, last.Sequence, reason), &was.Token, &was.Sequence)
 	return was, err
 }

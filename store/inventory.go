@@ -42,7 +42,7 @@ const LeasesListed = 1000
 // others from trying at once.
 func (s *Store) Recount(ctx context.Context) (counted bool, err error) {
 	begun := time.Now()
-	err = s.queryRow(ctx, job{}, "select fence.recount()", nil, &counted)
+	err = s.queryRow(ctx, statement{}, "select fence.recount()", nil, &counted)
 	switch {
 	case err == nil && counted:
 		return true, s.checkTables(ctx)
@@ -50,7 +50,7 @@ func (s *Store) Recount(ctx context.Context) (counted bool, err error) {
 		return false, nil
 	}
 	// What takes longer than a statement may would be tried by one gateway after the other, without a pause.
-	postponed := s.exec(ctx, job{}, "select fence.postpone_recount($1)", recountEvery*time.Since(begun))
+	postponed := s.exec(ctx, statement{}, "select fence.postpone_recount($1)", recountEvery*time.Since(begun))
 	if postponed != nil {
 		return false, err
 	}

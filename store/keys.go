@@ -107,11 +107,11 @@ func readKey(row pgx.CollectableRow) (key Key, err error) {
 	return key, err
 }
 
-// keyJob has connections of its own, so that no lists that are slow, or too many, delay the end of a key.
-var keyJob = job{use: useRenewals}
+// keyStatement has connections of its own, so that no lists that are slow, or too many, delay the end of a key.
+var keyStatement = statement{purpose: forRenewals}
 
 func (s *Store) changeKeys(ctx context.Context, sql string, args []any, scan func(pgx.Rows) error) error {
-	return s.queryAs(ctx, keyJob, sql, args, scan)
+	return s.queryAs(ctx, keyStatement, sql, args, scan)
 }
 
 // changeKey calls a function that returns a key. It returns ErrNotFound with the message if that is null.
@@ -212,7 +212,7 @@ type LiveKeys struct {
 // It returns ErrUnavailable.
 func (s *Store) LiveKeys(ctx context.Context, known int64) (*LiveKeys, error) {
 	var live *LiveKeys
-	err := s.queryAs(ctx, keyJob, "select * from fence.live_keys($1)", []any{known}, func(rows pgx.Rows) error {
+	err := s.queryAs(ctx, keyStatement, "select * from fence.live_keys($1)", []any{known}, func(rows pgx.Rows) error {
 		if live == nil {
 			live = &LiveKeys{}
 		}
@@ -240,5 +240,5 @@ func (s *Store) NoteKeyUses(ctx context.Context, ages map[string]time.Duration) 
 	for id, age := range ages {
 		ids, ms = append(ids, id), append(ms, age.Milliseconds())
 	}
-	return s.exec(ctx, job{}, "select fence.note_key_uses($1, $2)", ids, ms)
+	return s.exec(ctx, statement{}, "select fence.note_key_uses($1, $2)", ids, ms)
 }

@@ -74,16 +74,16 @@ func (s *Store) execAcquires(ctx context.Context, batch batch[AcquireRequest, Le
 		ttls = append(ttls, r.TTL.Milliseconds())
 		requestIDs, metadata = append(requestIDs, orNull(r.RequestID)), append(metadata, orNull(string(r.Metadata)))
 	}
-	statement, args := sql, []any{locks, owners, principals, modes, ttls, requestIDs, metadata}
+	text, args := sql, []any{locks, owners, principals, modes, ttls, requestIDs, metadata}
 	if len(batch.calls) == 1 {
-		statement = sqlOne
+		text = sqlOne
 		args = []any{locks[0], owners[0], principals[0], modes[0], ttls[0], requestIDs[0], metadata[0]}
 	}
 	newestToken := s.lineage.newestToken.Load()
 	var sequence int64 // 0: nothing was granted
 	var row leaseRow
 	dest := append([]any{&sequence}, row.dest()...)
-	err := s.queryAs(ctx, job{use: useAcquires, bounded: true}, statement, args, func(rows pgx.Rows) error {
+	err := s.queryAs(ctx, statement{purpose: forAcquires, bounded: true}, text, args, func(rows pgx.Rows) error {
 		if err := rows.Scan(dest...); err != nil {
 			return err
 		}
@@ -112,7 +112,8 @@ func (s *Store) execRenewals(ctx context.Context, batch batch[renewal, Lease]) e
 	var lateMS pgtype.Int8
 	var row leaseRow
 	dest := append([]any{&lateMS}, row.dest()...)
-	return s.queryAs(ctx, job{use: useRenewals, bounded: true}, sql, []any{refs.locks, refs.owners, refs.ids, refs.tokens, ttls},
+	return s.queryAs(ctx, statement{purpose: forRenewals, bounded: true}, sql,
+		[]any{refs.locks, refs.owners, refs.ids, refs.tokens, ttls},
 		func(rows pgx.Rows) error {
 			if err := rows.Scan(dest...); err != nil {
 				return err
@@ -133,14 +134,14 @@ func (s *Store) execReleases(ctx context.Context, batch batch[LeaseRef, Released
 	for _, call := range batch.calls {
 		refs.add(call.request)
 	}
-	statement, args := sql, []any{refs.locks, refs.owners, refs.ids, refs.tokens}
+	text, args := sql, []any{refs.locks, refs.owners, refs.ids, refs.tokens}
 	if len(batch.calls) == 1 {
-		statement, args = sqlOne, batch.calls[0].request.args()
+		text, args = sqlOne, batch.calls[0].request.args()
 	}
 	var lock Name
 	var row releaseRow
 	dest := append([]any{&lock}, row.dest()...)
-	return s.queryAs(ctx, job{use: useReleases, bounded: true}, statement, args, func(rows pgx.Rows) error {
+	return s.queryAs(ctx, statement{purpose: forReleases, bounded: true}, text, args, func(rows pgx.Rows) error {
 		if err := rows.Scan(dest...); err != nil {
 			return err
 		}

@@ -91,11 +91,13 @@ func (s *Store) acquire(ctx context.Context, request AcquireRequest, gateway uui
 			return Acquired{Lease: lease}, err
 		}
 	}
-	return s.sendAcquire(ctx, request, gateway, useAcquires)
+	return s.sendAcquire(ctx, request, gateway, forAcquires)
 }
 
 // sendAcquire is acquire in a statement of its own.
-func (s *Store) sendAcquire(ctx context.Context, request AcquireRequest, gateway uuid.UUID, use use) (Acquired, error) {
+func (s *Store) sendAcquire(
+	ctx context.Context, request AcquireRequest, gateway uuid.UUID, purpose purpose,
+) (Acquired, error) {
 	var outcome string
 	var endReason pgtype.Text
 	var leftMS, queueLength, ticket pgtype.Int8
@@ -103,7 +105,7 @@ func (s *Store) sendAcquire(ctx context.Context, request AcquireRequest, gateway
 	var replayed bool
 	var row leaseRow
 	newestToken := s.lineage.newestToken.Load()
-	err := s.queryRow(ctx, onLock(use, request.Lock), acquireSQL,
+	err := s.queryRow(ctx, onLock(purpose, request.Lock), acquireSQL,
 		[]any{
 			request.Lock, request.OwnerID, request.Mode, request.Scope, request.TTL.Milliseconds(),
 			orNull(request.SessionID), orNull(request.RequestID), orNull(string(request.Metadata)),
@@ -135,7 +137,7 @@ func (s *Store) sendAcquire(ctx context.Context, request AcquireRequest, gateway
 func (s *Store) RequestedLease(ctx context.Context, lock Name, requestID string) (Lease, error) {
 	const sql = "select " + leaseColumns + " from fence.leases l where l.lock = $1 collate \"POSIX\" and l.request_id = $2"
 	var row leaseRow
-	if err := s.queryRow(ctx, job{}, sql, []any{lock, requestID}, row.dest()...); err != nil {
+	if err := s.queryRow(ctx, statement{}, sql, []any{lock, requestID}, row.dest()...); err != nil {
 		return Lease{}, notFound(err, "no lease on %s was granted for this request", lock)
 	}
 	return row.lease(), nil
@@ -201,7 +203,7 @@ func (s *Store) renewAlone(ctx context.Context, ref LeaseRef, ttl time.Duration)
 	var status string
 	var lateMS pgtype.Int8
 	var row leaseRow
-	err := s.queryRow(ctx, onLock(useRenewals, ref.Lock), sql, append(ref.args(), orNull(ttl.Milliseconds())),
+	err := s.queryRow(ctx, onLock(forRenewals, ref.Lock), sql, append(ref.args(), orNull(ttl.Milliseconds())),
 		append([]any{nil, &status, &lateMS}, row.dest()...)...)
 	switch {
 	case err != nil:
@@ -234,7 +236,7 @@ func (s *Store) ReleaseLease(ctx context.Context, ref LeaseRef) (Released, error
 	}
 	const sql = "select status, mode, age_ms from fence.release_lease($1, $2, $3, $4)"
 	var row releaseRow
-	if err := s.queryRow(ctx, onLock(useReleases, ref.Lock), sql, ref.args(), row.dest()...); err != nil {
+	if err := s.queryRow(ctx, onLock(forReleases, ref.Lock), sql, ref.args(), row.dest()...); err != nil {
 		return Released{}, err
 	}
 	return row.released(ref.Lock)
@@ -266,7 +268,7 @@ func (s *Store) Break(ctx context.Context, lock Name, reason string) (Lease, err
 	sql := `select b.outcome, ` + leaseColumns + ` from fence.break($1, $2, ` + actorSQL(3) + `) b, lateral (select (b.lease).*) l`
 	var outcome string
 	var row leaseRow
-	err := s.queryRow(ctx, onLock(useReleases, lock), sql, actorOf(ctx).args(lock, reason),
+	err := s.queryRow(ctx, onLock(forReleases, lock), sql, actorOf(ctx).args(lock, reason),
 		append([]any{&outcome}, row.dest()...)...)
 	if err != nil {
 		return Lease{}, err

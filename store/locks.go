@@ -147,7 +147,7 @@ func (s *Store) CountLocks(ctx context.Context, query LockQuery) (count int64, e
 	if query, err = query.check(); err != nil {
 		return 0, err
 	}
-	err = s.queryRow(ctx, job{}, query.countSQL(), []any{pgx.QueryExecModeCacheDescribe, query.args()}, &count)
+	err = s.queryRow(ctx, statement{}, query.countSQL(), []any{pgx.QueryExecModeCacheDescribe, query.args()}, &count)
 	return count, err
 }
 

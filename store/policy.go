@@ -102,7 +102,7 @@ func (s *Store) PutPolicy(ctx context.Context, policy Policy) error {
 	if actor.Scoped {
 		policiesMax, ownMax = PoliciesMax-PoliciesReserved, PoliciesOfPrincipalMax
 	}
-	return s.exec(ctx, job{}, "select fence.put_policy($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, "+actorSQL(11)+")",
+	return s.exec(ctx, statement{}, "select fence.put_policy($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, "+actorSQL(11)+")",
 		actor.args(policy.Prefix, policy.Rule, policy.Authority, policy.RequireLeaseID, policy.RequireLiveLease,
 			orNull(policy.MaxHold.Milliseconds()), orNull(policy.Leases), policy.RequirePrincipalOwner,
 			policiesMax, orNull(ownMax))...)
@@ -129,7 +129,8 @@ func (s *Store) Policies(ctx context.Context) ([]Policy, error) {
 // now; or ErrUnavailable.
 func (s *Store) DeletePolicy(ctx context.Context, prefix string) error {
 	found := false
-	err := s.queryRow(ctx, job{}, "select fence.delete_policy($1, "+actorSQL(2)+")", actorOf(ctx).args(prefix), &found)
+	err := s.queryRow(ctx, statement{},
+		"select fence.delete_policy($1, "+actorSQL(2)+")", actorOf(ctx).args(prefix), &found)
 	if err == nil && !found {
 		err = fmt.Errorf("%w: there is no policy on %q itself", ErrNotFound, prefix)
 	}

@@ -94,7 +94,7 @@ func (s *Store) CheckOwner(ctx context.Context, request AcquireRequest) error {
 		return nil
 	}
 	allowed := false
-	err := s.queryRow(ctx, job{use: useAcquires},
+	err := s.queryRow(ctx, statement{purpose: forAcquires},
 		"select fence.owner_is_allowed(fence.lease_request($1, $2, $3, $4, null, null, null, null, $5))",
 		[]any{request.Lock, request.OwnerID, request.Mode, request.Scope, request.Principal}, &allowed)
 	if err == nil && !allowed {
@@ -119,7 +119,7 @@ func (s *Store) GrantProvided(ctx context.Context, grant ProvidedGrant) (Lease, 
 	var sequence int64
 	var row leaseRow
 	newestToken := s.lineage.newestToken.Load()
-	err := s.queryRow(ctx, onLock(useAcquires, grant.Lock), sql,
+	err := s.queryRow(ctx, onLock(forAcquires, grant.Lock), sql,
 		[]any{
 			grant.Lock, grant.OwnerID, grant.TTL.Milliseconds(), orNull(grant.RequestID), orNull(string(grant.Metadata)),
 			grant.LeaseID, grant.Waited.Milliseconds(), grant.Principal,
@@ -146,7 +146,8 @@ func (s *Store) LostReason(ctx context.Context, ref LeaseRef) error {
 		return err
 	}
 	var status string
-	err := s.queryRow(ctx, onLock(useRenewals, ref.Lock), "select fence.provided_status($1, $2, $3, $4)", ref.args(), &status)
+	err := s.queryRow(ctx, onLock(forRenewals, ref.Lock),
+		"select fence.provided_status($1, $2, $3, $4)", ref.args(), &status)
 	if err != nil {
 		return err
 	}
@@ -177,5 +178,5 @@ func (s *Store) SettleLeases(ctx context.Context, seen []LeaseStatus) error {
 	for i, lease := range seen {
 		locks[i], tokens[i], lefts[i] = string(lease.Lock), lease.Token, lease.Left.Milliseconds()
 	}
-	return s.exec(ctx, job{use: useRenewals}, "select fence.settle_provided($1, $2, $3)", locks, tokens, lefts)
+	return s.exec(ctx, statement{purpose: forRenewals}, "select fence.settle_provided($1, $2, $3)", locks, tokens, lefts)
 }

@@ -18,13 +18,13 @@ func (s *Store) Enqueue(ctx context.Context, request AcquireRequest, gateway uui
 
 // EnqueueBeside is Enqueue where others are known to wait for the lock, so that it is not granted at once.
 func (s *Store) EnqueueBeside(ctx context.Context, request AcquireRequest, gateway uuid.UUID) (Acquired, error) {
-	return s.sendAcquire(ctx, request, gateway, useAcquires)
+	return s.sendAcquire(ctx, request, gateway, forAcquires)
 }
 
 // Requeue is Enqueue for a request that may be in the queue already, or granted. After a reconnect thousands may be
 // sent at once: they have few connections, so that other acquires get through.
 func (s *Store) Requeue(ctx context.Context, request AcquireRequest, gateway uuid.UUID) (Acquired, error) {
-	return s.sendAcquire(ctx, request, gateway, useRequeues)
+	return s.sendAcquire(ctx, request, gateway, forRequeues)
 }
 
 // QueueResult is what became of a waiter, or what is in its way.
@@ -52,7 +52,8 @@ func (s *Store) GrantNext(
 			lateral fence.grant_next($1, $2, case when s.lock_timeout <> '' then $3 end) c, lateral (select (c.lease).*) l`
 	args := []any{gateway, lock, scope, strconv.FormatInt(lockWait.Milliseconds(), 10)}
 	granting := s.beginGranting()
-	err := s.queryAs(ctx, job{use: useGrants, bounded: true}, sql, args, func(rows pgx.Rows) error { return granting.scan(rows) })
+	err := s.queryAs(ctx, statement{purpose: forGrants, bounded: true}, sql, args,
+		func(rows pgx.Rows) error { return granting.scan(rows) })
 	return granting.committed(ctx, err)
 }
 
@@ -66,7 +67,7 @@ func (s *Store) HandOver(ctx context.Context, ref LeaseRef, gateway uuid.UUID) (
 		from fence.hand_over($1, $2, $3, $4, $5) c, lateral (select (c.lease).*) l`
 	var release releaseRow
 	granting := s.beginGranting()
-	err := s.queryAs(ctx, onLock(useReleases, ref.Lock), sql, append(ref.args(), gateway), func(rows pgx.Rows) error {
+	err := s.queryAs(ctx, onLock(forReleases, ref.Lock), sql, append(ref.args(), gateway), func(rows pgx.Rows) error {
 		return granting.scan(rows, release.dest()...)
 	})
 	results, err := granting.committed(ctx, err)
@@ -153,7 +154,7 @@ func (s *Store) NextDue(
 // any more. It returns ErrUnavailable.
 func (s *Store) Heartbeat(ctx context.Context, gateway uuid.UUID, missing time.Duration) (lapsed bool, err error) {
 	const sql = "select fence.heartbeat($1, $2)"
-	err = s.queryRow(ctx, job{use: useRenewals}, sql, []any{gateway, missing.Milliseconds()}, &lapsed)
+	err = s.queryRow(ctx, statement{purpose: forRenewals}, sql, []any{gateway, missing.Milliseconds()}, &lapsed)
 	return lapsed, err
 }
 
@@ -162,11 +163,11 @@ func (s *Store) Heartbeat(ctx context.Context, gateway uuid.UUID, missing time.D
 func (s *Store) LeaveQueue(ctx context.Context, gateway uuid.UUID, lock Name, requestID string) error {
 	const sql = "select fence.leave($1, array(select w.ticket from fence.waiters w " +
 		"where w.lock = $2 collate \"POSIX\" and w.request_id = $3))"
-	return s.exec(ctx, onLock(useReleases, lock), sql, gateway, lock, requestID)
+	return s.exec(ctx, onLock(forReleases, lock), sql, gateway, lock, requestID)
 }
 
 // GiveBack releases a lease that its owner never received; the same request sent again is a new one. If it was sent
 // again before, through another gateway, its owner has the lease, and keeps it. It returns ErrUnavailable.
 func (s *Store) GiveBack(ctx context.Context, lease Lease) error {
-	return s.exec(ctx, onLock(useReleases, lease.Lock), "select fence.give_back($1, $2, $3, $4)", lease.Ref().args()...)
+	return s.exec(ctx, onLock(forReleases, lease.Lock), "select fence.give_back($1, $2, $3, $4)", lease.Ref().args()...)
 }

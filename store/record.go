@@ -59,18 +59,18 @@ const (
 // Record returns a record as it was stored, ErrNotFound, or ErrUnavailable. A failover may take back what it has read if
 // no standby has confirmed that; see DurableRecord.
 func (s *Store) Record(ctx context.Context, resource, key Name) (Record, error) {
-	return s.record(ctx, job{}, recordSQL, resource, key)
+	return s.record(ctx, statement{}, recordSQL, resource, key)
 }
 
 // DurableRecord is Record, and returns when what it has read, also that there is no record, is as durable as an
 // acknowledged write. It waits where writes wait, so it takes their connections.
 func (s *Store) DurableRecord(ctx context.Context, resource, key Name) (Record, error) {
-	return s.record(ctx, job{use: useTransactions}, durableRecordSQL, resource, key)
+	return s.record(ctx, statement{purpose: forTransactions}, durableRecordSQL, resource, key)
 }
 
-func (s *Store) record(ctx context.Context, j job, sql string, resource, key Name) (Record, error) {
+func (s *Store) record(ctx context.Context, stmt statement, sql string, resource, key Name) (Record, error) {
 	record := Record{Resource: resource, Key: key}
-	err := s.queryRow(ctx, j, sql, []any{resource, key},
+	err := s.queryRow(ctx, stmt, sql, []any{resource, key},
 		&record.Version, &record.Token, &record.Sequence, &record.ContentType, &record.Value, &record.Size, &record.UpdatedAt)
 	return record, notFound(err, "there is no record %s of %s", key, resource)
 }

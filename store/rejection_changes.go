@@ -108,7 +108,7 @@ func (s *Store) RejectionsSince(
 // databaseTime is read before the changes: what they don't show yet is not older than this by more than the overlap.
 func (s *Store) databaseTime(ctx context.Context) (time.Time, error) {
 	var now time.Time
-	err := s.queryRow(ctx, job{}, "select clock_timestamp()", nil, &now)
+	err := s.queryRow(ctx, statement{}, "select clock_timestamp()", nil, &now)
 	return now, err
 }
 

@@ -68,7 +68,8 @@ func (s *Store) KeepSample(ctx context.Context, state GatewayState, uptime time.
 	if rejected == nil {
 		rejected = map[RejectionClass]int64{}
 	}
-	err = s.queryRow(ctx, job{}, "select fence.keep_sample($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
+	err = s.queryRow(ctx, statement{},
+		"select fence.keep_sample($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
 		[]any{
 			state.ID, state.Name, state.Version, uptime.Milliseconds(),
 			state.Waiting, state.Streams, state.Queue, state.ConnectionsBusy, state.ConnectionsMax, state.Listening,
@@ -79,5 +80,5 @@ func (s *Store) KeepSample(ctx context.Context, state GatewayState, uptime time.
 
 // ForgetGateway notes that a gateway has ended. The sweep deletes its state a minute later. It returns ErrUnavailable.
 func (s *Store) ForgetGateway(ctx context.Context, id uuid.UUID) error {
-	return s.exec(ctx, job{}, "select fence.forget_gateway($1)", id)
+	return s.exec(ctx, statement{}, "select fence.forget_gateway($1)", id)
 }

@@ -46,7 +46,7 @@ func (s *Store) CreateSession(ctx context.Context, request SessionRequest) (Sess
 	const sql = `select ` + sessionColumns + ` from fence.create_session($1, $2, $3, $4) s`
 	args := []any{request.OwnerID, request.TTL.Milliseconds(), orNull(string(request.Metadata)), request.Principal}
 	var row sessionRow
-	err = s.queryRow(ctx, job{}, sql, args, row.dest()...)
+	err = s.queryRow(ctx, statement{}, sql, args, row.dest()...)
 	return row.session(), err
 }
 
@@ -59,7 +59,8 @@ func (s *Store) KeepAlive(ctx context.Context, id uuid.UUID) (Session, error) {
 	var status string
 	var lateMS pgtype.Int8
 	var row sessionRow
-	err := s.queryRow(ctx, job{use: useRenewals}, sql, []any{id}, append([]any{nil, &status, &lateMS}, row.dest()...)...)
+	err := s.queryRow(ctx, statement{purpose: forRenewals}, sql, []any{id},
+		append([]any{nil, &status, &lateMS}, row.dest()...)...)
 	switch {
 	case err != nil:
 		return Session{}, err
@@ -80,7 +81,7 @@ func (s *Store) Session(ctx context.Context, id uuid.UUID) (session Session, lea
 			select count(*) from fence.leases l where l.session_id = s.session_id and fence.runs_until(l) > clock_timestamp() and l.ended_at is null)
 		from fence.sessions s where s.session_id = $1`
 	var row sessionRow
-	err = s.queryRow(ctx, job{}, sql, []any{id}, append(row.dest(), &leases)...)
+	err = s.queryRow(ctx, statement{}, sql, []any{id}, append(row.dest(), &leases)...)
 	if err != nil {
 		return Session{}, 0, notFound(err, "there is no such session")
 	}
@@ -94,7 +95,8 @@ func (s *Store) Session(ctx context.Context, id uuid.UUID) (session Session, lea
 // some of its fences may be open until it is sent again, or a sweep closes them.
 func (s *Store) EndSession(ctx context.Context, id uuid.UUID) (released int64, err error) {
 	var status string
-	if err := s.queryRow(ctx, job{use: useReleases}, "select fence.end_session($1)", []any{id}, &status); err != nil {
+	err = s.queryRow(ctx, statement{purpose: forReleases}, "select fence.end_session($1)", []any{id}, &status)
+	if err != nil {
 		return 0, err
 	}
 	if status == "not_found" {

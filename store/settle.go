@@ -45,7 +45,7 @@ func (s *Store) settle(
 		return ended, err
 	}
 	for after := (pgtype.Int8{Valid: true}); after.Valid; {
-		if err := s.queryRow(ctx, job{use: useReleases}, "select last from fence.settle_waiters($1, $2, $3)",
+		if err := s.queryRow(ctx, statement{purpose: forReleases}, "select last from fence.settle_waiters($1, $2, $3)",
 			[]any{id, after, settleWaitersMax}, &after); err != nil {
 			return ended, err
 		}
@@ -63,7 +63,8 @@ func (s *Store) settleLeases(
 ) (ended, skipped int64, err error) {
 	for after := (pgtype.Text{Valid: true}); ; {
 		var someEnded, someSkipped int64
-		err := s.queryRow(ctx, job{use: useReleases, bounded: true}, "select ended, skipped, last from fence.settle_leases($1, $2, $3, $4)",
+		err := s.queryRow(ctx, statement{purpose: forReleases, bounded: true},
+			"select ended, skipped, last from fence.settle_leases($1, $2, $3, $4)",
 			[]any{id, after, locksMax, wait.Milliseconds()}, &someEnded, &someSkipped, &after)
 		ended += someEnded
 		skipped += someSkipped
@@ -93,7 +94,7 @@ func (s *Store) settleAll(ctx context.Context, ids []uuid.UUID, deadline time.Ti
 		} else {
 			err = errors.Join(err, fmt.Errorf("settle session %s: %w", id, failed))
 		}
-		if failed := s.exec(ctx, job{}, "select fence.postpone_session($1, $2)", id, pause); failed != nil {
+		if failed := s.exec(ctx, statement{}, "select fence.postpone_session($1, $2)", id, pause); failed != nil {
 			return left, errors.Join(err, failed)
 		}
 	}

@@ -25,18 +25,18 @@ const (
 // query runs one statement, which is one transaction, and calls scan for every row. When it returns nil, the
 // transaction is committed: the driver has read to the end, where the server reports a commit that failed.
 func (s *Store) query(ctx context.Context, sql string, args []any, scan func(pgx.Rows) error) error {
-	return s.queryAs(ctx, job{}, sql, args, scan)
+	return s.queryAs(ctx, statement{}, sql, args, scan)
 }
 
 // exec is queryAs that ignores the rows.
-func (s *Store) exec(ctx context.Context, j job, sql string, args ...any) error {
-	return s.queryAs(ctx, j, sql, args, func(pgx.Rows) error { return nil })
+func (s *Store) exec(ctx context.Context, stmt statement, sql string, args ...any) error {
+	return s.queryAs(ctx, stmt, sql, args, func(pgx.Rows) error { return nil })
 }
 
 // queryRow is queryAs that reads the first row into dest. It returns pgx.ErrNoRows if there is none.
-func (s *Store) queryRow(ctx context.Context, j job, sql string, args []any, dest ...any) error {
+func (s *Store) queryRow(ctx context.Context, stmt statement, sql string, args []any, dest ...any) error {
 	found := false
-	err := s.queryAs(ctx, j, sql, args, func(rows pgx.Rows) error {
+	err := s.queryAs(ctx, stmt, sql, args, func(rows pgx.Rows) error {
 		found = true
 		return rows.Scan(dest...)
 	})
@@ -46,10 +46,10 @@ func (s *Store) queryRow(ctx context.Context, j job, sql string, args []any, des
 	return err
 }
 
-// queryAs is query with a connection of the job's share. A statement that was undone is sent again, unless scan has
-// seen rows of it.
-func (s *Store) queryAs(ctx context.Context, j job, sql string, args []any, scan func(pgx.Rows) error) error {
-	return s.send(ctx, j, func(conn *pgxpool.Conn, lockWait time.Duration) (again bool, err error) {
+// queryAs is query with a connection of the statement's share. A statement that was undone is sent again, unless scan
+// has seen rows of it.
+func (s *Store) queryAs(ctx context.Context, stmt statement, sql string, args []any, scan func(pgx.Rows) error) error {
+	return s.send(ctx, stmt, func(conn *pgxpool.Conn, lockWait time.Duration) (again bool, err error) {
 		again = true
 		read := func(rows pgx.Rows) error {
 			again = false
@@ -114,7 +114,7 @@ func setLockWait(ctx context.Context, tx pgx.Tx, wait time.Duration) error {
 
 // inTx runs work in one transaction, which it may do more than once: what was undone is done again.
 func (s *Store) inTx(ctx context.Context, options pgx.TxOptions, work func(pgx.Tx) error) error {
-	return s.send(ctx, job{}, func(conn *pgxpool.Conn, lockWait time.Duration) (bool, error) {
+	return s.send(ctx, statement{}, func(conn *pgxpool.Conn, lockWait time.Duration) (bool, error) {
 		return true, pgx.BeginTxFunc(ctx, conn, options, func(tx pgx.Tx) error {
 			if err := setLockWait(ctx, tx, lockWait); err != nil {
 				return err
@@ -174,43 +174,43 @@ type scanError struct{ error }
 
 func (e scanError) Unwrap() error { return e.error }
 
-// work is what send sends with a connection, with the lockWait of a pass. again: it may be sent again.
+// work is what send sends with a connection, with the lockWait of a permit. again: it may be sent again.
 type work func(conn *pgxpool.Conn, lockWait time.Duration) (again bool, err error)
 
 // send is the one level at which statements are sent again: after a deadlock or a failed serialization (40P01, 40001),
 // or a change of the schema beneath a prepared statement, at most triesMax times; once after a lock timeout, with a
-// connection for such waits (see bulkheads), or as the job's lockWait says. All of these were rolled back, so nothing is
-// applied twice. The callers of the Store add no tries for 40P01 and 40001. What they do after other errors is in the
-// docs of their packages.
-func (s *Store) send(ctx context.Context, j job, work work) error {
+// connection for such waits (see bulkheads), or as the statement's lockWait says. All of these were rolled back, so
+// nothing is applied twice. The callers of the Store add no tries for 40P01 and 40001. The docs of their packages say what
+// they do after other errors.
+func (s *Store) send(ctx context.Context, stmt statement, work work) error {
 	var again bool
 	var err error
-	known := !j.bounded && s.bulkheads.isHeld(j)
+	known := !stmt.bounded && s.bulkheads.isHeld(stmt)
 	if !known {
-		again, err = s.sendAs(ctx, j, work)
+		again, err = s.sendAs(ctx, stmt, work)
 	}
-	if known || again && !j.bounded && isState(err, "55P03") && ctx.Err() == nil {
-		waiting := j
+	if known || again && !stmt.bounded && isState(err, "55P03") && ctx.Err() == nil {
+		waiting := stmt
 		waiting.waiting = true
 		_, err = s.sendAs(ctx, waiting, work)
-		s.bulkheads.noteHeld(j, isState(err, "55P03"))
+		s.bulkheads.noteHeld(stmt, isState(err, "55P03"))
 	}
-	if isState(err, "55P03") && len(j.locks) > 0 {
-		return s.explainLocked(ctx, err, j.locks)
+	if isState(err, "55P03") && len(stmt.locks) > 0 {
+		return s.explainLocked(ctx, err, stmt.locks)
 	}
 	return err
 }
 
-// sendAs is send with a connection of the job's use.
-func (s *Store) sendAs(ctx context.Context, j job, work work) (again bool, err error) {
-	pass, err := s.bulkheads.enter(ctx, j)
+// sendAs is send with a connection of the statement's share.
+func (s *Store) sendAs(ctx context.Context, stmt statement, work work) (again bool, err error) {
+	permit, err := s.bulkheads.enter(ctx, stmt)
 	if err != nil {
 		return false, s.failed(err)
 	}
-	defer pass.leave()
+	defer permit.leave()
 	pause := retryPause
 	for try := 1; ; try++ {
-		again, err = s.sendOnce(ctx, func(conn *pgxpool.Conn) (bool, error) { return work(conn, pass.lockWait) })
+		again, err = s.sendOnce(ctx, func(conn *pgxpool.Conn) (bool, error) { return work(conn, permit.lockWait) })
 		switch {
 		case err == nil || !again || ctx.Err() != nil:
 			return again, err
@@ -218,8 +218,8 @@ func (s *Store) sendAs(ctx context.Context, j job, work work) (again bool, err e
 			s.CountRetry(err)
 			timing.Sleep(ctx, pause/2+rand.N(pause)) //nolint:gosec // jitter, not a secret
 			pause *= 2
-		case isState(err, "55P03") && j.lockWait != nil && *j.lockWait > 0:
-			*j.lockWait = 0 // nothing was applied, because of one fence: the others do not wait for it again
+		case isState(err, "55P03") && stmt.lockWait != nil && *stmt.lockWait > 0:
+			*stmt.lockWait = 0 // nothing was applied, because of one fence: the others do not wait for it again
 		case isStale(err) && try < triesMax: // the next connection may be stale, too
 		default:
 			return again, err

@@ -98,7 +98,8 @@ func (s *Sweeper) sweepPart(ctx context.Context, part sweepPart, pause time.Dura
 	}
 	var done int64
 	var unsettled []uuid.UUID
-	err = s.store.queryRow(ctx, job{bounded: true}, "select done, more, unsettled from fence.sweep($1, $2, $3, $4, $5)",
+	err = s.store.queryRow(ctx, statement{bounded: true},
+		"select done, more, unsettled from fence.sweep($1, $2, $3, $4, $5)",
 		[]any{part.name, pause, part.rowsMax, part.age, part.countMax}, &done, &more, &unsettled)
 	if err != nil {
 		return false, fmt.Errorf("sweep the %s: %w", part.name, err)

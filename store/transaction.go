@@ -47,7 +47,7 @@ func (s *Store) Transact(ctx context.Context, transaction Transaction) (Transact
 		return TransactionResult{}, err
 	}
 	call := transaction.call(ofTokens)
-	if err := s.queryRow(ctx, call.job, call.sql, call.args, call.dest...); err != nil {
+	if err := s.queryRow(ctx, call.stmt, call.sql, call.args, call.dest...); err != nil {
 		return TransactionResult{}, err
 	}
 	return call.result()
@@ -69,7 +69,7 @@ type transactCall struct {
 	records     []int   // which operations are on records,
 	tables      []int   // and which are on tables
 
-	job  job
+	stmt statement
 	sql  string
 	args []any
 	dest []any // the fields below
@@ -84,11 +84,11 @@ type transactCall struct {
 }
 
 func (t Transaction) call(ofTokens []int32) *transactCall {
-	c := &transactCall{transaction: t, ofTokens: ofTokens, job: job{use: useTransactions}, sql: transactSQL}
+	c := &transactCall{transaction: t, ofTokens: ofTokens, stmt: statement{purpose: forTransactions}, sql: transactSQL}
 	var tokens tokenColumns
 	for i := range t.Tokens {
 		tokens.add(&t.Tokens[i])
-		c.job.locks = append(c.job.locks, t.Tokens[i].Resource)
+		c.stmt.locks = append(c.stmt.locks, t.Tokens[i].Resource)
 	}
 	var ops operationColumns
 	var tables tableColumns
@@ -111,7 +111,7 @@ func (t Transaction) call(ofTokens []int32) *transactCall {
 		&c.row.grantedToken, &c.row.lastToken, &c.row.lastSequence,
 	}
 	if len(c.tables) > 0 {
-		c.job.use, c.sql = useTables, transactTablesSQL
+		c.stmt.purpose, c.sql = forTables, transactTablesSQL
 		c.args = append(c.args, tables.ofTokens, tables.kinds, tables.tables, tables.rows, tables.wheres,
 			tables.conflicts, tables.returnings, tables.counts)
 		c.dest = append(c.dest, &c.rowCounts, &c.returned, &c.failure)
