@@ -72,7 +72,7 @@ issuers:
 		t.Fatal(err)
 	}
 	i.gateway, err = New(Config{
-		Auth: auth.Several{Tokens: auth.Tokens{Directory: directory}}, SignIn: directory, Logger: logger,
+		Auth: auth.Methods{Tokens: auth.Tokens{Directory: directory}}, SignIn: directory, Logger: logger,
 	}, nil, nil, NewMetrics("test"))
 	if err != nil {
 		t.Fatal(err)

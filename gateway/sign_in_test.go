@@ -121,7 +121,7 @@ func TestRequestsOfBrowsers(t *testing.T) {
 		}
 		return g
 	}
-	open, certificates := newWith(nil), newWith(auth.Several{Certificates: certified{}})
+	open, certificates := newWith(nil), newWith(auth.Methods{Certificates: certified{}})
 	const refused = http.StatusUnsupportedMediaType // passed: the handler wants JSON
 	for _, one := range []struct {
 		g       *Gateway

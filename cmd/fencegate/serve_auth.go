@@ -55,7 +55,7 @@ func (c *serveCmd) authenticator(
 	if !c.authenticated() {
 		return nil
 	}
-	var accepted auth.Several
+	var accepted auth.Methods
 	if c.accepts(authKeys) {
 		accepted.Keys = auth.Keys{Keyring: service.Keyring()}
 	}

@@ -34,22 +34,22 @@ type Authenticator interface {
 	Authenticate(*http.Request) (*access.Principal, Reason)
 }
 
-// Several accepts several kinds of credentials. A request has one: what is in the header Authorization, or else the
-// certificate of its connection.
-type Several struct{ Keys, Tokens, Certificates Authenticator } // nil: not accepted
+// Methods accepts credentials of each kind that is not nil. A request has one credential: that of its Authorization
+// header, or else the certificate of its connection.
+type Methods struct{ Keys, Tokens, Certificates Authenticator }
 
 // Authenticate is part of Authenticator.
-func (s Several) Authenticate(r *http.Request) (*access.Principal, Reason) {
+func (m Methods) Authenticate(r *http.Request) (*access.Principal, Reason) {
 	given, reason := bearer(r.Header)
 	switch {
-	case s.Certificates != nil && (reason == Missing || s.Keys == nil && s.Tokens == nil):
-		return s.Certificates.Authenticate(r)
+	case m.Certificates != nil && (reason == Missing || m.Keys == nil && m.Tokens == nil):
+		return m.Certificates.Authenticate(r)
 	case reason != Accepted:
 		return nil, reason
-	case s.Tokens != nil && (s.Keys == nil || !strings.HasPrefix(given, apikey.Prefix)):
-		return s.Tokens.Authenticate(r)
+	case m.Tokens != nil && (m.Keys == nil || !strings.HasPrefix(given, apikey.Prefix)):
+		return m.Tokens.Authenticate(r)
 	}
-	return s.Keys.Authenticate(r)
+	return m.Keys.Authenticate(r)
 }
 
 // Keys accepts the live API keys of a Keyring, in the header Authorization: Bearer.

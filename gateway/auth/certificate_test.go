@@ -34,7 +34,7 @@ func newCertified(t *testing.T, file string) *certified {
 	}
 	c := &certified{authority: authority, directory: newDirectory(t, issuertest.New(t), file)}
 	c.trusted.Store(true)
-	accepted := Several{
+	accepted := Methods{
 		Certificates: Certificates{c.directory, func(*x509.Certificate) bool { return c.trusted.Load() }},
 		Tokens:       Tokens{c.directory},
 	}

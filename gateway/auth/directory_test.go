@@ -74,7 +74,7 @@ func (d *Directory) reload(t testing.TB) {
 func (d *Directory) show(token string) (*access.Principal, Reason) {
 	request := httptest.NewRequest(http.MethodGet, "/", nil)
 	request.Header.Set("Authorization", "Bearer "+token)
-	return Several{Tokens: Tokens{d}}.Authenticate(request)
+	return Methods{Tokens: Tokens{d}}.Authenticate(request)
 }
 
 func (d *Directory) expect(t *testing.T, token string, want Reason) {
