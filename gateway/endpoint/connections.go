@@ -20,8 +20,10 @@ import (
 const defaultStrangersMax = 8
 
 const (
-	// strangerPatience is for how long a stranger keeps its place while others wait for one.
-	strangerPatience = 200 * time.Millisecond
+	// strangerPatience is for how long a stranger keeps its place while others wait for one, from when a handler has begun
+	// with its request: before that it may wait for the processor. So it has unhandledPatience times as long until then.
+	strangerPatience  = 200 * time.Millisecond
+	unhandledPatience = 5
 	// waitingMax is how many connections may wait for a place. One of the network that has most of them is closed for the
 	// next.
 	waitingMax = 512
@@ -36,7 +38,7 @@ const (
 // some microseconds, so a crowd of them passes through few places.
 //
 // Beyond the limit, the next connection waits for a place: until another stranger has ended, or the one that began first
-// has had its place for strangerPatience and is closed. Networks that have the fewest places are served first: many
+// has had its time, see strangerPatience, and is closed. Networks that have the fewest places are served first: many
 // connections from one keep nobody else waiting.
 type Connections struct {
 	max, perAddress int // 0: any number
@@ -61,6 +63,7 @@ type connection struct {
 	known    atomic.Bool   // a credential was accepted, a trusted proxy has many clients, or HTTP/1 has one request at a time
 	stranger *list.Element // in strangers; nil: no request is under way, or the connection is known
 	since    time.Time     // when it became a stranger
+	handled  atomic.Int64  // when a handler has begun since then, in nanoseconds since 1970; 0: none has
 	place    chan struct{} // closed when it need not wait any more
 }
 
@@ -194,8 +197,8 @@ func (c *Connections) admitLocked() {
 		one := c.waiting[next]
 		network := c.networks[one.network]
 		if full := network.strangers >= c.StrangersMax/2; full || c.strangers.Len() >= c.StrangersMax {
-			first := c.firstLocked(func(other *connection) bool { return !full || other.network == one.network })
-			if left := c.patience - time.Since(first.since); left > 0 {
+			first, ends := c.firstLocked(func(other *connection) bool { return !full || other.network == one.network })
+			if left := time.Until(ends); left > 0 {
 				c.wakeLocked(left)
 				return
 			}
@@ -208,13 +211,19 @@ func (c *Connections) admitLocked() {
 	}
 }
 
-// firstLocked returns the stranger that began first, of those that are meant.
-func (c *Connections) firstLocked(meant func(*connection) bool) *connection {
-	at := c.strangers.Front()
-	for !meant(at.Value.(*connection)) {
-		at = at.Next()
+// firstLocked returns the stranger whose time ends first, of those that are meant.
+func (c *Connections) firstLocked(meant func(*connection) bool) (first *connection, ends time.Time) {
+	for at := c.strangers.Front(); at != nil; at = at.Next() {
+		one := at.Value.(*connection)
+		end := one.since.Add(unhandledPatience * c.patience)
+		if handled := one.handled.Load(); handled > 0 {
+			end = time.Unix(0, handled).Add(c.patience)
+		}
+		if meant(one) && (first == nil || end.Before(ends)) {
+			first, ends = one, end
+		}
 	}
-	return at.Value.(*connection)
+	return first, ends
 }
 
 // wakeLocked has admitLocked called after a while.
@@ -261,6 +270,14 @@ func (c *Connections) leaveLocked(one *connection) {
 		c.strangers.Remove(one.stranger)
 		c.networks[one.network].strangers--
 		one.stranger = nil
+		one.handled.Store(0)
+	}
+}
+
+// handle notes that a handler has begun with a request of a connection.
+func (one *connection) handle() {
+	if one != nil && !one.known.Load() {
+		one.handled.CompareAndSwap(0, time.Now().UnixNano())
 	}
 }
 

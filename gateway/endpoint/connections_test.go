@@ -146,10 +146,18 @@ func TestStrangersHaveTheirTime(t *testing.T) {
 		t.Errorf("closed are the first: %t, the second: %t; want the first", first.closed, second.closed)
 	}
 	c.patience = time.Hour
+	c.open[second].handled.Store(1)
+	third := &peer{address: "10.0.0.1:3"}
+	c.Changed(third, http.StateNew)
+	c.Changed(third, http.StateActive)
+	if !second.closed || third.closed {
+		t.Errorf("closed are the second: %t, the third: %t; want the second, whose request was handled long ago",
+			second.closed, third.closed)
+	}
 	var crowd sync.WaitGroup
 	for range waitingMax + 1 {
 		crowd.Go(func() {
-			p := &peer{address: "10.0.0.1:3"}
+			p := &peer{address: "10.0.0.1:4"}
 			c.Changed(p, http.StateNew)
 			c.Changed(p, http.StateActive)
 			c.Changed(p, http.StateClosed)
@@ -158,9 +166,9 @@ func TestStrangersHaveTheirTime(t *testing.T) {
 	await.True(t, "as many wait as may", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return len(c.waiting) == waitingMax && len(c.open) == waitingMax+2
+		return len(c.waiting) == waitingMax && len(c.open) == waitingMax+3
 	})
-	c.know(c.open[second])
+	c.know(c.open[third])
 	crowd.Wait()
 }
 
