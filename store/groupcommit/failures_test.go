@@ -119,7 +119,10 @@ func TestGroupConnectionIsEnded(t *testing.T) {
 	admitted(t, "the plug", plugged)
 	g.awaitPlugged(t)
 	answers = append(answers, g.submit(ctx, t, writes[4]))
-	g.Exec(t, "select pg_terminate_backend(pid) "+pluggedSQL)
+	// A plug sleeps again and again: between two sleeps, the query doesn't find it.
+	await.True(t, "its connection is ended", func() bool {
+		return g.Count(t, "select count(pg_terminate_backend(pid)) "+pluggedSQL) > 0
+	})
 	for i, outcome := range []store.Outcome{
 		store.OutcomeUnknown, store.OutcomeUnknown, store.OutcomeUnknown, store.OutcomeUnknown, store.OutcomeNotApplied,
 	} {
