@@ -159,7 +159,7 @@ func TestDatabaseSlow(t *testing.T) {
 func TestDatabaseMigratedByAnotherVersion(t *testing.T) {
 	h, _ := newBusyHarness(t, Config{})
 	for _, column := range []string{"fence.guard_revision set revision = revision",
-		"fence.migration_version set version = version"} {
+		"fence.tables_version set version = version"} {
 		h.exec(t, "update "+column+" + 1")
 		h.awaitNotReady(t, readiness.NotMigrated, "a newer fencegate")
 		h.exec(t, "update "+column+" - 2")

@@ -25,15 +25,29 @@ create domain fence.sequence_number as bigint
 
 create sequence fence.tokens as bigint minvalue 1 maxvalue 9007199254740991 no cycle;
 
+-- The mark of the last jump of the tokens (fence.jump_mark): a sequence, because all see it at once and no rollback
+-- takes it back.
+create sequence fence.jumped as bigint minvalue -9223372036854775808 start 0;
+
 -- The database that issued the last token (fence.running_database). If the running one differs, tokens jump
 -- (fence.jump).
+--
+-- The columns superseded_… name a database that is superseded, and by which one (fence.supersede). Backups and standbys
+-- copy the row: it is only about the database that it names.
 create table fence.database_identity (
-    only_row          boolean primary key default true check (only_row),
-    system_identifier bigint not null,
-    timeline          integer not null,
-    tokens_oid        oid not null,
-    jumps             bigint not null default 0,
-    jumped_at         timestamptz
+    only_row               boolean primary key default true check (only_row),
+    system_identifier      bigint not null,
+    timeline               integer not null,
+    tokens_oid             oid not null,
+    started_at             timestamptz, -- of the postmaster
+    jumps                  bigint not null default 0,
+    jumped_at              timestamptz,
+    accepted_at            timestamptz, -- when an operator last accepted it as it was (fence.accept_database)
+    superseded_system      bigint,
+    superseded_timeline    integer,
+    superseded_by_system   bigint,
+    superseded_by_timeline integer,
+    superseded_at          timestamptz
 );
 
 -- The revision of the functions under guard/ that this schema has.
@@ -52,7 +66,8 @@ create table fence.fences (
     last_version  bigint not null default 0,
     open          boolean not null default false,
     limited       boolean not null default false,
-    last_digest   bytea
+    last_digest   bytea,
+    admitted_in   xid8
 ) with (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.05);
 
 comment on column fence.fences.granted_token is 'the newest token granted on the name';
@@ -62,6 +77,8 @@ comment on column fence.fences.limited is
     'the newest grant may have a hold_until: fence.admit decides its writes, and no fast path';
 comment on column fence.fences.last_digest is
     'the content of the last accepted write if it was numbered, which identifies its retry';
+comment on column fence.fences.admitted_in is
+    'the top-level transaction that fence.guard last admitted to write to the resource: the proof for triggers';
 
 -- Empty in a database that never limited a hold: fence.write then skips this check of the fences.
 create index fences_limited on fence.fences (resource) where limited;
@@ -86,6 +103,15 @@ create table fence.unused (
 
 create index unused_check on fence.unused (check_at);
 
+-- A sample of the fences that roles made by SQL (fence.check_new_fence).
+create table fence.fences_made (
+    role   name not null,
+    "full" boolean not null
+);
+
+create index fences_made_role on fence.fences_made (role);
+create index fences_made_full on fence.fences_made (role) where "full";
+
 create table fence.records (
     resource      fence.name not null,
     key           fence.name not null,
@@ -103,26 +129,42 @@ comment on column fence.records.created is 'whether the write that stored this v
 
 -- A policy applies to the name that is its prefix and to all names below; '' is every name.
 create table fence.policies (
-    prefix             text collate "C" primary key check (prefix = '' or prefix::fence.name is not null),
-    rule               text not null default 'strict' check (rule in ('strict', 'same_token')),
-    authority          text not null default 'builtin' check (authority in ('builtin', 'external')),
-    require_lease_id   boolean not null default false,
-    require_live_lease boolean not null default false,
-    max_hold_ms        bigint check (max_hold_ms between 100 and 31536000000),
-    updated_at         timestamptz not null default clock_timestamp()
+    prefix                  text collate "C" primary key check (prefix = '' or prefix::fence.name is not null),
+    rule                    text not null default 'strict' check (rule in ('strict', 'same_token')),
+    authority               text not null default 'builtin' check (authority in ('builtin', 'external')),
+    leases                  text check (leases in ('postgres', 'redis', 'redlock')),
+    require_lease_id        boolean not null default false,
+    require_live_lease      boolean not null default false,
+    require_principal_owner boolean not null default false,
+    max_hold_ms             bigint check (max_hold_ms between 100 and 31536000000),
+    principal               text collate "C" not null default '',
+    updated_at              timestamptz not null default clock_timestamp()
 );
 
+comment on column fence.policies.leases is
+    'what keeps the leases on these names; null: what the gateways keep leases in by default';
+comment on column fence.policies.require_principal_owner is
+    'an acquire needs an owner_id that is its principal, or the principal, a slash and more';
 comment on column fence.policies.max_hold_ms is
     'the longest time from the grant of a lease to its end, however often it is renewed; null: no limit';
+comment on column fence.policies.principal is 'who set it first; by SQL: sql: and the role of the connection';
+
+-- Each guard and each acquire asks whether there is such a policy at all.
+create index policies_external on fence.policies (prefix) where authority = 'external';
+create index policies_principal_owner on fence.policies (prefix) where require_principal_owner;
 
 -- Leases and sessions
 
 -- Running leases, and for a while ended ones, so that a late holder can be given the reason for its loss.
+--
+-- An owner is a principal and an owner_id, here and in the tables below. The principal is empty where a gateway asks
+-- for no credential.
 create table fence.leases (
     lock             fence.name not null,
     fencing_token    fence.token not null,
     lease_id         uuid not null,
     owner_id         text not null,
+    principal        text collate "C" not null default '',
     mode             text not null default 'exclusive' check (mode in ('exclusive', 'shared')),
     scope            text not null default 'node' check (scope in ('node', 'subtree')),
     ttl_ms           integer not null check (ttl_ms > 0),
@@ -144,6 +186,7 @@ create table fence.leases (
     check ((ended_at is null) = (end_reason is null))
 ) with (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.05);
 
+comment on column fence.leases.principal is 'who acquired it; by SQL: sql: and the role of the connection';
 comment on column fence.leases.requested_ttl_ms is 'the TTL of the acquire, which a renewal does not change';
 comment on column fence.leases.expires_at is
     'infinity for a lease in a session: it lasts as long as the session, see fence.runs_until';
@@ -159,8 +202,16 @@ comment on column fence.leases.kept is
 -- P1 in the schema itself: whatever a function gets wrong, two exclusive leases cannot run on one lock.
 create unique index leases_running on fence.leases (
     lock, (case when mode = 'exclusive' then 0 else fencing_token end)) where ended_at is null;
-create unique index leases_request on fence.leases (lock, request_id) where request_id is not null;
-create index leases_owner on fence.leases (owner_id) where ended_at is null;
+
+-- A query for the request of a lock names this collation, so that it can use no other index: in a small table every
+-- index on locks seems to lead to one row, and the plan stays while a lock gets thousands of ended leases or of
+-- waiters. "POSIX" has the order of "C".
+create unique index leases_request on fence.leases (lock collate "POSIX", request_id) where request_id is not null;
+
+-- "owner_id is not null" keeps this index out of the plans of queries for a lock: while the statistics know of no
+-- running lease, they would read all of it. Each query for an owner implies it.
+create index leases_owner on fence.leases (owner_id, principal) where ended_at is null and owner_id is not null;
+
 create index leases_session on fence.leases (session_id, lock) where ended_at is null and session_id is not null;
 
 -- Elections are found by the leases of campaigns, which keep the leader's value in their metadata. The index holds
@@ -177,10 +228,17 @@ create index leases_expired on fence.leases (lock, fencing_token) where end_reas
 create index leases_hold on fence.leases (hold_until)
     where hold_until is not null and (ended_at is null or end_reason = 'expired');
 
+-- A row for each lease that expired and that was ended otherwise than by the sweep of leases, for example by the next
+-- grant. A sweep counts and deletes them.
+create table fence.expiries (
+    id bigint generated always as identity primary key
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500);
+
 -- One TTL and one heartbeat for any number of leases. settled: its leases have ended, too.
 create table fence.sessions (
     session_id    uuid primary key,
     owner_id      text not null,
+    principal     text collate "C" not null default '',
     ttl_ms        integer not null check (ttl_ms > 0),
     created_at    timestamptz not null,
     expires_at    timestamptz not null,
@@ -216,6 +274,7 @@ create table fence.waiters (
     lock        fence.name not null,
     gateway_id  uuid not null,
     owner_id    text not null,
+    principal   text collate "C" not null default '',
     mode        text not null check (mode in ('exclusive', 'shared')),
     scope       text not null check (scope in ('node', 'subtree')),
     ttl_ms      integer not null check (ttl_ms > 0),
@@ -228,8 +287,11 @@ create table fence.waiters (
 
 create index waiters_queue on fence.waiters (lock, ticket);
 create index waiters_writers on fence.waiters (lock, ticket) where mode = 'exclusive';
-create unique index waiters_request on fence.waiters (lock, request_id) where request_id is not null;
-create index waiters_owner on fence.waiters (owner_id);
+
+-- In the collation of leases_request, for the same reason.
+create unique index waiters_request on fence.waiters (lock collate "POSIX", request_id) where request_id is not null;
+
+create index waiters_owner on fence.waiters (owner_id, principal);
 create index waiters_session on fence.waiters (session_id) where session_id is not null;
 create index waiters_in_sessions on fence.waiters (lock) where session_id is not null;
 
@@ -242,6 +304,8 @@ create table fence.watched (
     until timestamptz not null
 ) with (fillfactor = 50);
 
+-- The newest event of a lock keeps a snapshot: what it did not show is not published yet. It is the last column, as in
+-- the rows of fence.publish_event.
 create table fence.events (
     id            bigint generated always as identity primary key,
     lock          text collate "C" not null,
@@ -254,12 +318,139 @@ create table fence.events (
     expires_at    timestamptz,
     reason        text,
     code          text,
-    key           text
+    key           text,
+    snapshot      pg_snapshot
 );
 
 create index events_lock on fence.events (lock, id);
 
--- Observation: rejections, samples of the gateways, the inventory
+-- Events whose transaction has committed, or will; xid is the transaction's. They get their place among the events of
+-- the lock when a gateway publishes them (fence.publish_events). No transaction waits for another to insert here.
+create table fence.unpublished (
+    lock  text collate "C" not null,
+    xid   xid8 not null default pg_current_xact_id(),
+    id    bigint not null,
+    event fence.events not null,
+    primary key (lock, xid, id)
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500);
+
+-- Users' own tables
+
+-- The tables whose rows can be written only under the fence of their resource (fence.protect). The number names the
+-- functions of its triggers: unlike an oid it survives a dump and a restore.
+create table fence.protected_tables (
+    id           integer generated always as identity primary key,
+    table_id     regclass not null unique,
+    table_name   text collate "C", -- when it was protected: what is left of a table that was dropped
+    template     text collate "C" not null,
+    mode         text not null check (mode in ('enforce', 'observe')),
+    protected_at timestamptz not null default clock_timestamp(),
+    http         boolean not null default false,
+    http_role    regrole,
+    problem      text, -- what a gateway found wrong with the protection (fence.check_tables)
+    checked_at   timestamptz not null default '-infinity'
+);
+
+comment on column fence.protected_tables.http is 'transactions by HTTP may write to the table (fence.open_table)';
+comment on column fence.protected_tables.http_role is 'the role with whose rights they do; null: that of the gateway';
+
+-- Who calls fence.protect or fence.unprotect for a table. What these call runs with the rights of the schema's owner,
+-- and nothing there tells whose code called: session_user is the user of the session, which may run a function of
+-- another role, in an index or a trigger for example. A table owner may insert table_id only, so the default names the
+-- role whose code it is. fence.check_table_owner deletes the row before anything else happens.
+create table fence.table_callers (
+    table_id  oid,
+    caller    name not null default current_user,
+    called_in xid8 not null default pg_current_xact_id()
+);
+
+-- Rejections by SQL whose transaction was committed (fence.try_guard, and protected tables in the mode "observe"). The
+-- sweep moves them to fence.rejections. A transaction of a user only inserts here, so it never waits for another one,
+-- and never makes one wait.
+create table fence.reported (
+    id            bigint generated always as identity primary key,
+    at            timestamptz not null default clock_timestamp(),
+    resource      text collate "C" not null,
+    table_name    text collate "C" not null,
+    code          text not null,
+    reason        text not null,
+    address       text not null,
+    principal     text collate "C" not null default '',
+    fencing_token bigint not null,
+    sequence      bigint,
+    granted_token bigint not null,
+    last_token    bigint not null,
+    last_sequence bigint not null
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500);
+
+comment on column fence.reported.table_name is
+    'the protected table, with its schema; '''' for a rejection by try_guard';
+
+-- The number of rejections by SQL, a sequence per code. They count rejections whose transaction rolls back, because
+-- nextval is not transactional. After a crash of the server each may be up to 32 too high.
+create sequence fence.rejected_by_sql_token_required minvalue 0 start 0;
+create sequence fence.rejected_by_sql_token_unknown minvalue 0 start 0;
+create sequence fence.rejected_by_sql_token_stale minvalue 0 start 0;
+create sequence fence.rejected_by_sql_token_reused minvalue 0 start 0;
+create sequence fence.rejected_by_sql_lease_mismatch minvalue 0 start 0;
+create sequence fence.rejected_by_sql_lease_expired minvalue 0 start 0;
+create sequence fence.rejected_by_sql_truncate minvalue 0 start 0;
+
+-- Who calls the gateways
+
+-- API keys. A key whose time is over, or that was revoked, is shown for some time and then deleted.
+create table fence.keys (
+    id           text collate "C" primary key check (id ~ '^[0-9A-Za-z]{10}$'),
+    digest       bytea not null check (octet_length(digest) = 32),
+    principal    text collate "C" not null,
+    description  text not null default '',
+    grants       text[] collate "C" not null,
+    created_at   timestamptz not null default clock_timestamp(),
+    created_by   text collate "C" not null,
+    expires_at   timestamptz,
+    revoked_at   timestamptz,
+    last_used_at timestamptz
+);
+
+comment on column fence.keys.id is 'a part of the key that is no secret';
+comment on column fence.keys.digest is 'the SHA-256 of the whole key';
+comment on column fence.keys.grants is 'each a scope, a colon and a prefix; an empty prefix is every name';
+comment on column fence.keys.last_used_at is 'by the gateways, about once a minute';
+
+create index keys_by_age on fence.keys (created_at desc, id);
+
+-- Counts the changes of fence.keys but those of last_used_at, so that a gateway reads the keys again only after one.
+create table fence.key_changes (
+    only_row boolean primary key default true check (only_row),
+    changes  bigint not null default 0
+);
+
+insert into fence.key_changes default values;
+
+-- What administrators did, each entry written in the transaction of the action. Entries are only added, until the sweep
+-- deletes the old ones.
+create table fence.audit (
+    id        bigint generated always as identity primary key,
+    at        timestamptz not null default clock_timestamp(),
+    principal text collate "C" not null,
+    address   text not null,
+    action    text not null,
+    name      text collate "C" not null,
+    details   jsonb not null
+);
+
+comment on column fence.audit.principal is 'who did it; by SQL: sql: and the role of the connection';
+comment on column fence.audit.address is 'of the client; of a connection to the database by a local socket: local';
+comment on column fence.audit.name is
+    'the lock, the resource, or the prefix of the policy; empty where the action was not on a name, or was on all';
+
+-- What a principal did in the last day (fence.check_actor).
+create index audit_principal on fence.audit (principal, at);
+
+-- The sweep deletes entries of callers without a credential sooner.
+create index audit_anonymous on fence.audit (id) where principal = 'anonymous';
+
+-- Observation: rejections, reports of the gateways, the inventory
 
 -- Rejected writes. The unique key says which rejections are one group: a zombie that retries in a loop is one row
 -- with a count. first_at and last_at are by the clocks of the gateways. changed_at is by the database's clock: readers
@@ -272,6 +463,7 @@ create table fence.rejections (
     reason        text not null,
     source        text not null,
     address       text not null,
+    principal     text collate "C" not null default '',
     fencing_token bigint not null,
     sequence      bigint,
     granted_token bigint not null,
@@ -285,16 +477,21 @@ create table fence.rejections (
     changed_at    timestamptz not null default clock_timestamp()
 ) with (fillfactor = 80);
 
+comment on column fence.rejections.principal is 'who sent the writes; by SQL: sql: and the role of the connection';
 comment on column fence.rejections.fencing_token is 'the token of the write; 0 where there was none';
 comment on column fence.rejections.late_ms is
     'how long after the end of its lease the latest of them came, in milliseconds; null if unknown';
 comment on column fence.rejections.changed_at is 'when it was last recorded, by the database''s clock';
 
-create unique index rejections_group on fence.rejections (resource, fencing_token, code, reason, source, address);
+create unique index rejections_group on fence.rejections (
+    resource, fencing_token, code, reason, source, address, principal);
 create index rejections_changed_at on fence.rejections (changed_at, id);
 
--- The last report of each gateway. Totals count from the start of the gateway. A sample is the difference between a
--- report and the one before: a report that is sent twice, or whose answer was lost, counts once.
+-- The rejections by SQL of each protected table.
+create index rejections_sql on fence.rejections (key, changed_at) where source = 'sql';
+
+-- The last report of each gateway (fence.keep_sample has the columns in this order). Totals count from the start of the
+-- gateway. Each gateway adds up the last hour of all gateways in memory, from these totals.
 create table fence.gateway_states (
     gateway_id       uuid primary key,
     name             text not null,
@@ -310,42 +507,34 @@ create table fence.gateway_states (
     accepted         bigint not null,
     rejected         jsonb not null,
     failed           bigint not null,
-    durations        bigint[] not null
+    durations        bigint[] not null,
+    ended            boolean not null default false
 ) with (fillfactor = 50);
 
 comment on column fence.gateway_states.rejected is 'a number for each code';
 comment on column fence.gateway_states.durations is
     'a histogram of accepted writes by duration: a number for each bound, and one for those above all bounds';
 
--- What each gateway did since its sample before. Zeros at the end of durations are left out.
-create table fence.samples (
-    gateway_id uuid not null,
-    at         timestamptz not null,
-    span_ms    bigint not null,
-    accepted   bigint not null,
-    rejected   jsonb not null,
-    failed     bigint not null,
-    durations  bigint[] not null
-);
-
-comment on column fence.samples.span_ms is 'the time that it covers, which ends at "at"';
-
-create index samples_at on fence.samples (at);
-
 -- Numbers for the whole database. One gateway at a time counts (fence.recount).
 create table fence.inventory (
-    only_row       boolean primary key default true check (only_row),
-    at             timestamptz,
-    took_ms        bigint not null default 0,
-    due_at         timestamptz not null default '-infinity',
-    locks          bigint not null default 0,
-    held           bigint not null default 0,
-    expiring       bigint not null default 0,
-    expired        bigint not null default 0,
-    waiting        bigint not null default 0,
-    oldest_wait_ms bigint not null default 0,
-    sessions       bigint not null default 0,
-    newest_token   bigint not null default 0
+    only_row             boolean primary key default true check (only_row),
+    at                   timestamptz,
+    took_ms              bigint not null default 0,
+    due_at               timestamptz not null default '-infinity',
+    locks                bigint not null default 0,
+    held                 bigint not null default 0,
+    leases_of            jsonb not null default '{}', -- the principals with 1,000 running leases or more, and how many
+    expiring             bigint not null default 0,
+    expired              bigint not null default 0,
+    waiting              bigint not null default 0,
+    oldest_wait_ms       bigint not null default 0,
+    grantable            jsonb not null default '[]', -- queues whose first waiter could be granted its lock, since when
+    stuck_ms             bigint not null default 0,
+    sessions             bigint not null default 0,
+    newest_token         bigint not null default 0,
+    tables_enforce       bigint not null default 0,
+    tables_observe       bigint not null default 0,
+    tables_with_problems bigint not null default 0
 ) with (fillfactor = 50);
 
 comment on column fence.inventory.at is 'when it was counted; null: never yet';
@@ -366,8 +555,8 @@ create table fence.sweeps (
 comment on column fence.sweeps.counted is 'of rejections: the most that there were with an id up to counted_through';
 
 insert into fence.sweeps (part) values
-    ('leases'), ('holds'), ('ended leases'), ('sessions'), ('waiting'), ('gateways'),
-    ('events'), ('rejections'), ('history'), ('unused');
+    ('holds'), ('leases'), ('sessions'), ('expiries'), ('ended leases'), ('reported'), ('rejections'), ('gateways'),
+    ('waiting'), ('events'), ('audit'), ('unused');
 
 -- Types of arguments and results
 
@@ -391,7 +580,7 @@ create type fence.finding as (
 
 -- A step of the search for deadlocks: an owner, and the wait (its lock and ticket) by which the search found it.
 -- parent is the index of the step before, 0 the start.
-create type fence.wait_step as (owner_id text, lock text, ticket bigint, parent integer);
+create type fence.wait_step as (principal text, owner_id text, lock text, ticket bigint, parent integer);
 
 -- A lease (ticket 0) or a wait from which the search for deadlocks continues; step is the index of its owner's step.
 create type fence.wait_vertex as (lock text, mode text, scope text, ticket bigint, step integer);

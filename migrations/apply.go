@@ -31,7 +31,8 @@ var (
 )
 
 const (
-	versionTable = "fence.migration_version"
+	// versionTable has the number of the last file that was applied.
+	versionTable = "fence.tables_version"
 
 	// advisoryLock serializes gateways that start at the same time. The number is "fence" in ASCII.
 	advisoryLock = 0x66656e6365
@@ -161,47 +162,13 @@ func setParsing(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// dropFormer drops the functions of former revisions that had other arguments, in the transaction that makes the new
-// ones: gateways that run during the upgrade always find one of the two.
-const dropFormer = `
-	do $$ begin
-		if not exists (select from pg_attribute a
-			where a.attrelid = to_regclass('fence.wait_step') and a.attname = 'principal')
-		then
-			drop function if exists fence.wait_path(text, bigint, fence.wait_step[], fence.wait_step[], text);
-			drop function if exists fence.wait_steps(fence.wait_vertex[], fence.wait_step[], text, boolean, integer);
-			drop function if exists fence.wait_vertices(fence.wait_step[], integer, fence.wait_vertex[], boolean);
-			drop function if exists fence.leases_and_waits(text[]);
-			drop function if exists fence.blockers(text, text, text, bigint, integer);
-			drop type fence.wait_step;
-			drop function if exists fence.record_rejections(text[], text[], text[], text[], text[], text[], bigint[], bigint[],
-				bigint[], bigint[], bigint[], bigint[], timestamptz[], timestamptz[]);
-			drop function if exists fence.lease_request(text, text, text, text, integer, uuid, text, json);
-			drop function if exists fence.break(text, text);
-			drop function if exists fence.set_fence(text, bigint, bigint);
-			drop function if exists fence.row_statement(text, regclass, json, json, text[], text[]);
-			drop function if exists fence.write_rows(text, regclass, name, json, json, text[], text[]);
-			-- A step of the search for deadlocks: an owner, and the wait (its lock and ticket) by which the search found it.
-			-- parent is the index of the step before, 0 the start.
-			create type fence.wait_step as (principal text, owner_id text, lock text, ticket bigint, parent integer);
-		end if;
-	end $$;`
-
 // applyGuard replaces the functions, also those of protected tables, while no table becomes protected. Bodies are
-// checked when they first run, so the files need no order. It drops those of older revisions that had other arguments
-// or results, and revokes all rights of public.
+// checked when they first run, so the files need no order. It revokes all rights of public.
 func applyGuard(ctx context.Context, tx pgx.Tx, lockTimeout time.Duration) error {
 	const begin = `
 		set local check_function_bodies = off;
 		set local standard_conforming_strings = on;
-		lock table fence.protected_tables in share row exclusive mode;
-		do $$ begin
-			if (select not 'started_at' = any (p.proargnames) from pg_proc p
-				where p.oid = to_regprocedure('fence.running_database()')) then
-				drop function fence.running_database(); -- it had other results; the rights go with it
-			end if;
-		end $$;
-` + dropFormer
+		lock table fence.protected_tables in share row exclusive mode;`
 	if err := setLockTimeout(ctx, tx, lockTimeout); err != nil {
 		return err
 	}
@@ -223,13 +190,6 @@ func applyGuard(ctx context.Context, tx pgx.Tx, lockTimeout time.Duration) error
 				execute format('revoke all on type %s from public', v_type);
 			end loop; end $$;
 		select fence.remake_trigger_functions();
-		drop function if exists
-			fence.check_rows(oid, text[]),
-			fence.fast_path_admits(fence.fences, bigint, bigint),
-			fence.supersede(bigint, integer),
-			fence.trigger_functions(regclass, text),
-			fence.wake(text, text, bigint),
-			fence.make_trigger_functions(integer, regclass, text);
 		insert into fence.database_identity (system_identifier, timeline, tokens_oid, started_at)
 		select r.system_identifier, r.timeline, r.tokens_oid, r.started_at from fence.running_database() r
 		on conflict do nothing`

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
@@ -44,7 +45,7 @@ func fingerprint(t *testing.T, conn *pgx.Conn) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, table := range []string{"migration_version", "guard_revision", "database_identity", "fences", "leases"} {
+	for _, table := range []string{"tables_version", "guard_revision", "database_identity", "fences", "leases"} {
 		var rows string
 		sql := "select coalesce(string_agg(t.xmin || to_json(t)::text, ' '), '') from fence." + table + " t"
 		err := conn.QueryRow(t.Context(), sql).Scan(&rows)
@@ -91,7 +92,7 @@ func expectMigrated(t *testing.T, conn *pgx.Conn) {
 	var revisions, digest string
 	err := conn.QueryRow(t.Context(), `
 		select string_agg(v.version || ' ' || g.revision, ', '), min(g.digest)
-		from fence.migration_version v, fence.guard_revision g`).
+		from fence.tables_version v, fence.guard_revision g`).
 		Scan(&revisions, &digest)
 	wantRevisions := fmt.Sprint(len(migrations.NumberedFiles()), " ", migrations.GuardRevision)
 	if err != nil || revisions != wantRevisions || digest != migrations.GuardDigest() {
@@ -142,11 +143,11 @@ func TestApplyTwice(t *testing.T) {
 func TestNewerIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	for name, sql := range map[string]string{
-		"tables":    "update fence.migration_version set version = version + 1",
+		"tables":    "update fence.tables_version set version = version + 1",
 		"functions": "update fence.guard_revision set revision = revision + 1",
-		"newer tables, older functions": `update fence.migration_version set version = version + 1;
+		"newer tables, older functions": `update fence.tables_version set version = version + 1;
 			update fence.guard_revision set revision = revision - 1`,
-		"older tables, newer functions": `update fence.migration_version set version = version - 1;
+		"older tables, newer functions": `update fence.tables_version set version = version - 1;
 			update fence.guard_revision set revision = revision + 1`,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -164,38 +165,41 @@ func TestNewerIsLeftAlone(t *testing.T) {
 	}
 }
 
-func expectPrerelease(t *testing.T, conn *pgx.Conn) {
-	t.Helper()
-	expectUntouched(t, conn, func() {
-		for _, err := range []error{migrations.Apply(t.Context(), conn), migrations.Check(t.Context(), conn)} {
-			if !errors.Is(err, migrations.ErrPrerelease) || !strings.Contains(err.Error(), "drop schema fence cascade") {
-				t.Errorf("the error is %v, want ErrPrerelease and what to do", err)
-			}
-		}
-	})
-}
-
-// TestPrereleaseIsRefused checks that a database from before the first release is refused, and not changed. So is one
-// whose functions have this revision and another text.
+// TestPrereleaseIsRefused checks that a database from before the first release is refused, and not changed, whatever
+// numbers it has, and that the refusal names its last token. So is one whose functions have this revision and another
+// text.
 func TestPrereleaseIsRefused(t *testing.T) {
 	t.Parallel()
-	conn := connect(t, postgres.Empty(t))
-	exec(t, conn, `
-		create schema fence;
-		create domain fence.name as text collate "C";
-		create table fence.schema_version (version int4 not null);
-		insert into fence.schema_version values (11);
-		create table fence.guard_revision (only_row boolean primary key, revision integer not null, digest text not null);
-		insert into fence.guard_revision values (true, 2, 'digest');
-		create table fence.fences (resource fence.name primary key, last_token bigint not null);
-		insert into fence.fences values ('lock', 7)`)
-	expectPrerelease(t, conn)
-
-	exec(t, conn, "drop schema fence cascade")
-	bringUpToDate(t, conn)
-
-	exec(t, conn, "update fence.guard_revision set digest = 'that of other functions'")
-	expectPrerelease(t, conn)
+	for name, sql := range map[string]string{
+		"of fence.schema_version": `
+			drop schema fence cascade; create schema fence; create sequence fence.tokens;
+			create table fence.schema_version (version int4 not null);
+			insert into fence.schema_version values (11);
+			create table fence.guard_revision (only_row boolean primary key, revision integer not null, digest text not null);
+			insert into fence.guard_revision values (true, 2, 'digest')`,
+		"of fence.migration_version": `
+			alter table fence.tables_version rename to migration_version;
+			update fence.migration_version set version = 9;
+			update fence.guard_revision set revision = 7, digest = 'digest'`,
+		"of this version, with other functions": "update fence.guard_revision set digest = 'that of other functions'",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			conn := connect(t, postgres.Migrated(t))
+			exec(t, conn, sql)
+			exec(t, conn, "select setval('fence.tokens', 1234)")
+			expectUntouched(t, conn, func() {
+				for _, err := range []error{migrations.Apply(t.Context(), conn), migrations.Check(t.Context(), conn)} {
+					if !errors.Is(err, migrations.ErrPrerelease) || !strings.Contains(err.Error(), "drop schema fence cascade") ||
+						!strings.Contains(err.Error(), "--tokens-above 1234`") {
+						t.Errorf("the error is %v, want ErrPrerelease, what to do, and the last token", err)
+					}
+				}
+			})
+			exec(t, conn, "drop schema fence cascade")
+			bringUpToDate(t, conn)
+		})
+	}
 }
 
 // TestOlderIsBroughtUpToDate checks that the schema of an older program, or of one that died on the way, is brought up
@@ -240,8 +244,8 @@ func TestEmptyIsBroughtUpToDate(t *testing.T) {
 	for name, sql := range map[string]string{
 		"nothing is there":    "select",
 		"the schema is there": "create schema fence",
-		"its version is there": `create schema fence; create table fence.migration_version (version int4 not null);
-			insert into fence.migration_version values (0)`,
+		"its version is there": `create schema fence; create table fence.tables_version (version int4 not null);
+			insert into fence.tables_version values (0)`,
 		"what is made is open to everyone": `alter default privileges grant all on functions to public;
 			alter default privileges grant all on tables to public; alter default privileges grant all on sequences to public`,
 	} {
@@ -277,6 +281,68 @@ func TestFailureReplacesNothing(t *testing.T) {
 	})
 	exec(t, conn, "drop function fence.write")
 	bringUpToDate(t, conn)
+}
+
+// TestUpgradeOfProtectedTables checks that a migration replaces the trigger functions of protected tables, and leaves
+// those of a table alone whose template does not fit any more.
+func TestUpgradeOfProtectedTables(t *testing.T) {
+	t.Parallel()
+	url := scripted(t, `
+		create table kept (id integer); select fence.protect('kept', 'kept/{id}');
+		create table parted (id integer) partition by list (id); select fence.protect('parted', 'parted/{id}');
+		create table renamed (id integer); select fence.protect('renamed', 'renamed/{id}');
+		alter table renamed rename id to other;
+		create table gone (id integer); select fence.protect('gone', 'gone/{id}'); drop table gone;
+		do $$ declare f text; begin
+			foreach f in array array(select proname from pg_proc where proname ~ '^check_[0-9]+_(insert|row)$') loop
+				execute format('create or replace function fence.%s() returns trigger language plpgsql '
+					'as ''begin raise ''''of an older revision''''; end''', f);
+			end loop; end $$;
+		update fence.guard_revision set revision = revision - 1`)
+	if err := migrations.Apply(t.Context(), connect(t, url)); err != nil {
+		t.Fatal(err)
+	}
+	runScripts(t, url, nil, []script{{"after", `
+		A select problem is null from fence.protected where template = 'kept/{id}'  -- t
+		A select problem is null from fence.protected where template = 'parted/{id}'  -- t
+		A select problem from fence.protected where template = 'renamed/{id}'
+			-- the table public.renamed has no column 'id'
+		A insert into kept values (2)  -- !LF101 kept/2
+		A select test.grant('kept/2')  -- $t
+		A begin; select fence.guard('kept/2', $t); insert into kept values (2); commit
+		A insert into renamed values (2)  -- !P0001 of an older revision`}})
+}
+
+// TestUpgradeBesideOpenTransactions checks that a migration neither waits for an open transaction that has written to a
+// protected table, nor makes others wait. And that it does not wait long for an open fence.protect: it tries again, and
+// returns ErrLocked in the end.
+func TestUpgradeBesideOpenTransactions(t *testing.T) {
+	t.Parallel()
+	url := scripted(t, "create table written (id integer); select fence.protect('written', 'written/{id}')")
+	writer, protector, conn := connect(t, url), connect(t, url), connect(t, url)
+	exec(t, writer, "begin; select fence.guard('written/1', test.grant('written/1')); insert into written values (1)")
+	older := func() { exec(t, conn, "update fence.guard_revision set revision = revision - 1") }
+	older()
+	if err := migrations.ApplyWithin(t.Context(), conn, 5*time.Second, 1); err != nil {
+		t.Error(err)
+	}
+
+	older()
+	exec(t, protector, "begin; create table open (id integer); select fence.protect('open', 'open/{id}')")
+	if err := migrations.ApplyWithin(t.Context(), conn, time.Millisecond, 2); !errors.Is(err, migrations.ErrLocked) {
+		t.Errorf("beside an open fence.protect, Apply returned %v, want ErrLocked", err)
+	}
+	applied := make(chan error, 1)
+	go func() { applied <- migrations.ApplyWithin(t.Context(), conn, time.Second/10, 100) }()
+	awaitBlocked(t, connect(t, url), applied)
+	exec(t, protector, "commit")
+	if err := <-applied; err != nil {
+		t.Errorf("after the end of fence.protect, Apply returned %v", err)
+	}
+	exec(t, writer, "commit")
+	if err := migrations.Check(t.Context(), conn); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestUnsuitableDatabase checks that a database with another encoding is refused, and not changed.

@@ -9,12 +9,10 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-const (
-	// prereleaseTable is the version table of programs from before the first release.
-	prereleaseTable = "fence.schema_version"
+const undefinedTable = "42P01"
 
-	undefinedTable = "42P01"
-)
+// prereleaseTables are the version tables of programs from before the first release, whose numbers mean other files.
+var prereleaseTables = []string{"fence.schema_version", "fence.migration_version"}
 
 // Check returns nil if the schema is this program's, ErrNotMigrated if it is missing or older, ErrNewer if it is
 // newer, ErrPrerelease if it is of before the first release or has other functions of this revision, or the database's
@@ -63,11 +61,11 @@ type Querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// checkReleased returns ErrPrerelease if the schema has only the version table of a program from before the release.
+// checkReleased returns ErrPrerelease if the schema has only a version table of programs from before the release.
 func checkReleased(ctx context.Context, conn Querier) error {
 	var older bool
-	err := conn.QueryRow(ctx, "select to_regclass($1) is not null and to_regclass($2) is null",
-		prereleaseTable, versionTable).Scan(&older)
+	err := conn.QueryRow(ctx, "select to_regclass($1) is null and count(to_regclass(name)) > 0 from unnest($2::text[]) name",
+		versionTable, prereleaseTables).Scan(&older)
 	switch {
 	case err != nil:
 		return fmt.Errorf("look for the schema: %w", err)

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/tern/v2/migrate"
 )
 
 // What only the tests need.
@@ -21,18 +20,6 @@ var (
 func ApplyWithin(ctx context.Context, conn *pgx.Conn, timeout time.Duration, tries int) error {
 	return apply(ctx, conn, lockBounds{timeout: timeout, pause: time.Millisecond, tries: tries},
 		func(pgx.Tx) error { return nil })
-}
-
-// ApplyNumbered applies the numbered migrations up to one of them, and no functions.
-func ApplyNumbered(ctx context.Context, conn *pgx.Conn, version int32) error {
-	migrator, err := migrate.NewMigrator(ctx, conn, versionTable)
-	if err == nil {
-		err = migrator.LoadMigrations(numbered)
-	}
-	if err == nil {
-		err = migrator.MigrateTo(ctx, version)
-	}
-	return err
 }
 
 const AdvisoryLock = advisoryLock
