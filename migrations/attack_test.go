@@ -28,7 +28,7 @@ var attackScripts = []script{
 		A select fence.unprotect('forged')  -- !42501
 		A update fence.fences set admitted_in = pg_current_xact_id()  -- !42501
 		A select * from fence.fences  -- !42501
-		A select fence.check_rows('forged'::regclass, '{}')  -- !42501
+		A select fence.check_rows('forged'::regclass, '{}', false)  -- !42501
 		A update forged set n = 2  -- !LF101`},
 	{"shadowed operators, functions, tables and types", `
 		A create table shadowed (id integer primary key, n text); insert into shadowed values (1, 'a');

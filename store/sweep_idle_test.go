@@ -19,7 +19,7 @@ var idleStatements = []string{
 	"select fence.sweep('sessions', '0', 1000, '1 hour', null)", "select fence.sweep('gateways', '0', 1000, null, null)",
 	"select fence.sweep('waiting', '0', 1000, '1 hour', null)",
 	"select fence.sweep('events', '0', 1000, '1 hour', 100000)",
-	"select fence.sweep('history', '0', 1000, '1 hour', null)", "select fence.sweep('unused', '0', 1000, null, null)",
+	"select fence.sweep('unused', '0', 1000, null, null)",
 	"select fence.recount()", "select fence.check_tables()",
 }
 

@@ -1,7 +1,6 @@
 -- fence.check_rows(table, resources, observe) is called by the triggers of a protected table, for rows of resources
 -- that this transaction is not admitted for. table is the table of the rows, perhaps a partition. observe: the mode of
--- the table is "observe". The triggers pass it, because the snapshot of the transaction may be older than the mode. If
--- the template of a table did not fit its columns at an upgrade, its triggers are older and do not pass it.
+-- the table is "observe". The triggers pass it, because the snapshot of the transaction may be older than the mode.
 --
 -- A transaction that has set fencegate.token, and perhaps fencegate.lease_id, is guarded by that now. With
 -- fencegate.resource set, only that resource is. What is left is rejected: it raises as fence.guard does, or LF101 for
@@ -11,8 +10,7 @@
 --
 -- Raises 22023 if a setting is invalid, 55000 for a resource that is null: a column of the template was given another
 -- type (fence.resource_expression). fence.protected shows that, too.
-create or replace function fence.check_rows(p_table oid, p_resources text[], p_observe boolean default null)
-returns void
+create or replace function fence.check_rows(p_table oid, p_resources text[], p_observe boolean) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_hashjoin = off
@@ -20,7 +18,6 @@ set enable_mergejoin = off
 as $$
 declare
     v_root     oid := coalesce(pg_partition_root(p_table), p_table);
-    v_observe  boolean := p_observe;
     v_only     text := nullif(current_setting('fencegate.resource', true), '');
     v_given    record := fence.given_token();
     v_table    text;
@@ -32,15 +29,11 @@ declare
     v_reports  integer := case
         when v_counted ~ ('^' || v_root || ' [0-9]{1,3}$') then split_part(v_counted, ' ', 2) else '0' end;
 begin
-    if v_observe is null then -- not in one expression, which would lock the table and its indexes in any case
-        v_observe := exists (
-            select from fence.protected_tables p where p.table_id = v_root and p.mode = 'observe');
-    end if;
-    if array_position(p_resources, null) is not null and not v_observe then
+    if array_position(p_resources, null) is not null and not p_observe then
         raise exception 'a column of the template of % has another type than when the table was protected',
             v_root::regclass using errcode = 'object_not_in_prerequisite_state', hint = 'Call fence.protect again.';
     end if;
-    if not v_observe then
+    if not p_observe then
         perform fence.require(v_given.problem is null, v_given.problem);
     end if;
     -- In one order for all transactions, so that they do not deadlock.
@@ -51,7 +44,7 @@ begin
         if v_given.token is not null and coalesce(v_only = v_resource, true) then
             v_token := v_given.token;
             v_sequence := v_given.sequence;
-            v_ruling := fence.guard_by_settings(v_resource, v_token, v_sequence, v_given.lease_id, v_observe);
+            v_ruling := fence.guard_by_settings(v_resource, v_token, v_sequence, v_given.lease_id, p_observe);
             continue when v_ruling.verdict = 'admitted';
         end if;
         if v_ruling.verdict is null then
@@ -66,7 +59,7 @@ begin
         v_table := (
             select format('%s.%s', n.nspname, c.relname)
             from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = v_root);
-        if not v_observe then
+        if not p_observe then
             perform fence.raise_rejection(v_resource, v_token, v_sequence, v_ruling, v_table);
         end if;
         v_reports := v_reports + 1;
