@@ -156,3 +156,151 @@ type Locks struct {
 	// NextCursor is absent on the last page.
 	NextCursor string `json:"next_cursor,omitempty"`
 }
+
+// SessionRequest is the body of POST /v1/sessions.
+type SessionRequest struct {
+	OwnerID string `json:"owner_id"`
+	// TTLMS is 100 to 86400000; absent: 30000.
+	TTLMS *int64 `json:"ttl_ms,omitempty"`
+	// Metadata is a JSON object that the owner chooses, at most 4096 bytes.
+	Metadata json.RawMessage `json:"metadata,omitempty"`
+}
+
+// Session is one TTL and one heartbeat for any number of leases. SessionID is its owner's secret. POST /v1/sessions,
+// the keepalive and GET answer a Session.
+type Session struct {
+	SessionID string `json:"session_id"`
+	OwnerID   string `json:"owner_id"`
+	TTLMS     int64  `json:"ttl_ms"`
+	CreatedAt Time   `json:"created_at"`
+	ExpiresAt Time   `json:"expires_at"`
+	// State is live, ended or expired.
+	State string `json:"state"`
+	// Leases is the number of its live leases; only GET counts them.
+	Leases   *int64          `json:"leases,omitempty"`
+	Metadata json.RawMessage `json:"metadata,omitempty"`
+}
+
+// SessionEnded is the answer to DELETE /v1/sessions/{id}, also if it is sent again. The answer for an expired session
+// is lease_lost.
+type SessionEnded struct {
+	Ended bool `json:"ended"`
+	// Released is the number of leases that it released.
+	Released int64 `json:"released"`
+}
+
+// SessionInfo is a session as others may see it. Handle is the first 8 digits of its SessionID.
+type SessionInfo struct {
+	Handle    string `json:"handle"`
+	OwnerID   string `json:"owner_id"`
+	TTLMS     int64  `json:"ttl_ms"`
+	CreatedAt Time   `json:"created_at"`
+	ExpiresAt Time   `json:"expires_at"`
+	// State is live, ended or expired.
+	State string `json:"state"`
+	// Leases is the number of its live leases.
+	Leases   int64           `json:"leases"`
+	Metadata json.RawMessage `json:"metadata,omitempty"`
+	// Principal made it; absent without authentication.
+	Principal string `json:"principal,omitempty"`
+}
+
+// SessionInfos is a page of GET /v1/sessions, the newest first.
+type SessionInfos struct {
+	Sessions   []SessionInfo `json:"sessions"`
+	NextCursor string        `json:"next_cursor,omitempty"`
+}
+
+// Waits is the answer to GET /v1/waits: the wait-for graph, the oldest waits first.
+type Waits struct {
+	Waits []WaitOf `json:"waits"`
+	// Truncated says that there are more waits, or that one has more blockers.
+	Truncated bool `json:"truncated"`
+}
+
+// WaitOf is a waiter in the queue of a lock.
+type WaitOf struct {
+	OwnerID  string `json:"owner_id"`
+	Lock     string `json:"lock"`
+	Mode     string `json:"mode"`
+	Scope    string `json:"scope"`
+	QueuedAt Time   `json:"queued_at"`
+	// Principal sent the acquire; absent without authentication.
+	Principal string `json:"principal,omitempty"`
+	// For are its blockers: the holders, then the waiters ahead, the nearest last.
+	For []Blocker `json:"for"`
+}
+
+// Blocker is an owner that a waiter waits for.
+type Blocker struct {
+	OwnerID string `json:"owner_id"`
+	// Principal sent the acquire; absent without authentication.
+	Principal string `json:"principal,omitempty"`
+	// Relation is holds or before.
+	Relation string `json:"relation"`
+	// Lock is the one that it holds or waits for. It is not the lock waited for where one of the two is a subtree.
+	Lock string `json:"lock"`
+}
+
+// CampaignRequest is the body of POST /v1/elections/{name}/campaign.
+type CampaignRequest struct {
+	Candidate string `json:"candidate"`
+	// TTLMS is 100 to 86400000; absent: 30000. A term in a session has no TTL of its own.
+	TTLMS *int64 `json:"ttl_ms,omitempty"`
+	// WaitMS is how long to wait in the queue, 0 (a try) to 600000.
+	WaitMS    int64   `json:"wait_ms,omitempty"`
+	SessionID *string `json:"session_id,omitempty"`
+	// RequestID makes a repeated campaign return the same term: 1 to 256 bytes. Everything but WaitMS must be the same.
+	RequestID *string `json:"request_id,omitempty"`
+	// NewestTerm is the greatest term that the client knows of, as NewestToken in an AcquireRequest.
+	NewestTerm int64 `json:"newest_term,omitempty"`
+	// Value is any JSON that the leader shows to observers, at most 4000 bytes.
+	Value json.RawMessage `json:"value,omitempty"`
+}
+
+// Term is a term of office: a lease on the lock of the election's name, whose fencing token is the Term.
+type Term struct {
+	Election  string `json:"election"`
+	Candidate string `json:"candidate"`
+	Term      int64  `json:"term"`
+	LeaseID   string `json:"lease_id"`
+	TTLMS     int64  `json:"ttl_ms"`
+	GrantedAt Time   `json:"granted_at"`
+	ExpiresAt Time   `json:"expires_at"`
+	// HoldUntil and HoldLeftMS are as in a Lease.
+	HoldUntil  *Time           `json:"hold_until,omitempty"`
+	HoldLeftMS *int64          `json:"hold_left_ms,omitempty"`
+	WaitedMS   int64           `json:"waited_ms"`
+	SessionID  string          `json:"session_id,omitempty"`
+	Value      json.RawMessage `json:"value,omitempty"`
+}
+
+// ResignRequest is the body of POST /v1/elections/{name}/resign. All three must match.
+type ResignRequest struct {
+	Candidate string `json:"candidate"`
+	LeaseID   string `json:"lease_id"`
+	Term      int64  `json:"term"`
+}
+
+// Resigned is the answer to a resign.
+type Resigned struct {
+	Resigned bool `json:"resigned"`
+}
+
+// Election is the leader and the candidates that wait. It is also the data of the events of observe.
+type Election struct {
+	Election string `json:"election"`
+	// Leader is absent if there is none; Term is then the last one.
+	Leader     string          `json:"leader,omitempty"`
+	Term       int64           `json:"term"`
+	Since      *Time           `json:"since,omitempty"`
+	ExpiresAt  *Time           `json:"expires_at,omitempty"`
+	Value      json.RawMessage `json:"value,omitempty"`
+	Candidates []string        `json:"candidates"`
+}
+
+// Elections is a page of GET /v1/elections, ordered by name.
+type Elections struct {
+	Elections  []Election `json:"elections"`
+	NextCursor string     `json:"next_cursor,omitempty"`
+}

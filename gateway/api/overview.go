@@ -147,3 +147,8 @@ type OverviewRates struct {
 	P50MS *float64 `json:"p50_ms"`
 	P99MS *float64 `json:"p99_ms"`
 }
+
+// Health is the answer to GET /healthz and GET /readyz.
+type Health struct {
+	Status string `json:"status"`
+}

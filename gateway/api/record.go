@@ -97,3 +97,115 @@ type OpResult struct {
 	// Returning is an array of the written rows, objects of the columns that were asked for; absent if none were.
 	Returning json.RawMessage `json:"returning,omitempty"`
 }
+
+// BulkContentType is the media type of the body and the answer of POST /v1/writes: a JSON document a line, each ended
+// by a line feed.
+const BulkContentType = "application/x-ndjson"
+
+// BulkWrite is a line of the body of POST /v1/writes: one write, independent of the other lines. A line may also be a
+// TransactionRequest.
+type BulkWrite struct {
+	// These are as in an Op on a record.
+	Op          string          `json:"op"`
+	Resource    string          `json:"resource"`
+	Key         string          `json:"key"`
+	Value       json.RawMessage `json:"value,omitempty"`
+	ValueBase64 *string         `json:"value_base64,omitempty"`
+	ContentType string          `json:"content_type,omitempty"`
+	IfVersion   *int64          `json:"if_version,omitempty"`
+
+	FencingToken *int64  `json:"fencing_token"`
+	Sequence     *int64  `json:"sequence,omitempty"`
+	LeaseID      *string `json:"lease_id,omitempty"`
+}
+
+// BulkVerdict is the answer to a line of POST /v1/writes. The verdicts have the order of the lines.
+type BulkVerdict struct {
+	// Line is the number of the line in the body, from 1. Empty lines count, but have no verdict.
+	Line int64 `json:"line"`
+	// Status is the one that a single write would have got.
+	Status int `json:"status"`
+
+	// Version is the record's new one; of version_mismatch the current one, 0 where there is no record.
+	Version *int64 `json:"version,omitempty"`
+	// FencingToken is that of an admitted write.
+	FencingToken *int64 `json:"fencing_token,omitempty"`
+	// Sequence is the write's, if it was numbered.
+	Sequence *int64 `json:"sequence,omitempty"`
+	// Replayed is there for an admitted write. True: it was applied before, and this is its first answer again.
+	Replayed *bool `json:"replayed,omitempty"`
+	// Results are those of an admitted transaction, which has no Version and no FencingToken.
+	Results []OpResult `json:"results,omitempty"`
+
+	// Code is empty for an admitted write. It and the fields below are those of a Problem.
+	Code         Code    `json:"code,omitempty"`
+	Retryable    bool    `json:"retryable,omitempty"`
+	Detail       string  `json:"detail,omitempty"`
+	Reason       string  `json:"reason,omitempty"`
+	Resource     string  `json:"resource,omitempty"`
+	Token        *int64  `json:"token,omitempty"`
+	LastToken    *int64  `json:"last_token,omitempty"`
+	LastSequence *int64  `json:"last_sequence,omitempty"`
+	GrantedToken *int64  `json:"granted_token,omitempty"`
+	Outcome      Outcome `json:"outcome,omitempty"`
+	Op           *int    `json:"op,omitempty"`
+	SQLState     string  `json:"sqlstate,omitempty"`
+	Table        string  `json:"table,omitempty"`
+	Column       string  `json:"column,omitempty"`
+	Constraint   string  `json:"constraint,omitempty"`
+	Rows         *int64  `json:"rows,omitempty"`
+}
+
+// Problem returns the refusal as a single write would have got it; nil for an admitted write.
+func (v BulkVerdict) Problem() *Problem {
+	if v.Code == "" {
+		return nil
+	}
+	return &Problem{
+		Type: "urn:fencegate:problem:" + string(v.Code), Title: string(v.Code), Status: v.Status, Detail: v.Detail,
+		Code: v.Code, Retryable: v.Retryable, Reason: v.Reason, Resource: v.Resource, Token: v.Token, Sequence: v.Sequence,
+		LastToken: v.LastToken, LastSequence: v.LastSequence, GrantedToken: v.GrantedToken, Version: v.Version,
+		Outcome: v.Outcome, Op: v.Op, SQLState: v.SQLState, Table: v.Table, Column: v.Column, Constraint: v.Constraint,
+		Rows: v.Rows,
+	}
+}
+
+// The reasons for which the gateway ends the answer to POST /v1/writes.
+const (
+	// BulkComplete: every line of the body has its verdict.
+	BulkComplete = "complete"
+	// BulkShutdown: the gateway is shutting down. Continue at another one.
+	BulkShutdown = "shutdown"
+	// BulkIdle: a line did not arrive within the body timeout.
+	BulkIdle = "idle"
+	// BulkUnavailable: a line could not be decided, because the database is unreachable or overloaded.
+	BulkUnavailable = "unavailable"
+	// BulkBroken: the body broke off. A line that was cut is not taken.
+	BulkBroken = "broken"
+	// BulkFailed: a defect of the gateway, whose log says more.
+	BulkFailed = "failed"
+)
+
+// BulkEnd is the last line of the answer to POST /v1/writes. An answer without it was cut off.
+type BulkEnd struct {
+	// End is the reason, e.g. BulkComplete.
+	End string `json:"end"`
+	// NextLine is the number of the first line that was not taken. All lines before it have verdicts; it and those after
+	// it changed nothing.
+	NextLine int64 `json:"next_line"`
+}
+
+// StateVersions are the versions of a state of Terraform that are kept, the newest first.
+type StateVersions struct {
+	Resource string         `json:"resource"`
+	Versions []StateVersion `json:"versions"`
+}
+
+// StateVersion describes a version of a state.
+type StateVersion struct {
+	Version      int64  `json:"version"`
+	FencingToken int64  `json:"fencing_token"`
+	Serial       *int64 `json:"serial,omitempty"`
+	Size         int64  `json:"size"`
+	UpdatedAt    Time   `json:"updated_at"`
+}

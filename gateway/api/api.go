@@ -1,3 +1,7 @@
+// Package api is the wire format of fencegate's HTTP API: the bodies of requests and answers, server-sent events, the
+// error codes and the Fencing-Token header. The gateway and the Go SDK share it. It imports the standard library only.
+//
+// Times are RFC 3339 UTC with milliseconds, durations integers ending in _ms, tokens JSON integers below 2^53.
 package api
 
 import (
@@ -5,7 +9,26 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 )
+
+// Time is a time.Time that is written as RFC 3339 UTC with milliseconds, and read from any RFC 3339 time.
+type Time struct{ time.Time }
+
+const timeLayout = "2006-01-02T15:04:05.000Z"
+
+// AppendText appends the time as RFC 3339 UTC with milliseconds.
+func (t Time) AppendText(out []byte) ([]byte, error) {
+	return t.UTC().AppendFormat(out, timeLayout), nil
+}
+
+// MarshalText writes the time as RFC 3339 UTC with milliseconds.
+func (t Time) MarshalText() ([]byte, error) { return t.AppendText(nil) }
+
+// MarshalJSON writes the time as a JSON string, RFC 3339 UTC with milliseconds.
+func (t Time) MarshalJSON() ([]byte, error) {
+	return []byte(t.UTC().Format(`"` + timeLayout + `"`)), nil
+}
 
 // MaxToken is the greatest fencing token and the greatest sequence: JSON integers are exact below 2^53.
 const MaxToken = 1<<53 - 1
