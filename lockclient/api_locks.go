@@ -3,6 +3,9 @@ package lockclient
 import (
 	"context"
 	"net/http"
+	"net/url"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
@@ -50,6 +53,92 @@ func lockCall(verb, lock string, body any) request {
 func leaseLacks(lease api.Lease) string {
 	if lease.FencingToken < 1 || lease.LeaseID == "" {
 		return "a lease without fencing_token or lease_id"
+	}
+	return ""
+}
+
+// Campaign stands for an election, as Acquire acquires a lock: the term is a lease on the lock with that name, and is
+// renewed as one. It returns ErrLockHeld if another candidate leads, and the other errors of Acquire.
+func (a *API) Campaign(ctx context.Context, election string, body api.CampaignRequest) (api.Term, error) {
+	call := electionCall("campaign", http.MethodPost, election, "/campaign").withJSON(body)
+	call.wait = time.Duration(max(0, body.WaitMS)) * time.Millisecond
+	call.repeat, call.idempotent = repeatAcquire, body.RequestID != nil
+	return fetch(ctx, a, call, termLacks)
+}
+
+// Resign ends a term. It may be sent twice. It returns ErrLeaseLost if the term was broken, or has expired and another
+// candidate leads.
+func (a *API) Resign(ctx context.Context, election string, body api.ResignRequest) error {
+	call := electionCall("resign", http.MethodPost, election, "/resign").withJSON(body)
+	call.idempotent = true
+	_, err := fetch[api.Resigned](ctx, a, call, nil)
+	return err
+}
+
+// Election returns the leader and the other candidates. The answer may be out of date when it arrives: pass the
+// term along with decisions based on it. It returns ErrNotFound if there never was a candidate.
+func (a *API) Election(ctx context.Context, election string) (api.Election, error) {
+	return fetch[api.Election](ctx, a, electionCall("get election", http.MethodGet, election, ""), nil)
+}
+
+func electionCall(verb, method, election, suffix string) request {
+	call := nameCall(verb, method, "/v1/elections/", election, suffix)
+	for segment := range strings.SplitSeq(election, "/") {
+		if slices.Contains(reservedElections, segment) {
+			call.err = reservedSegment(call.op, election, segment)
+		}
+	}
+	return call
+}
+
+func termLacks(term api.Term) string {
+	if term.Term < 1 || term.LeaseID == "" {
+		return "a term of office without term or lease_id"
+	}
+	return ""
+}
+
+// CreateSession creates a session. It has no request_id: an ErrUnavailable with an unknown outcome may have created a
+// session, which holds nothing and expires.
+func (a *API) CreateSession(ctx context.Context, body api.SessionRequest) (api.Session, error) {
+	call := request{op: "create session", method: http.MethodPost, path: "/v1/sessions"}
+	return fetch(ctx, a, call.withJSON(body), sessionLacks)
+}
+
+// KeepSessionAlive sets the expiry of the session, and so of all its leases, to its TTL from now, by the database's
+// clock. It returns ErrLeaseLost if the session has ended or expired, ErrNotFound if there is no such session.
+func (a *API) KeepSessionAlive(ctx context.Context, sessionID string) (api.Session, error) {
+	call := sessionCall("keep session alive", http.MethodPost, sessionID)
+	call.path += "/keepalive"
+	call.repeat, call.idempotent = repeatAsIs, true
+	return fetch(ctx, a, call, sessionLacks)
+}
+
+// Session returns the state of a session. It returns ErrNotFound if there is no such session.
+func (a *API) Session(ctx context.Context, sessionID string) (api.Session, error) {
+	return fetch(ctx, a, sessionCall("get session", http.MethodGet, sessionID), sessionLacks)
+}
+
+// EndSession ends a session: its leases are released, and its waiters leave the queue. It may be sent twice. It returns
+// ErrNotFound if there is no such session.
+func (a *API) EndSession(ctx context.Context, sessionID string) (api.SessionEnded, error) {
+	call := sessionCall("end session", http.MethodDelete, sessionID)
+	call.repeat, call.idempotent = repeatAsIs, true
+	return fetch[api.SessionEnded](ctx, a, call, nil)
+}
+
+// sessionCall keeps the session_id, a secret, out of error texts.
+func sessionCall(op, method, sessionID string) request {
+	call := request{op: op, method: method, path: "/v1/sessions/" + url.PathEscape(sessionID)}
+	if sessionID == "" || sessionID == "." || sessionID == ".." {
+		call.err = refused(op, api.CodeInvalidRequest, "a session_id is what the session was answered with")
+	}
+	return call
+}
+
+func sessionLacks(session api.Session) string {
+	if session.SessionID == "" || session.TTLMS < 1 {
+		return "a session without session_id or ttl_ms"
 	}
 	return ""
 }

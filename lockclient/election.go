@@ -2,6 +2,8 @@ package lockclient
 
 import (
 	"context"
+	"encoding/json"
+	"net/http"
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
@@ -45,4 +47,23 @@ func leaseOf(term api.Term) api.Lease {
 		Mode: "exclusive", Scope: "node", TTLMS: term.TTLMS, GrantedAt: term.GrantedAt, ExpiresAt: term.ExpiresAt,
 		HoldUntil: term.HoldUntil, HoldLeftMS: term.HoldLeftMS, WaitedMS: term.WaitedMS, SessionID: term.SessionID,
 	}
+}
+
+// Observe begins to observe an election. The first item is the current leader, and each further one another leader, or
+// none. After a lost connection the watch may return the same leader again. Its end and its errors are those of
+// Client.Watch.
+func (c *Client) Observe(ctx context.Context, election string) (*Watch[api.Election], error) {
+	stream, err := c.openEvents(ctx, electionCall("observe", http.MethodGet, election, "/observe"), "")
+	if err != nil {
+		return nil, err
+	}
+	return &Watch[api.Election]{stream, decodeElection}, nil
+}
+
+func decodeElection(got serverEvent) (election api.Election, ok bool, err error) {
+	if got.kind != api.EventLeader {
+		return election, false, nil
+	}
+	err = json.Unmarshal(got.data, &election)
+	return election, true, err
 }

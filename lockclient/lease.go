@@ -268,6 +268,16 @@ func (l *Lease) ReleaseOnce() {
 	_ = l.finish()
 }
 
+// finish is a ReleaseOnce that returns the error.
+func (l *Lease) finish() (err error) {
+	l.once.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), releaseOnceTimeout)
+		defer cancel()
+		err = l.Release(ctx)
+	})
+	return err
+}
+
 // endIfRejected ends the lease if the rejection of a write says that the lease has ended. That of a shared lease does
 // not: it may not write, and others are granted beside it.
 func (l *Lease) endIfRejected(resource string, err error) {

@@ -9,9 +9,12 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
@@ -312,4 +315,54 @@ func quoteClipped(text string) string {
 		return strconv.Quote(text[:shown]) + "…"
 	}
 	return strconv.Quote(text)
+}
+
+// reserved are the words that name operations in paths.
+var reserved = []string{"acquire", "renew", "release", "break", "watch", "records", "fence"}
+
+// reservedElections are the further ones in the paths of elections.
+var reservedElections = []string{"campaign", "resign", "observe"}
+
+func reservedSegment(op, name, segment string) error {
+	return refused(op, api.CodeInvalidName,
+		"a name can't have the segment "+segment+", which is a word of the API: choose another than "+quoteClipped(name))
+}
+
+// namePath makes the path of a name: each segment escaped, the slashes between them raw. It refuses names that would
+// arrive as another name or another operation: with empty or dot segments, which any proxy resolves, or with reserved
+// words. The gateway checks all other rules about names.
+func namePath(op, name string) (string, error) {
+	segments := strings.Split(name, "/")
+	for i, segment := range segments {
+		switch {
+		case segment == "" || segment == "." || segment == "..":
+			return "", refused(op, api.CodeInvalidName,
+				"a name has segments between slashes, none of them empty, . or ..: choose another than "+quoteClipped(name))
+		case slices.Contains(reserved, segment):
+			return "", reservedSegment(op, name, segment)
+		}
+		segments[i] = url.PathEscape(segment)
+	}
+	return strings.Join(segments, "/"), nil
+}
+
+// dispatch observes whether a request can have left this process. It can't have if the transport asked for a connection
+// and got none. A transport that does not report to httptrace proves nothing, so its requests count as sent.
+type dispatch struct {
+	asked, connected atomic.Bool
+}
+
+func (d *dispatch) observe(ctx context.Context) context.Context {
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(string) { d.asked.Store(true) },
+		GotConn: func(httptrace.GotConnInfo) { d.connected.Store(true) },
+	})
+}
+
+// outcome returns the outcome of a request without a whole answer.
+func (d *dispatch) outcome(changes bool) api.Outcome {
+	if !changes || (d.asked.Load() && !d.connected.Load()) {
+		return api.OutcomeNotApplied
+	}
+	return api.OutcomeUnknown
 }
