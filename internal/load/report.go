@@ -3,8 +3,16 @@ package load
 import (
 	"fmt"
 	"io"
+	"maps"
+	"math"
+	"math/bits"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"text/tabwriter"
 	"time"
+
+	"github.com/fencegate/fencegate/lockclient"
 )
 
 // Report is what a run came to.
@@ -139,4 +147,142 @@ func (r *Report) writeCounts(out io.Writer) error {
 		_, err = fmt.Fprintf(out, "and %d more\n", hidden)
 	}
 	return err
+}
+
+// The operations that are measured.
+const (
+	opAcquire = "acquire"
+	opWait    = "acquire, waiting"
+	opRenew   = "renew"
+	opWrite   = "write"
+	opRelease = "release"
+	opRead    = "read"
+)
+
+// operations is their order in the report.
+var operations = []string{opAcquire, opWait, opRenew, opWrite, opRelease, opRead}
+
+// surprisesKept bounds how many unexpected answers are reported.
+const surprisesKept = 20
+
+// tally counts what clients do. It is safe for concurrent use.
+type tally struct {
+	answered atomic.Int64
+
+	mu         sync.Mutex
+	latencies  map[string]*latencies
+	rejections map[string]int64
+	counts     Counts
+	surprises  []string
+	unreached  error
+}
+
+func newTally() *tally {
+	t := &tally{latencies: map[string]*latencies{}, rejections: map[string]int64{}}
+	for _, op := range operations {
+		t.latencies[op] = &latencies{}
+	}
+	return t
+}
+
+// note counts an answer, or its lack.
+func (t *tally) note(op string, took time.Duration, err error) {
+	t.answered.Add(1)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.latencies[op].add(took)
+	if err == nil {
+		return
+	}
+	name := "foreign_answer"
+	if problem := lockclient.ProblemOf(err); problem != nil {
+		name = string(problem.Code)
+		if problem.Reason != "" {
+			name += "/" + problem.Reason
+		}
+	}
+	t.rejections[name]++
+}
+
+// surprise notes an answer that a client can't have deserved.
+func (t *tally) surprise(what string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.counts.Unexpected++
+	if len(t.surprises) < surprisesKept {
+		t.surprises = append(t.surprises, what)
+	}
+}
+
+// unavailable notes that a gateway could not be reached, or could not serve.
+func (t *tally) unavailable(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.unreached = err
+	t.counts.Unavailable++
+}
+
+func (t *tally) count(add func(*Counts)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	add(&t.counts)
+}
+
+// report fills in what was counted.
+func (t *tally) report(r *Report) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r.Counts = t.counts
+	r.Surprises = slices.Clone(t.surprises)
+	for _, op := range operations {
+		l := t.latencies[op]
+		r.Operations = append(r.Operations, Operation{
+			Name: op, Count: l.count, PerSecond: float64(l.count) / r.Took.Seconds(), P50MS: l.percentile(0.50),
+			P99MS: l.percentile(0.99),
+		})
+	}
+	for _, code := range slices.Sorted(maps.Keys(t.rejections)) {
+		r.Rejections = append(r.Rejections, Rejections{Code: code, Count: t.rejections[code]})
+	}
+}
+
+// stepBits gives every power of two this many bits of steps: a latency is accurate within 1/32, 3%.
+const stepBits = 5
+
+// latencies counts durations in steps of microseconds. Its size does not depend on how many there are.
+type latencies struct {
+	steps [(64 - stepBits) << stepBits]int64
+	count int64
+}
+
+func (l *latencies) add(d time.Duration) {
+	l.steps[stepOf(d)]++
+	l.count++
+}
+
+// percentile is the end of the step that the share p (0 to 1) does not exceed, in milliseconds; 0 where there are none.
+func (l *latencies) percentile(p float64) float64 {
+	rank := max(1, int64(math.Ceil(p*float64(l.count))))
+	seen := int64(0)
+	for step, count := range l.steps {
+		seen += count
+		if seen >= rank {
+			return float64(stepEnd(step)) / 1000
+		}
+	}
+	return 0
+}
+
+// stepOf numbers the steps: below 2^stepBits each microsecond is one, from then on a step doubles with every power of
+// two.
+func stepOf(d time.Duration) int {
+	us := uint64(max(0, d.Microseconds()))
+	shift := max(0, bits.Len64(us)-stepBits-1)
+	return shift<<stepBits + int(us>>shift)
+}
+
+// stepEnd is the greatest number of microseconds in a step.
+func stepEnd(step int) int64 {
+	shift := max(0, step>>stepBits-1)
+	return int64(step-shift<<stepBits+1)<<shift - 1
 }
