@@ -1,17 +1,24 @@
 package demo
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
+	"os/exec"
 	"os/signal"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/fencegate/fencegate/internal/embeddedpg"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
@@ -135,4 +142,66 @@ func (o readOutput) Write(text []byte) (int, error) {
 		o.unread(err)
 	}
 	return n, err
+}
+
+// gateway is "fencegate serve" as a process of its own.
+type gateway struct {
+	url string
+	cmd *exec.Cmd
+	log bytes.Buffer // of a process that has ended
+}
+
+// startGateway runs program with "serve" and args, and returns once it serves.
+func startGateway(ctx context.Context, program string, args ...string) (*gateway, error) {
+	g := &gateway{cmd: exec.Command(program, append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...)}
+	g.cmd.Stderr = &g.log
+	out, err := g.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := g.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start the gateway: %w", err)
+	}
+	defer context.AfterFunc(ctx, func() { _ = g.cmd.Process.Kill() })()
+	line, _ := bufio.NewReader(out).ReadString('\n')
+	if _, url, serves := strings.Cut(line, " serves on "); serves {
+		g.url = strings.TrimSpace(url)
+		return g, nil
+	}
+	err = g.cmd.Wait()
+	return nil, fmt.Errorf("the gateway ended before it served: %w\n%s", err, &g.log)
+}
+
+// stop ends the process, which finishes the requests under way.
+func (g *gateway) stop() {
+	if g.cmd.Process.Signal(syscall.SIGTERM) != nil {
+		_ = g.cmd.Process.Kill()
+	}
+	_ = g.cmd.Wait()
+}
+
+// PrivateName describes the database of OpenPrivate.
+const PrivateName = "a private PostgreSQL, durable, in a temporary directory"
+
+// OpenPrivate runs a private PostgreSQL in a temporary directory, both of which the caller ends with closeAll.
+func OpenPrivate(ctx context.Context) (url string, closeAll func() error, err error) {
+	dir, err := os.MkdirTemp("", "fencegate-scratch-")
+	if err != nil {
+		return "", nil, err
+	}
+	// If root starts it, PostgreSQL runs as another user, which must get through here to its own directory.
+	err = os.Chmod(dir, 0o711) //nolint:gosec // nothing is in it but that directory
+	var cluster *embeddedpg.Cluster
+	if err == nil {
+		config := embeddedpg.Config{DataDir: filepath.Join(dir, "data"), Logger: slog.New(slog.DiscardHandler)}
+		cluster, err = embeddedpg.Start(ctx, config)
+	}
+	if err != nil {
+		return "", nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return cluster.URL(), func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), clusterStopTimeout)
+		defer cancel()
+		return errors.Join(cluster.Stop(ctx), os.RemoveAll(dir))
+	}, nil
 }

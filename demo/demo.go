@@ -1,10 +1,72 @@
+// Package demo shows why fencegate exists, with real processes, a real gateway and a real PostgreSQL.
+//
+// A worker acquires a lock and begins to work. SIGSTOP freezes it until long after its lease has expired, as a garbage
+// collection, a live migration or a closed laptop might. Another worker acquires the lock, works, and writes. SIGCONT
+// thaws the first one, which knows nothing of all this, and writes.
+//
+// Zombie runs two variants. In the fenced one, workers write through the gateway. In the unfenced one, they write to a
+// plain table in the same PostgreSQL, under the same lock, after they looked whether their lease is still live. With
+// Config.Gateways it runs the fenced variant again and again, on gateways that already run.
+//
+// GCPause runs the same two variants with the same workers, as do the demos of package staged. Each is a Failure: a value
+// with what happens before A asks for the lock, while A works, when B has the lock, and when B has written.
 package demo
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"time"
+
+	"github.com/fencegate/fencegate/lockclient"
 )
+
+// Config is what every demo takes.
+type Config struct {
+	// Program is the fencegate binary; it runs the gateway ("serve") and the workers ("demo worker").
+	Program string
+	// DatabaseURL is the PostgreSQL that the gateway and the plain table use. DatabaseName describes it.
+	DatabaseURL, DatabaseName string
+	// Suffix ends the names of locks. It keeps apart several runs on one database.
+	Suffix string
+	// Gateways, if any, are URLs of gateways on one database that already run: the demo runs its fenced variant before
+	// them, again and again, to show it on their dashboard. A uses the first, B the last. It leaves the locks and records
+	// demo/job-1 to demo/job-5 behind. The database is not used then.
+	Gateways []string
+	// Connect makes a client of one of the Gateways. Default: lockclient.New. Environment has the same settings for
+	// workers.
+	Connect     func(url string, options ...lockclient.Option) (*lockclient.Client, error)
+	Environment []string
+	// Every is the time from the start of one of these rounds to the start of the next. A round takes about four seconds,
+	// and delays the next one if it takes longer.
+	Every time.Duration
+	// Rounds is how many of them there are; 0: until the context ends.
+	Rounds int
+	// JSON prints events as JSON, one a line.
+	JSON bool
+	// Out is where events are printed.
+	Out io.Writer
+}
+
+const (
+	demoTTL      = 2 * time.Second
+	roundTimeout = time.Minute
+	// workOfA is time enough to freeze A before it writes, on a machine that is busy with other things. A is frozen for
+	// longer than that.
+	workOfA = demoTTL
+	workOfB = 200 * time.Millisecond
+)
+
+func (c Config) newSetup() *setup {
+	if c.Connect == nil {
+		c.Connect = lockclient.New
+	}
+	return &setup{
+		printer: newPrinter(c.Out, c.JSON), program: c.Program, databaseURL: c.DatabaseURL, databaseName: c.DatabaseName,
+		urls: c.Gateways, connect: c.Connect, environment: c.Environment,
+	}
+}
 
 // ErrUnexpected reports an outcome that must not be: the fence admitted the zombie, the unfenced variant kept the newer
 // value, or a credential was wrongly accepted or refused.
@@ -141,4 +203,47 @@ func conclude(printer *printer, fenced, unfenced string) error {
 		return ErrUnexpected
 	}
 	return nil
+}
+
+// jobs is the number of jobs, and of workers that do them in turn.
+const jobs = 5
+
+// loop runs the fenced variant again and again. It returns nil after the last round or when ctx ends, and ErrUnexpected
+// as soon as a stale write was stored. A round that fails because a gateway is unreachable is printed as failed, and the
+// next one follows. It returns the error of the last round.
+func (c Config) loop(ctx context.Context, failure Failure) error {
+	setup := c.newSetup()
+	defer failure.Stop()
+	tick := time.NewTicker(c.Every)
+	defer tick.Stop()
+	for n := 1; ; n++ {
+		err := c.loopRound(ctx, setup, failure, n)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, ErrUnexpected) || n == c.Rounds:
+			return err
+		case err != nil:
+			setup.print(Event{Event: "failed", Variant: "fenced", Text: "The round failed: " + err.Error()})
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// loopRound runs the nth round, and checks what is stored in the end.
+func (c Config) loopRound(ctx context.Context, setup *setup, failure Failure, n int) error {
+	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
+	defer cancel()
+	lock := fmt.Sprintf("demo/job-%d", n%jobs+1)
+	r := newRound(setup, scenario{failure: failure, workers: workersOf(c.Program)}, "fenced", lock, "")
+	r.A.Name, r.B.Name = fmt.Sprintf("worker-%d", n%jobs+1), fmt.Sprintf("worker-%d", (n+1)%jobs+1)
+	value, err := r.runAndShow(ctx, fmt.Sprintf("Round %d: %s", n, lock), setup.fencedValue)
+	if err == nil && value != r.B.value() {
+		err = fmt.Errorf("%w: %q is stored in %s, where %s wrote last", ErrUnexpected, value, lock, r.B.Name)
+	}
+	return err
 }
