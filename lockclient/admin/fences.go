@@ -2,7 +2,10 @@ package admin
 
 import (
 	"context"
+	"iter"
 	"net/http"
+	"strconv"
+	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/lockclient"
@@ -56,4 +59,78 @@ func policyCall(op, method, prefix string) lockclient.Call {
 		return lockclient.Call{Op: op + " every name", Method: method, Path: "/v1/policies/"}
 	}
 	return lockclient.Call{Op: op, Method: method, Path: "/v1/policies/{name}", Name: prefix}
+}
+
+// RejectionsQuery selects rejections. The zero value is the first page of all.
+type RejectionsQuery struct {
+	// Resource is the exact name.
+	Resource string
+	// Prefix is that of the resource's name; any text.
+	Prefix string
+	// Key is that of the record; for the source "sql", the protected table.
+	Key  string
+	Code api.Code
+	// Reason is that of api.CodeTokenStale: superseded, released, reused, shared or max_hold.
+	Reason string
+	// Kind is what the rejections show about their writer; api.KindZombie: it has lost its lock.
+	Kind api.RejectionKind
+	// Source is the way by which the write arrived.
+	Source string
+	// OwnerID is the owner of the token's lease.
+	OwnerID string
+	// Principal sent the writes.
+	Principal string
+	// Since leaves out groups last seen before it, and Until groups first seen after it, by the gateways' clocks. The
+	// zero time leaves out nothing.
+	Since, Until time.Time
+	// LastSeen lists the group that changed last first; otherwise the newest group is first.
+	LastSeen bool
+	// Limit is the size of a page; 0: the gateway's default.
+	Limit int
+	// Cursor is the NextCursor of the page before.
+	Cursor string
+}
+
+// Rejections lists rejected writes, a page at a time.
+func (c *Client) Rejections(ctx context.Context, which RejectionsQuery) (api.Rejections, error) {
+	query := map[string]string{
+		"resource": which.Resource, "prefix": which.Prefix, "key": which.Key, "code": string(which.Code),
+		"reason": which.Reason, "kind": string(which.Kind), "source": which.Source, "owner_id": which.OwnerID,
+		"principal": which.Principal,
+		"since":     timeOf(which.Since), "until": timeOf(which.Until),
+		"limit": limitOf(which.Limit), "cursor": which.Cursor,
+	}
+	if which.LastSeen {
+		query["sort"] = "last_seen"
+	}
+	return fetch[api.Rejections](ctx, c, lockclient.Call{Op: "list rejections", Path: "/v1/rejections", Query: query})
+}
+
+// Rejection returns a rejection group with its leases. It returns an error that is ErrNotFound if the group does not
+// exist, or is on a name that the caller may not observe.
+func (c *Client) Rejection(ctx context.Context, id int64) (api.RejectionDetail, error) {
+	path := "/v1/rejections/" + strconv.FormatInt(id, 10)
+	return fetch[api.RejectionDetail](ctx, c, lockclient.Call{Op: "get a rejection", Path: path})
+}
+
+// AllRejections returns the rejected writes that which selects, page after page from its Cursor on; its Limit is the
+// size of a page. An error is the last element.
+func (c *Client) AllRejections(ctx context.Context, which RejectionsQuery) iter.Seq2[api.Rejection, error] {
+	return func(yield func(api.Rejection, error) bool) {
+		for {
+			page, err := c.Rejections(ctx, which)
+			if err != nil {
+				yield(api.Rejection{}, err)
+				return
+			}
+			for _, rejection := range page.Rejections {
+				if !yield(rejection, nil) {
+					return
+				}
+			}
+			if which.Cursor = page.NextCursor; which.Cursor == "" {
+				return
+			}
+		}
+	}
 }
