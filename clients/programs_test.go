@@ -1,0 +1,216 @@
+package clients_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/gateway"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/testenv/process"
+)
+
+// The Python client and its tests have the types that they say.
+func TestPythonTypes(t *testing.T) {
+	t.Parallel()
+	mypy := postgres.Require(t, "mypy")
+	inFolder(t, "python", mypy, "--strict", "--python-version", "3.9", "--cache-dir", t.TempDir())
+}
+
+// A thread of the Python client sees the end of a lease that another thread is ending.
+func TestPythonEnd(t *testing.T) {
+	t.Parallel()
+	inFolder(t, "python", "env", "PYTHONPATH=src", postgres.Require(t, "python3"), "-m", "unittest", "tests.test_end")
+}
+
+// The Python client releases each lease that its caller did not get, and returns all of a record.
+func TestPythonDelivery(t *testing.T) {
+	t.Parallel()
+	gateway := gateway.Serve(t, postgres.Migrated(t))
+	inFolder(t, "python", "env", "PYTHONPATH=src", "FENCEGATE_URL="+gateway.URL, postgres.Require(t, "python3"),
+		"-m", "unittest", "tests.test_delivery")
+}
+
+// The TypeScript client has the types that it says, the declarations in types are those of the source, and a program in
+// TypeScript can use them.
+func TestTypeScriptTypes(t *testing.T) {
+	t.Parallel()
+	compiler, types := fromNPM(t, "tsc"), t.TempDir()
+	inFolder(t, "typescript", compiler, "-p", ".", "--outDir", types)
+	inFolder(t, "typescript", "diff", "-r", types, "types") // npm run types writes them
+	inFolder(t, "typescript", compiler, "--strict", "--noEmit", "--target", "es2022",
+		"--lib", "es2022,dom", "--module", "nodenext", "--skipLibCheck", "false", filepath.Join("test", "types.mts"))
+}
+
+// fromNPM returns a program that npm installs for the TypeScript client.
+func fromNPM(t *testing.T, name string) string {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join("typescript", "node_modules", ".bin", name))
+	check(t, err)
+	if _, err := os.Stat(path); err != nil {
+		process.Missing(t, name+" is not installed in clients/typescript")
+	}
+	return path
+}
+
+func inFolder(t *testing.T, folder, name string, args ...string) {
+	t.Helper()
+	command := exec.CommandContext(await.Context(t), name, args...)
+	command.Dir = folder
+	if output, err := command.CombinedOutput(); err != nil {
+		t.Errorf("%s: %v\n%s", command, err, output)
+	}
+}
+
+// systemPython is that of the operating system, whose packages have the installer.
+const systemPython = "/usr/bin/python3"
+
+var (
+	// quickStart is a program of a README, and what it prints.
+	quickStart = regexp.MustCompile("(?s)```(?:python|js)\n(.*?)```\n\n```text\n(.*?)```\n")
+	tokens     = regexp.MustCompile(`token \d+`)
+)
+
+// The programs of the READMEs print what is said there, but for the tokens. They run with the packages as they are
+// installed.
+func TestQuickStarts(t *testing.T) {
+	t.Parallel()
+	gateway := gateway.Serve(t, postgres.Migrated(t))
+	for _, each := range []struct {
+		folder, file, program string
+		count                 int
+	}{
+		{"python", "quickstart.py", "python3", 2},
+		{"typescript", "quickstart.mjs", "node", 1},
+	} {
+		text, err := os.ReadFile(filepath.Join(each.folder, "README.md"))
+		check(t, err)
+		found := quickStart.FindAllStringSubmatch(string(text), -1)
+		if len(found) != each.count {
+			t.Errorf("%s/README.md has %d programs with what they print, expected %d", each.folder, len(found), each.count)
+		}
+		packages := installed(t, each.folder)
+		for _, example := range found {
+			source := strings.ReplaceAll(example[1], "http://127.0.0.1:8080", gateway.URL)
+			check(t, os.WriteFile(filepath.Join(packages, each.file), []byte(source), 0o600))
+			run := exec.CommandContext(await.Context(t), postgres.Require(t, each.program), each.file)
+			run.Dir = packages
+			output, err := run.CombinedOutput()
+			masked := func(text string) string { return tokens.ReplaceAllString(text, "token") }
+			if err != nil || masked(string(output)) != masked(example[2]) {
+				t.Errorf("%s: %v\n%s\nprinted:\n%s\nexpected:\n%s", each.folder, err, source, output, example[2])
+			}
+		}
+	}
+}
+
+// installed installs a package by its installer, from a copy of its folder and without a network, and returns a folder in
+// which a program finds it. Where there is no installer it copies the package's files.
+func installed(t *testing.T, folder string) string {
+	t.Helper()
+	from, to := t.TempDir(), t.TempDir()
+	parts, place := []string{"pyproject.toml", "README.md", "src"}, "src/fencegate"
+	available := exec.CommandContext(await.Context(t), systemPython, "-c", "import setuptools, wheel, pip")
+	install := exec.CommandContext(await.Context(t), systemPython, "-m", "pip", "install", "--quiet", "--no-index",
+		"--no-deps", "--no-build-isolation", "--root-user-action=ignore", "--target", to, from)
+	if folder == "typescript" {
+		parts, place = []string{"package.json", "src", "types"}, "."
+		available = exec.CommandContext(await.Context(t), "npm", "--version")
+		install = exec.CommandContext(
+			await.Context(t), "npm", "install", "--offline", "--no-audit", "--no-fund", "--silent", from)
+	}
+	for _, part := range parts {
+		copyTo(t, filepath.Join(folder, part), from)
+	}
+	if err := available.Run(); err != nil {
+		t.Logf("the %s package is copied, since its installer is not there: %s: %v", folder, available, err)
+		modules := filepath.Join(to, "node_modules")
+		check(t, os.Mkdir(modules, 0o700))
+		check(t, os.Symlink(filepath.Join(from, place), filepath.Join(modules, "fencegate")))
+		check(t, os.Symlink(filepath.Join(from, place), filepath.Join(to, "fencegate")))
+		return to
+	}
+	install.Dir = to
+	if output, err := install.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", install, err, output)
+	}
+	return to
+}
+
+func copyTo(t *testing.T, from, folder string) {
+	t.Helper()
+	if output, err := exec.CommandContext(await.Context(t), "cp", "-r", from, folder).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+}
+
+// celeryApp sends a task each second.
+const celeryApp = `from celery import Celery
+app = Celery("app", broker="memory://")
+app.conf.beat_schedule = {"report": {"task": "report", "schedule": 1.0}}
+`
+
+// examples returns a function that makes commands of Python programs. They have the client, a gateway
+// and the module.
+func examples(t *testing.T, module string) func(args ...string) *exec.Cmd {
+	t.Helper()
+	if err := exec.CommandContext(await.Context(t), systemPython, "-c", "import "+module).Run(); err != nil {
+		process.Missing(t, fmt.Sprintf("%s is not installed for %s: %v", module, systemPython, err))
+	}
+	gateway := gateway.Serve(t, postgres.Migrated(t))
+	source, err := filepath.Abs("python")
+	check(t, err)
+	folder := t.TempDir()
+	check(t, os.WriteFile(filepath.Join(folder, "app.py"), []byte(celeryApp), 0o600))
+	return func(args ...string) *exec.Cmd {
+		run := exec.CommandContext(await.Context(t), systemPython, args...)
+		run.Dir = folder
+		run.Env = append(os.Environ(), "FENCEGATE_URL="+gateway.URL, "PYTHONDONTWRITEBYTECODE=1",
+			"PYTHONPATH="+source+"/src:"+source+"/examples:.")
+		return run
+	}
+}
+
+// A job that two schedulers start runs once.
+func TestAPSchedulerExample(t *testing.T) {
+	t.Parallel()
+	python := examples(t, "apscheduler")
+	output, err := python("-m", "apscheduler_once").CombinedOutput()
+	if err != nil || string(output) != "the report is written\nit is done already\n" {
+		t.Errorf("%v\n%s", err, output)
+	}
+}
+
+// One of two beats sends tasks, and when it ends, the other does.
+func TestCeleryExample(t *testing.T) {
+	t.Parallel()
+	python := examples(t, "celery")
+	beat := func(name string) (sent func() int, end func()) {
+		log := &process.Buffer{}
+		run := python("-m", "celery", "--app", "app", "beat", "--scheduler", "celery_beat:FencedScheduler",
+			"--schedule", name, "--pidfile", "", "--loglevel", "INFO")
+		run.Stdout, run.Stderr = log, log
+		check(t, run.Start())
+		end = func() {
+			_ = run.Process.Signal(os.Interrupt)
+			_ = run.Wait()
+		}
+		return func() int { return strings.Count(log.String(), "Sending due task") }, end
+	}
+	first, endFirst := beat("first")
+	await.True(t, "tasks of the first beat", func() bool { return first() > 1 })
+	second, endSecond := beat("second")
+	defer endSecond()
+	before := first()
+	await.True(t, "more tasks of the first beat", func() bool { return first() > before+3 })
+	if second() > 0 {
+		t.Error("both beats sent tasks")
+	}
+	endFirst()
+	await.True(t, "tasks of the second beat", func() bool { return second() > 0 })
+}
