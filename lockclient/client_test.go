@@ -5,10 +5,20 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
+	"go.opentelemetry.io/otel/propagation"
+	"go.uber.org/goleak"
+
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/otlptest"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/admin"
 )
 
 func TestNewRefusesInvalidURLs(t *testing.T) {
@@ -80,4 +90,216 @@ func TestCloseClosesConnections(t *testing.T) {
 		<-closed
 	}
 	newClient(t, server.URL, lockclient.WithHTTPClient(server.Client())).Close()
+}
+
+// Each background goroutine ends with its lease, session or watch, and all of them with the client.
+func TestNoGoroutineIsLeft(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	client, lock := shared(t)
+	ctx := await.Context(t)
+	released, err := client.Acquire(ctx, lock+"/released", lockclient.WithTTL(time.Hour))
+	check(t, err)
+	session, err := client.NewSession(ctx, lockclient.WithTTL(time.Hour))
+	check(t, err)
+	watch, err := client.Watch(ctx, lock)
+	check(t, err)
+	check(t, released.Release(ctx))
+	check(t, session.Close(ctx))
+	watch.Close()
+	if err := await.Nil(func() error { return goleak.Find(append(idleConnections, before)...) }); err != nil {
+		t.Errorf("after the end of each: %v", err)
+	}
+
+	_, err = client.Acquire(ctx, lock+"/held", lockclient.WithTTL(time.Hour))
+	check(t, err)
+	_, err = client.NewSession(ctx, lockclient.WithTTL(time.Hour))
+	check(t, err)
+	_, err = client.Campaign(ctx, lock+"/election", nil, lockclient.WithTTL(time.Hour))
+	check(t, err)
+	watch, err = client.Watch(ctx, lock)
+	check(t, err)
+	observed, err := client.Observe(ctx, lock+"/election")
+	check(t, err)
+	client.Close()
+	wantErr(t, "Next of the watch", second(watch.Next(ctx)), lockclient.ErrClosed)
+	wantErr(t, "Next of the election's watch", second(observed.Next(ctx)), lockclient.ErrClosed)
+	if err := await.Nil(func() error { return goleak.Find(before) }); err != nil {
+		t.Errorf("after the client's Close: %v", err)
+	}
+}
+
+type callKey struct{}
+
+// callHeader is the header that the test adds, with the value of the caller's ctx.
+const callHeader = "Test-Call"
+
+// seen counts the values of callHeader for each kind of request.
+type seen struct {
+	mu    sync.Mutex
+	calls map[string]map[string]int
+}
+
+var testName = regexp.MustCompile(
+	`(sessions/|testwithheaders)[^?]*?` +
+		`(/acquire|/renew|/release|/watch|/observe|/campaign|/resign|/keepalive|/records/.*|)$`,
+)
+
+func (s *seen) note(r *http.Request) {
+	kind := r.Method + " " + testName.ReplaceAllString(r.URL.Path, "…$2")
+	value := "(none)"
+	if values, there := r.Header[callHeader]; there {
+		value = values[0]
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.calls[kind] == nil {
+		s.calls[kind] = map[string]int{}
+	}
+	s.calls[kind][value]++
+}
+
+func (s *seen) count(kind, value string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls[kind][value]
+}
+
+// RoundTrip notes a request and sends it.
+func (s *seen) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.note(r)
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// noting returns a client of the shared gateway whose requests are noted.
+func noting(t *testing.T) (*lockclient.Client, string, *seen) {
+	t.Helper()
+	all := &seen{calls: map[string]map[string]int{}}
+	client, name := shared(
+		t,
+		lockclient.WithHTTPClient(&http.Client{Transport: all}),
+		lockclient.WithHeaders(func(ctx context.Context, header http.Header) {
+			value, _ := ctx.Value(callKey{}).(string)
+			header.Set(callHeader, value)
+			for _, own := range []string{
+				"Fencing-Token", "Lease-Id", "Content-Type", "If-Match", "If-None-Match", "Last-Event-ID", "User-Agent",
+			} {
+				header.Set(own, "invalid") // the gateway would refuse the request
+			}
+		}),
+	)
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	return client, name, all
+}
+
+// Every request has the header, with the value of the call's ctx; heartbeats have none. The client's own headers stay.
+func TestWithHeaders(t *testing.T) {
+	t.Parallel()
+	client, name, all := noting(t)
+	ctx := context.WithValue(await.Context(t), callKey{}, "call")
+	heartbeat := lockclient.HeartbeatEvery(20 * time.Millisecond)
+	session, err := client.NewSession(ctx, heartbeat)
+	check(t, err)
+	lease, err := client.Acquire(ctx, name+"/a", heartbeat)
+	check(t, err)
+	check(t, second(lease.Put(ctx, "k", []byte("v"), lockclient.IfAbsent())))
+	check(t, second(lease.Delete(ctx, "k")))
+	check(t, second(client.API().Records(ctx, name+"/a", lockclient.RecordsQuery{})))
+
+	watch, err := client.Watch(ctx, name+"/a")
+	check(t, err)
+	check(t, second(watch.Next(ctx)))
+	observed, err := client.Observe(ctx, name+"/e")
+	check(t, err)
+	check(t, second(observed.Next(ctx)))
+	pipeline, err := lease.Pipeline(ctx)
+	check(t, err)
+	check(t, second(pipeline.Put(ctx, "k", []byte("v"))))
+	check(t, pipeline.Close())
+
+	waiter := make(chan error, 1)
+	go func() {
+		waiting, err := client.Acquire(ctx, name+"/a", lockclient.WithLeaseOwner("waiter"), lockclient.WithWait(time.Minute))
+		if err == nil {
+			waiting.ReleaseOnce()
+		}
+		waiter <- err
+	}()
+	awaitQueue(t, client, name+"/a", 1)
+	await.True(t, "heartbeats of the lease and the session", func() bool {
+		return all.count("POST /v1/locks/…/renew", "") > 0 && all.count("POST /v1/…/keepalive", "") > 0
+	})
+	check(t, lease.Release(ctx))
+	check(t, <-waiter)
+	check(t, session.Close(ctx))
+	watch.Close()
+	observed.Close()
+
+	for _, kind := range []string{
+		"POST /v1/sessions", "POST /v1/locks/…/acquire", "PUT /v1/resources/…/records/k", "DELETE /v1/resources/…/records/k",
+		"GET /v1/locks/…/watch",
+		"GET /v1/elections/…/observe", "POST /v1/writes", "POST /v1/locks/…/release", "DELETE /v1/…",
+	} {
+		if all.count(kind, "call") == 0 {
+			t.Errorf("%s came without the value of its call", kind)
+		}
+	}
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	for kind, values := range all.calls {
+		if values["(none)"] > 0 {
+			t.Errorf("%s came without the header: %v", kind, values)
+		}
+	}
+}
+
+// One trace leads from the caller through the SDK and the gateway to the database's statement, for every kind of
+// request. The gateway itself starts no trace.
+func TestOneTrace(t *testing.T) {
+	t.Parallel()
+	received, provider := otlptest.Start(t, 1)
+	gateway := startGateway(t, postgres.Migrated(t), "--trace-endpoint", received.URL, "--trace-sample-ratio", "0")
+	propagator := propagation.TraceContext{}
+	client := newClient(t, gateway.URL, lockclient.WithHeaders(func(ctx context.Context, header http.Header) {
+		propagator.Inject(ctx, propagation.HeaderCarrier(header))
+	}))
+	lease, err := client.Acquire(await.Context(t), "job") // outside of any trace
+	check(t, err)
+
+	trip := func(what string, call func(ctx context.Context), chain ...string) {
+		t.Helper()
+		ctx, span := provider.Tracer("test").Start(await.Context(t), what)
+		call(ctx)
+		span.End()
+		parent := received.Await(t, what, func(s otlptest.Span) bool { return s.Name == what })
+		for _, name := range chain {
+			parent = received.Await(t, name, func(s otlptest.Span) bool { return s.Name == name && s.ParentID == parent.SpanID })
+			if parent.TraceID != span.SpanContext().TraceID().String() || parent.Failed {
+				t.Errorf("%s of %s is in another trace, or failed: %+v", name, what, parent)
+			}
+		}
+	}
+	trip("a write", func(ctx context.Context) { check(t, second(lease.Put(ctx, "k", []byte("v")))) },
+		"PUT /v1/resources/{resource}/records/{key}", "write", "write batch", "query fence.write_one")
+	trip("a stream", func(ctx context.Context) {
+		pipeline, err := lease.Pipeline(ctx)
+		check(t, err)
+		check(t, second(pipeline.Put(ctx, "k", []byte("v"))))
+		check(t, pipeline.Close())
+	}, "POST /v1/writes", "write", "write batch", "query fence.write_one")
+	trip("a renewal", func(ctx context.Context) { check(t, lease.Renew(ctx)) },
+		"POST /v1/locks/{lock}/renew", "query fence.renew_leases")
+	trip("an acquire", func(ctx context.Context) { check(t, second(client.Acquire(ctx, "other"))) },
+		"POST /v1/locks/{lock}/acquire", "query fence.acquire_lease")
+	trip("a session", func(ctx context.Context) { check(t, second(client.NewSession(ctx))) },
+		"POST /v1/sessions", "query fence.create_session")
+	trip("a read", func(ctx context.Context) { check(t, second(admin.New(client).Fence(ctx, "job"))) },
+		"GET /v1/resources/{resource}/fence")
+	trip("a release", func(ctx context.Context) { check(t, lease.Release(ctx)) },
+		"POST /v1/locks/{lock}/release", "query fence.release_one")
+
+	for _, span := range received.Spans() {
+		if span.Name == "sweep" || span.ParentID == "" && span.Server {
+			t.Errorf("the gateway started a trace: %+v", span)
+		}
+	}
 }

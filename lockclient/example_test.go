@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
@@ -133,4 +134,179 @@ func ExampleClient_Watch() {
 	// Output:
 	// it is free
 	// granted to worker-1
+}
+
+// exampleLease acquires a lock.
+func exampleLease(client *lockclient.Client, lock string, opts ...lockclient.LeaseOption) *lockclient.Lease {
+	lease, err := client.Acquire(context.Background(), lock, opts...)
+	if err != nil {
+		panic(err)
+	}
+	return lease
+}
+
+func ExampleLease_Put() {
+	client := exampleClient("worker-1")
+	defer client.Close()
+	ctx := context.Background()
+	lease := exampleLease(client, "example/put")
+	defer lease.ReleaseOnce()
+
+	first, err := lease.Put(ctx, "state", []byte("half"), lockclient.IfAbsent())
+	if err != nil {
+		panic(err)
+	}
+	second, err := lease.Put(ctx, "state", []byte("done"), lockclient.IfVersion(first.Version))
+	if err != nil {
+		panic(err)
+	}
+	_, err = lease.Put(ctx, "state", []byte("lost"), lockclient.IfVersion(first.Version))
+	fmt.Println(*first.Sequence, *second.Sequence, errors.Is(err, lockclient.ErrVersionMismatch))
+	// Output: 1 2 true
+}
+
+func ExampleLease_Put_stale() {
+	client := exampleClient("worker-1")
+	defer client.Close()
+	ctx := context.Background()
+	zombie := exampleLease(client, "example/stale", lockclient.WithTTL(time.Second), lockclient.WithoutHeartbeat())
+
+	// It sends no renewals, as if it were paused for longer than its TTL, and another lease is granted.
+	holder, err := client.AcquireWithRetry(
+		ctx,
+		"example/stale",
+		lockclient.RetryPolicy{Attempts: 100},
+		lockclient.WithLeaseOwner("worker-2"),
+	)
+	if err != nil {
+		panic(err)
+	}
+	defer holder.ReleaseOnce()
+
+	_, err = zombie.Put(ctx, "state", []byte("late"))
+	fmt.Println(errors.Is(err, lockclient.ErrTokenStale), errors.Is(zombie.Err(), lockclient.ErrLeaseLost))
+	// Output: true true
+}
+
+func ExampleClient_NewSession() {
+	client := exampleClient("worker-1")
+	defer client.Close()
+	ctx := context.Background()
+
+	session, err := client.NewSession(ctx, lockclient.WithTTL(10*time.Second))
+	if err != nil {
+		panic(err)
+	}
+	var leases []*lockclient.Lease
+	for _, lock := range []string{"example/session/1", "example/session/2"} {
+		lease, err := session.Acquire(ctx, lock)
+		if err != nil {
+			panic(err)
+		}
+		leases = append(leases, lease)
+	}
+	if err := session.Close(ctx); err != nil {
+		panic(err)
+	}
+	fmt.Println(leases[0].Valid(), leases[1].Valid())
+	// Output: false false
+}
+
+func ExampleClient_Campaign() {
+	client := exampleClient("node-1")
+	defer client.Close()
+	ctx := context.Background()
+
+	term, err := client.Campaign(ctx, "example/election", map[string]string{"url": "http://node-1"})
+	if err != nil {
+		panic(err)
+	}
+	defer term.ReleaseOnce()
+	leader, err := client.API().Election(ctx, "example/election")
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(leader.Leader, string(leader.Value), leader.Term == term.FencingToken())
+	// Output: node-1 {"url":"http://node-1"} true
+}
+
+func ExampleLease_Pipeline() {
+	client := exampleClient("worker-1")
+	defer client.Close()
+	ctx := context.Background()
+	lease := exampleLease(client, "example/pipeline")
+	defer lease.ReleaseOnce()
+
+	pipeline, err := lease.Pipeline(ctx, lockclient.PipelineWindow(512))
+	if err != nil {
+		panic(err)
+	}
+	for i := range 1000 {
+		if _, err := pipeline.Put(ctx, fmt.Sprint("rows/", i), []byte("…")); err != nil {
+			panic(err)
+		}
+	}
+	// Close waits for all verdicts, and returns the first error.
+	if err := pipeline.Close(); err != nil {
+		panic(err)
+	}
+	record, err := client.API().Get(ctx, "example/pipeline", "rows/999")
+	fmt.Println(record.Version, *record.Token.Sequence, err)
+	// Output: 1000 1000 <nil>
+}
+
+func ExampleAPI_Writes() {
+	client := exampleClient("worker-1")
+	defer client.Close()
+	lease := exampleLease(client, "example/writes")
+	defer lease.ReleaseOnce()
+
+	lines := fmt.Sprintf(
+		`{"op":"put","resource":"example/writes","key":"a","fencing_token":%[1]d,"sequence":1,"value":{"n":1}}
+{"op":"delete","resource":"example/writes","key":"none","fencing_token":%[1]d,"sequence":2}
+`,
+		lease.FencingToken(),
+	)
+	end, err := client.API().Writes(context.Background(), strings.NewReader(lines), func(verdict api.BulkVerdict) error {
+		fmt.Println("line", verdict.Line, verdict.Status)
+		return nil
+	})
+	fmt.Println(end.End, end.NextLine, err)
+	// Output:
+	// line 1 201
+	// line 2 404
+	// complete 3 <nil>
+}
+
+func ExampleClient_BulkWriter() {
+	client := exampleClient("worker-1")
+	defer client.Close()
+	ctx := context.Background()
+	lease := exampleLease(client, "example/bulk")
+	defer lease.ReleaseOnce()
+
+	writer, err := client.BulkWriter(ctx, lockclient.OnResult(func(result lockclient.BulkResult) {
+		fmt.Println(result.Index, result.Verdict.Status, result.Err)
+	}))
+	if err != nil {
+		panic(err)
+	}
+	for i := range 2 {
+		line := fmt.Appendf(
+			nil,
+			`{"op":"put","resource":"example/bulk","key":"k","value":%d,"fencing_token":%d,"sequence":%d}`,
+			i,
+			lease.FencingToken(),
+			i+1,
+		)
+		if err := writer.Send(ctx, lockclient.BulkLine{JSON: line}); err != nil {
+			panic(err)
+		}
+	}
+	if err := writer.Close(); err != nil {
+		panic(err)
+	}
+	// Output:
+	// 0 201 <nil>
+	// 1 200 <nil>
 }
