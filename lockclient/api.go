@@ -116,28 +116,19 @@ type Call struct {
 // Call sends a request to a path for which this package has no method, as its other methods do, and decodes the answer's
 // JSON into answer, a pointer; nil ignores it. An answer that can't be decoded is an ErrForeignAnswer.
 func (a *API) Call(ctx context.Context, call Call, answer any) error {
-	sent, err := call.request()
-	if err != nil {
-		return err
-	}
+	sent := call.request()
 	if answer != nil {
 		sent.check = decodeInto(answer, call.Check)
 	}
 	return a.send(ctx, sent)
 }
 
-func (c Call) request() (request, error) {
-	sent := request{
-		op: c.Op, method: cmp.Or(c.Method, http.MethodGet), path: c.Path, query: url.Values{}, idempotent: c.Idempotent,
-	}
+func (c Call) request() request {
+	sent := request{op: c.Op, method: cmp.Or(c.Method, http.MethodGet), path: c.Path}
 	if before, after, named := strings.Cut(c.Path, "{name}"); named {
-		sent.op += " " + c.Name
-		path, err := namePath(sent.op, c.Name)
-		if err != nil {
-			return sent, err
-		}
-		sent.path = before + path + after
+		sent = nameCall(c.Op, sent.method, before, c.Name, after)
 	}
+	sent.query, sent.idempotent = url.Values{}, c.Idempotent
 	for name, value := range c.Query {
 		if value != "" {
 			sent.query.Set(name, value)
@@ -149,7 +140,21 @@ func (c Call) request() (request, error) {
 	if sent.method != http.MethodGet {
 		sent.repeat = cmp.Or(c.Repeat, repeatAsIs)
 	}
-	return sent, sent.err
+	return sent
+}
+
+// fetch sends a call and reads its answer as JSON. lacks, if set, names a missing part; such an answer is foreign.
+func fetch[T any](ctx context.Context, a *API, call request, lacks func(T) string) (result T, err error) {
+	call.check = decodeInto(&result, func() string {
+		if lacks == nil {
+			return ""
+		}
+		return lacks(result)
+	})
+	if err := a.send(ctx, call); err != nil {
+		return *new(T), err
+	}
+	return result, nil
 }
 
 // decodeInto returns a check that decodes an answer. Each gateway's answer is decoded anew.
@@ -170,14 +175,10 @@ func decodeInto(into any, check func() string) func(answer) string {
 // Ready returns nil if the gateway can serve: its database is reachable and migrated. Otherwise it returns
 // ErrUnavailable; the problem gives the reason.
 func (a *API) Ready(ctx context.Context) error {
-	call := request{op: "check readiness", method: http.MethodGet, path: "/readyz"}
-	_, err := fetch[api.Health](ctx, a, call, nil)
-	return err
+	return a.Call(ctx, Call{Op: "check readiness", Path: "/readyz"}, new(api.Health))
 }
 
 // Alive returns nil if the gateway's process runs, even if its database doesn't. Otherwise it returns ErrUnavailable.
 func (a *API) Alive(ctx context.Context) error {
-	call := request{op: "check health", method: http.MethodGet, path: "/healthz"}
-	_, err := fetch[api.Health](ctx, a, call, nil)
-	return err
+	return a.Call(ctx, Call{Op: "check health", Path: "/healthz"}, new(api.Health))
 }

@@ -74,25 +74,6 @@ func (r request) withJSON(body any) request {
 	return r
 }
 
-// fetch sends a call and reads its answer as JSON. lacks, if set, names a missing part; such an answer is foreign.
-func fetch[T any](ctx context.Context, a *API, call request, lacks func(T) string) (T, error) {
-	var result T
-	call.check = func(got answer) string {
-		result = *new(T)
-		if err := json.Unmarshal(got.body, &result); err != nil {
-			return "its body is not the JSON that was expected (" + err.Error() + ")"
-		}
-		if lacks == nil {
-			return ""
-		}
-		return lacks(result)
-	}
-	if err := a.send(ctx, call); err != nil {
-		return *new(T), err
-	}
-	return result, nil
-}
-
 // exchange sends a call to one gateway and reads the whole answer. It returns *Error or *AnswerError.
 func (c *Client) exchange(ctx context.Context, call request, at gateway) error {
 	var sent dispatch
