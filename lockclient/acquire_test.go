@@ -14,7 +14,6 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/testenv/await"
-	"github.com/fencegate/fencegate/internal/testenv/gateway"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
@@ -42,142 +41,23 @@ func TestAcquireHeldLock(t *testing.T) {
 	check(t, lease.Release(ctx))
 }
 
-func TestWaitEnds(t *testing.T) {
-	t.Parallel()
-	client, lock := shared(t)
-	mustAcquire(t, client, lock)
-	_, err := client.Acquire(await.Context(t), lock, lockclient.WithWait(100*time.Millisecond))
-	if !errors.Is(err, lockclient.ErrLockHeld) || lockclient.ProblemOf(err).Holder == nil {
-		t.Errorf("after the wait: got %v, expected ErrLockHeld with a holder", err)
-	}
-	ctx, cancel := context.WithCancel(await.Context(t))
-	var waiting sync.WaitGroup
-	waiting.Go(func() {
-		_, err := client.Acquire(ctx, lock, lockclient.WithWait(time.Hour))
-		wantErr(t, "a canceled Acquire", err, context.Canceled)
-	})
-	awaitQueue(t, client, lock, 1)
-	cancel()
-	waiting.Wait()
-	awaitQueue(t, client, lock, 0)
-}
-
-// A lease that was waited for longer than its TTL is valid from its grant on, not from its request.
-func TestWaitLongerThanTTL(t *testing.T) {
+func TestSubtreeLease(t *testing.T) {
 	t.Parallel()
 	client, lock := shared(t)
 	ctx := await.Context(t)
-	const ttl = 4 * time.Second
-	first := mustAcquire(t, client, lock, lockclient.WithTTL(time.Hour))
-	var waiting sync.WaitGroup
-	waiting.Go(func() {
-		lease, err := client.Acquire(ctx, lock, lockclient.WithTTL(ttl), lockclient.WithWait(time.Hour),
-			lockclient.WithoutHeartbeat())
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer lease.ReleaseOnce()
-		if left := lease.ExpiresIn(); !lease.Valid() || left > ttl*99/100 {
-			t.Errorf("it is valid for %v, %v, expected at most 99%% of its TTL", left, lease.Err())
-		}
-		next, err := client.AcquireWithRetry(ctx, lock, often)
-		if err != nil || lease.Valid() {
-			t.Errorf("another lease is granted (%v), and the first is valid: %t", err, lease.Valid())
-		}
-		next.ReleaseOnce()
-	})
-	awaitQueue(t, client, lock, 1)
-	time.Sleep(ttl + ttl/2) // the wait itself, longer than the TTL
-	check(t, first.Release(ctx))
-	waiting.Wait()
-}
-
-func TestDeadlock(t *testing.T) {
-	t.Parallel()
-	client, lock := shared(t)
-	take := func(owner, name string, wait time.Duration) (*lockclient.Lease, error) {
-		return client.Acquire(await.Context(t), lock+name, lockclient.WithLeaseOwner(owner), lockclient.WithWait(wait))
-	}
-	one, err := take("one", "/a", 0)
-	check(t, err)
-	two, err := take("two", "/b", 0)
-	check(t, err)
-	defer two.ReleaseOnce()
-	var waiting sync.WaitGroup
-	waiting.Go(func() {
-		lease, err := take("two", "/a", time.Hour)
-		if err != nil {
-			t.Error(err)
-		}
-		lease.ReleaseOnce()
-	})
-	awaitQueue(t, client, lock+"/a", 1)
-	_, err = take("one", "/b", time.Hour)
-	wantErr(t, "the wait that closes the cycle", err, lockclient.ErrDeadlock)
-	if cycle := lockclient.ProblemOf(err).Cycle; len(cycle) != 2 || cycle[0].OwnerID != "one" {
-		t.Errorf("got %v with the cycle %v, expected ErrDeadlock of one and two", err, cycle)
-	}
-	one.ReleaseOnce()
-	waiting.Wait()
-}
-
-func TestSharedAndSubtreeLeases(t *testing.T) {
-	t.Parallel()
-	client, lock := shared(t)
-	ctx := await.Context(t)
-	readers := []*lockclient.Lease{
-		mustAcquire(t, client, lock, lockclient.Shared()), mustAcquire(t, client, lock, lockclient.Shared()),
-	}
-	wantErr(t, "Acquire beside readers", second(client.Acquire(ctx, lock)), lockclient.ErrLockHeld)
-	wantErr(t, "Put of a reader", second(readers[0].Put(ctx, "k", nil)), lockclient.ErrTokenStale)
-	for _, reader := range readers {
-		check(t, reader.Err())
-		check(t, reader.Release(ctx))
-	}
 	tree := mustAcquire(t, client, lock, lockclient.Subtree())
 	wantErr(t, "Acquire below a subtree", second(client.Acquire(ctx, lock+"/a/b")), lockclient.ErrLockHeld)
 	check(t, second(tree.Put(ctx, "k", nil)))
 	check(t, second(tree.Put(ctx, "k", nil, lockclient.OnResource(lock+"/a/b"))))
-	op := lockclient.PutOp("k", []byte("v"), "")
+	op := lockclient.PutOp("k", []byte("\x00\xff"), "text/plain")
 	op.Resource = lock + "/c"
 	check(t, second(tree.Transaction(ctx, op, lockclient.DeleteOp("k"))))
+	record, err := client.API().Get(ctx, op.Resource, "k")
+	if err != nil || string(record.Value) != "\x00\xff" || record.ContentType != "text/plain" {
+		t.Errorf("the record is %+v, %v, expected the bytes of the operation", record, err)
+	}
 	if _, err := tree.Put(ctx, "k", nil, lockclient.OnResource("elsewhere")); err == nil || tree.Err() != nil {
 		t.Errorf("Put elsewhere returned %v, and the lease has %v", err, tree.Err())
-	}
-}
-
-// A waiter continues at another gateway when its own is killed or stopped, and gets the lock.
-func TestWaitFailover(t *testing.T) {
-	t.Parallel()
-	for how, end := range map[string]func(*gateway.Process){
-		"killed":  func(p *gateway.Process) { p.Kill() },
-		"stopped": func(p *gateway.Process) { _ = p.Stop() },
-	} {
-		t.Run(how, func(t *testing.T) {
-			t.Parallel()
-			firstGateway, secondGateway, client := pair(t)
-			ctx := await.Context(t)
-			direct := newClient(t, secondGateway.URL)
-			held := mustAcquire(t, direct, "job", lockclient.WithTTL(time.Hour))
-			var waiting sync.WaitGroup
-			waiting.Go(func() {
-				lease, err := client.Acquire(ctx, "job", lockclient.WithWait(time.Hour))
-				if err != nil || lease.FencingToken() <= held.FencingToken() {
-					t.Errorf("the waiter got %v, %v", lease, err)
-				}
-				lease.ReleaseOnce()
-			})
-			awaitQueue(t, direct, "job", 1)
-			end(firstGateway)
-			await.True(t, "the waiter in the queue of the second gateway", func() bool {
-				lock, err := direct.API().Lock(ctx, "job")
-				return err == nil && len(lock.Queue) == 1 && lock.Queue[0].OwnerID == client.Owner()
-			})
-			check(t, held.Release(ctx))
-			waiting.Wait()
-			wantFree(t, direct, "job")
-		})
 	}
 }
 

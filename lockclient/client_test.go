@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/gateway"
 	"github.com/fencegate/fencegate/internal/testenv/otlptest"
 	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/lockclient"
@@ -196,48 +197,15 @@ func TestWithHeaders(t *testing.T) {
 	t.Parallel()
 	client, name, all := noting(t)
 	ctx := context.WithValue(await.Context(t), callKey{}, "call")
-	heartbeat := lockclient.HeartbeatEvery(20 * time.Millisecond)
-	session, err := client.NewSession(ctx, heartbeat)
-	check(t, err)
-	lease, err := client.Acquire(ctx, name+"/a", heartbeat)
-	check(t, err)
-	check(t, second(lease.Put(ctx, "k", []byte("v"), lockclient.IfAbsent())))
-	check(t, second(lease.Delete(ctx, "k")))
-	check(t, second(client.API().Records(ctx, name+"/a", lockclient.RecordsQuery{})))
-
-	watch, err := client.Watch(ctx, name+"/a")
-	check(t, err)
-	check(t, second(watch.Next(ctx)))
-	observed, err := client.Observe(ctx, name+"/e")
-	check(t, err)
-	check(t, second(observed.Next(ctx)))
-	pipeline, err := lease.Pipeline(ctx)
-	check(t, err)
-	check(t, second(pipeline.Put(ctx, "k", []byte("v"))))
-	check(t, pipeline.Close())
-
-	waiter := make(chan error, 1)
-	go func() {
-		waiting, err := client.Acquire(ctx, name+"/a", lockclient.WithLeaseOwner("waiter"), lockclient.WithWait(time.Minute))
-		if err == nil {
-			waiting.ReleaseOnce()
-		}
-		waiter <- err
-	}()
-	awaitQueue(t, client, name+"/a", 1)
-	await.True(t, "heartbeats of the lease and the session", func() bool {
-		return all.count("POST /v1/locks/…/renew", "") > 0 && all.count("POST /v1/…/keepalive", "") > 0
+	useEverything(ctx, t, client, name, func() {
+		await.True(t, "heartbeats of the lease and the session", func() bool {
+			return all.count("POST /v1/locks/…/renew", "") > 0 && all.count("POST /v1/…/keepalive", "") > 0
+		})
 	})
-	check(t, lease.Release(ctx))
-	check(t, <-waiter)
-	check(t, session.Close(ctx))
-	watch.Close()
-	observed.Close()
 
 	for _, kind := range []string{
-		"POST /v1/sessions", "POST /v1/locks/…/acquire", "PUT /v1/resources/…/records/k", "DELETE /v1/resources/…/records/k",
-		"GET /v1/locks/…/watch",
-		"GET /v1/elections/…/observe", "POST /v1/writes", "POST /v1/locks/…/release", "DELETE /v1/…",
+		"POST /v1/sessions", "POST /v1/locks/…/acquire", "POST /v1/locks/…/renew", "PUT /v1/resources/…/records/k",
+		"DELETE /v1/resources/…/records/k", "GET /v1/locks/…/watch", "GET /v1/elections/…/observe", "POST /v1/writes", "POST /v1/locks/…/release", "DELETE /v1/…",
 	} {
 		if all.count(kind, "call") == 0 {
 			t.Errorf("%s came without the value of its call", kind)
@@ -252,12 +220,42 @@ func TestWithHeaders(t *testing.T) {
 	}
 }
 
+// useEverything sends each kind of request. It calls held while there are heartbeats of a lease and of a session.
+func useEverything(ctx context.Context, t *testing.T, client *lockclient.Client, name string, held func()) {
+	t.Helper()
+	heartbeat := lockclient.HeartbeatEvery(20 * time.Millisecond)
+	session, err := client.NewSession(ctx, heartbeat)
+	check(t, err)
+	lease, err := client.Acquire(ctx, name+"/a", heartbeat)
+	check(t, err)
+	check(t, lease.Renew(ctx))
+	check(t, second(lease.Put(ctx, "k", []byte("v"), lockclient.IfAbsent())))
+	check(t, second(lease.Delete(ctx, "k")))
+	check(t, second(client.API().Records(ctx, name+"/a", lockclient.RecordsQuery{})))
+	check(t, second(admin.New(client).Overview(ctx, time.Minute)))
+	watch, err := client.Watch(ctx, name+"/a")
+	check(t, err)
+	check(t, second(watch.Next(ctx)))
+	observed, err := client.Observe(ctx, name+"/e")
+	check(t, err)
+	check(t, second(observed.Next(ctx)))
+	pipeline, err := lease.Pipeline(ctx)
+	check(t, err)
+	check(t, second(pipeline.Put(ctx, "k", []byte("v"))))
+	check(t, pipeline.Close())
+	held()
+	check(t, lease.Release(ctx))
+	check(t, session.Close(ctx))
+	watch.Close()
+	observed.Close()
+}
+
 // One trace leads from the caller through the SDK and the gateway to the database's statement, for every kind of
 // request. The gateway itself starts no trace.
 func TestOneTrace(t *testing.T) {
 	t.Parallel()
 	received, provider := otlptest.Start(t, 1)
-	gateway := startGateway(t, postgres.Migrated(t), "--trace-endpoint", received.URL, "--trace-sample-ratio", "0")
+	gateway := gateway.Serve(t, postgres.Migrated(t), "--trace-endpoint", received.URL, "--trace-sample-ratio", "0")
 	propagator := propagation.TraceContext{}
 	client := newClient(t, gateway.URL, lockclient.WithHeaders(func(ctx context.Context, header http.Header) {
 		propagator.Inject(ctx, propagation.HeaderCarrier(header))

@@ -121,23 +121,6 @@ func TestForeignAnswers(t *testing.T) {
 	}
 }
 
-func TestAnswersAreBounded(t *testing.T) {
-	t.Parallel()
-	url, _ := serve(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("ETag", `"1"`)
-		w.Header().Set(api.HeaderFencingToken, "1")
-		_, _ = w.Write(make([]byte, 1000))
-	})
-	_, err := newAPI(t, url, lockclient.WithAnswerBytesMax(999)).Get(context.Background(), "a", "k")
-	if !errors.Is(err, lockclient.ErrForeignAnswer) || !strings.Contains(err.Error(), "limit of 999 bytes") {
-		t.Errorf("got %v, expected ErrForeignAnswer with the limit", err)
-	}
-	record, err := newAPI(t, url, lockclient.WithAnswerBytesMax(1000)).Get(context.Background(), "a", "k")
-	if err != nil || len(record.Value) != 1000 {
-		t.Errorf("got %d bytes, %v, expected 1000", len(record.Value), err)
-	}
-}
-
 func TestWeakETag(t *testing.T) {
 	t.Parallel()
 	url, _ := serve(t, func(w http.ResponseWriter, _ *http.Request) {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -18,51 +19,167 @@ import (
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-// A lease survives the death of a gateway: it is renewed and written under, and none of its writes is lost or doubled.
-func TestFailoverWhenAGatewayIsKilled(t *testing.T) {
+// Whatever a client does continues at the next gateway when its own is killed or shuts down. When it freezes, so do
+// calls and pipelines; a stream and a wait notice that late.
+func TestFailover(t *testing.T) {
 	t.Parallel()
-	firstGateway, _, client := pair(t)
-	ctx := await.Context(t)
-	lease := mustAcquire(t, client, "job", lockclient.WithTTL(5*time.Second),
-		lockclient.HeartbeatEvery(50*time.Millisecond))
-	const writes = 60
-	for i := range writes {
-		if i == writes/3 {
-			go firstGateway.Kill() // during a write, with luck
-		}
-		result, err := lease.Put(ctx, "k", fmt.Append(nil, i))
-		check(t, err)
-		if *result.Sequence != int64(i+1) || result.Version != int64(i+1) {
-			t.Fatalf("write %d returned %+v", i, result)
-		}
+	for name, signal := range map[string]syscall.Signal{
+		"killed": syscall.SIGKILL, "shut down": syscall.SIGTERM, "frozen": syscall.SIGSTOP,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var answerTimeout time.Duration // the default
+			if signal == syscall.SIGSTOP {
+				answerTimeout = time.Second
+			}
+			first, second, client := pair(t, lockclient.WithAnswerTimeout(answerTimeout))
+			direct := newClient(t, second.URL)
+			parts := []func(t *testing.T, client, direct *lockclient.Client) (after func()){
+				leaseContinues, sessionContinues, pipelineContinues,
+			}
+			if signal != syscall.SIGSTOP {
+				parts = append(parts, waiterContinues, watchContinues)
+			}
+			var after []func()
+			for _, begin := range parts {
+				after = append(after, begin(t, client, direct))
+			}
+			check(t, first.Signal(signal))
+			for _, proceed := range after {
+				proceed()
+			}
+		})
 	}
-	await.Receive(t, "the end of the gateway", firstGateway.Ended())
-	await.True(t, "a heartbeat at the second gateway", func() bool { return lease.HeartbeatErr() == nil })
-	check(t, lease.Renew(ctx))
-	check(t, lease.Release(ctx))
 }
 
-// A frozen gateway costs a heartbeat a part of the TTL only.
-func TestFailoverWhenAGatewayIsFrozen(t *testing.T) {
-	t.Parallel()
-	firstGateway, secondGateway, client := pair(t, lockclient.WithAnswerTimeout(1500*time.Millisecond))
+// leaseContinues: none of a lease's writes is lost or doubled, and it is renewed.
+func leaseContinues(t *testing.T, client, _ *lockclient.Client) (after func()) {
+	t.Helper()
 	ctx := await.Context(t)
-	lease := mustAcquire(t, client, "job", lockclient.WithTTL(9*time.Second),
-		lockclient.HeartbeatEvery(100*time.Millisecond))
-	check(t, firstGateway.Signal(syscall.SIGSTOP))
-	defer func() { _ = firstGateway.Signal(syscall.SIGCONT) }()
-	direct := newClient(t, secondGateway.URL)
-	granted, err := direct.API().Lock(ctx, "job")
+	lease := mustAcquire(t, client, "lease", lockclient.WithTTL(time.Minute),
+		lockclient.HeartbeatEvery(50*time.Millisecond))
+	write := func(n int64) {
+		result, err := lease.Put(ctx, "k", fmt.Append(nil, n))
+		if err != nil || *result.Sequence != n || result.Version != n {
+			t.Errorf("write %d returned %+v, %v", n, result, err)
+		}
+	}
+	write(1)
+	return func() {
+		for n := range int64(10) {
+			write(n + 2)
+		}
+		await.True(t, "a heartbeat at the second gateway", func() bool { return lease.HeartbeatErr() == nil })
+		check(t, lease.Renew(ctx))
+		check(t, lease.Release(ctx))
+	}
+}
+
+// sessionContinues: a session is renewed, and its lease lasts.
+func sessionContinues(t *testing.T, client, direct *lockclient.Client) (after func()) {
+	t.Helper()
+	ctx := await.Context(t)
+	session, err := client.NewSession(ctx, lockclient.WithTTL(time.Minute),
+		lockclient.HeartbeatEvery(50*time.Millisecond))
 	check(t, err)
-	longer := granted.Holders[0].ExpiresAt.Add(10 * time.Second)
-	await.True(t, "heartbeats that carry the lease over its TTL", func() bool {
-		state, err := direct.API().Lock(ctx, "job")
-		return err == nil && len(state.Holders) == 1 && state.Holders[0].ExpiresAt.After(longer)
+	lease, err := session.Acquire(ctx, "session")
+	check(t, err)
+	return func() {
+		before, err := direct.API().Session(ctx, session.ID())
+		check(t, err)
+		await.True(t, "a heartbeat at the second gateway", func() bool {
+			state, err := direct.API().Session(ctx, session.ID())
+			return err == nil && state.ExpiresAt.After(before.ExpiresAt.Add(time.Second))
+		})
+		check(t, lease.Err())
+		check(t, session.Close(ctx))
+	}
+}
+
+// pipelineContinues: each write of a pipeline is applied once.
+func pipelineContinues(t *testing.T, client, direct *lockclient.Client) (after func()) {
+	t.Helper()
+	ctx := await.Context(t)
+	p, _ := startPipeline(t, client, "pipeline", lockclient.PipelineWindow(100))
+	const writes = 1000
+	write := func() {
+		for i := range writes {
+			added(p.Put(ctx, "k", fmt.Append(nil, i)))
+		}
+	}
+	write()
+	return func() {
+		write()
+		check(t, p.Flush(ctx))
+		check(t, p.Close())
+		wantVersion(t, direct, "pipeline", "k", 2*writes)
+	}
+}
+
+// waiterContinues: a waiter is in the queue again, and gets the lock.
+func waiterContinues(t *testing.T, client, direct *lockclient.Client) (after func()) {
+	t.Helper()
+	ctx := await.Context(t)
+	held := mustAcquire(t, direct, "waiter", lockclient.WithTTL(time.Hour))
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		lease, err := client.Acquire(ctx, "waiter", lockclient.WithWait(time.Hour))
+		if err != nil || lease.FencingToken() <= held.FencingToken() {
+			t.Errorf("the waiter got %v, %v", lease, err)
+		}
+		lease.ReleaseOnce()
 	})
-	check(t, lease.Err())
-	check(t, second(lease.Put(ctx, "k", nil)))
-	check(t, second(client.Acquire(ctx, "other")))
-	check(t, lease.Release(ctx))
+	awaitQueue(t, direct, "waiter", 1)
+	return func() {
+		await.True(t, "the waiter in the queue of the second gateway", func() bool {
+			lock, err := direct.API().Lock(ctx, "waiter")
+			return err == nil && len(lock.Queue) == 1 && lock.Queue[0].OwnerID == client.Owner()
+		})
+		check(t, held.Release(ctx))
+		waiting.Wait()
+		wantFree(t, direct, "waiter")
+	}
+}
+
+// watchContinues: a watch continues after its last event, or says that events were missed.
+func watchContinues(t *testing.T, client, direct *lockclient.Client) (after func()) {
+	t.Helper()
+	ctx := await.Context(t)
+	watch, err := client.Watch(ctx, "watched")
+	check(t, err)
+	t.Cleanup(watch.Close)
+	nextOf(t, watch, api.EventState)
+	const grants = 5
+	grant := func() {
+		for range grants {
+			check(t, mustAcquire(t, direct, "watched").Release(ctx))
+		}
+	}
+	grant()
+	return func() {
+		grant()
+		var last int64
+		for tokens := int64(0); tokens < 2*grants; {
+			event, err := watch.Next(ctx)
+			check(t, err)
+			if event.ID < last {
+				t.Errorf("event %d came after %d", event.ID, last)
+			}
+			last = event.ID
+			switch event.Kind {
+			case api.EventGranted:
+				tokens++
+				if event.Change.FencingToken < tokens {
+					t.Errorf("grant %d has the token %d", tokens, event.Change.FencingToken)
+				}
+			case api.EventState:
+				if !event.State.Missed {
+					t.Errorf("expected a state with missed events, saw %+v", event.State)
+				}
+				return
+			}
+		}
+	}
 }
 
 // everyCall is a read, and all calls that change something. Those that may not be sent twice begin with an exclamation

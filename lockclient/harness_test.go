@@ -23,7 +23,6 @@ import (
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	"github.com/fencegate/fencegate/internal/testenv/gateway"
 	"github.com/fencegate/fencegate/internal/testenv/postgres"
-	"github.com/fencegate/fencegate/internal/testenv/process"
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/admin"
 )
@@ -86,7 +85,7 @@ func (s *suite) gateway() (url string) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		url = startGateway(s, postgres.Migrated(s)).URL
+		url = gateway.Serve(s, postgres.Migrated(s)).URL
 	}()
 	<-ended
 	return url
@@ -99,6 +98,7 @@ func (s *suite) end() {
 }
 
 func (s *suite) Helper()             {}
+func (s *suite) Failed() bool        { return false }
 func (s *suite) Cleanup(undo func()) { s.undo = append(s.undo, undo) }
 func (s *suite) Skip(...any)         { runtime.Goexit() }
 
@@ -110,23 +110,11 @@ func (s *suite) Fatal(args ...any) {
 // Error ignores that a database is dropped after its server has ended.
 func (s *suite) Error(...any) {}
 
-// startGateway runs a gateway process that is killed when the test ends.
-func startGateway(t testing.TB, databaseURL string, args ...string) *gateway.Process {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), await.Limit)
-	defer cancel()
-	args = append([]string{"--database-url", databaseURL}, args...)
-	process, err := gateway.Run(ctx, process.Build(t), args...)
-	check(t, err)
-	t.Cleanup(process.Kill)
-	return process
-}
-
 // pair starts two gateways of one database, and returns a client that prefers the first.
 func pair(t *testing.T, opts ...lockclient.Option) (first, second *gateway.Process, client *lockclient.Client) {
 	t.Helper()
 	databaseURL := postgres.Migrated(t)
-	first, second = startGateway(t, databaseURL), startGateway(t, databaseURL)
+	first, second = gateway.Serve(t, databaseURL), gateway.Serve(t, databaseURL)
 	return first, second, newClient(t, first.URL, append(opts, lockclient.WithFailover(second.URL))...)
 }
 

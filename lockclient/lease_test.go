@@ -87,20 +87,18 @@ func TestContextEndsBeforeTheNextGrant(t *testing.T) {
 	t.Parallel()
 	client, lock := shared(t)
 	ctx := await.Context(t)
-	for range 2 {
-		lease := mustAcquire(t, client, lock, lockclient.WithTTL(2*time.Second), lockclient.WithoutHeartbeat())
-		held, derived := lease.Context(), context.WithValue(lease.Context(), t, t)
-		next, err := client.AcquireWithRetry(ctx, lock, often)
-		check(t, err)
-		if derived.Err() == nil || lease.Valid() {
-			t.Errorf("another lease is granted, and the first is valid: %v, %v", derived.Err(), lease.Err())
-		}
-		wantErr(t, "Err of the context", held.Err(), lockclient.ErrLeaseLost)
-		wantErr(t, "Err of the context", held.Err(), context.Canceled)
-		wantErr(t, "the cause", causeOf(t, "the context", held), lockclient.ErrLeaseLost)
-		wantErr(t, "Release", lease.Release(ctx), lockclient.ErrLeaseLost)
-		check(t, next.Release(ctx))
+	lease := mustAcquire(t, client, lock, lockclient.WithTTL(2*time.Second), lockclient.WithoutHeartbeat())
+	held, derived := lease.Context(), context.WithValue(lease.Context(), t, t)
+	next, err := client.AcquireWithRetry(ctx, lock, often)
+	check(t, err)
+	if derived.Err() == nil || lease.Valid() {
+		t.Errorf("another lease is granted, and the first is valid: %v, %v", derived.Err(), lease.Err())
 	}
+	wantErr(t, "Err of the context", held.Err(), lockclient.ErrLeaseLost)
+	wantErr(t, "Err of the context", held.Err(), context.Canceled)
+	wantErr(t, "the cause", causeOf(t, "the context", held), lockclient.ErrLeaseLost)
+	wantErr(t, "Release", lease.Release(ctx), lockclient.ErrLeaseLost)
+	check(t, next.Release(ctx))
 }
 
 func TestHeartbeatOfABrokenLease(t *testing.T) {

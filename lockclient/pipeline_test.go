@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -359,34 +358,6 @@ func TestPipelineToxicNetwork(t *testing.T) {
 	calm()
 	check(t, p.Close())
 	wantVersion(t, direct, lock, "k", writes)
-}
-
-// A pipeline continues at the next gateway when one is killed, freezes, or shuts down.
-func TestPipelineFailover(t *testing.T) {
-	t.Parallel()
-	for name, signal := range map[string]syscall.Signal{
-		"killed": syscall.SIGKILL, "frozen": syscall.SIGSTOP, "shut down": syscall.SIGTERM,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			firstGateway, secondGateway, client := pair(t, lockclient.WithAnswerTimeout(time.Second))
-			ctx := await.Context(t)
-			p, _ := startPipeline(t, client, "job", lockclient.PipelineWindow(100))
-			const writes = 2000
-			for i := range writes {
-				if i == writes/2 {
-					check(t, firstGateway.Signal(signal))
-				}
-				added(p.Put(ctx, "k", fmt.Append(nil, i)))
-			}
-			check(t, p.Flush(ctx))
-			check(t, p.Close())
-			wantVersion(t, newClient(t, secondGateway.URL), "job", "k", writes)
-			if signal == syscall.SIGSTOP {
-				check(t, firstGateway.Signal(syscall.SIGCONT))
-			}
-		})
-	}
 }
 
 // The caller may stop waiting for a write, which stays in the pipeline.

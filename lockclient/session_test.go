@@ -2,7 +2,6 @@ package lockclient_test
 
 import (
 	"errors"
-	"syscall"
 	"testing"
 	"time"
 
@@ -73,28 +72,4 @@ func TestLostSession(t *testing.T) {
 	wantErr(t, "OnHeartbeatError", await.Receive(t, "a failed heartbeat", failures), lockclient.ErrLeaseLost)
 	wantErr(t, "Acquire", second(session.Acquire(ctx, lock)), lockclient.ErrLeaseLost)
 	wantErr(t, "Put", second(lease.Put(ctx, "k", nil)), lockclient.ErrTokenStale)
-}
-
-// A session survives the death of one gateway. Its window, and that of its leases, ends when no gateway answers.
-func TestSessionFailover(t *testing.T) {
-	t.Parallel()
-	firstGateway, secondGateway, client := pair(t)
-	ctx := await.Context(t)
-	session, err := client.NewSession(ctx, lockclient.WithTTL(5*time.Second),
-		lockclient.HeartbeatEvery(50*time.Millisecond))
-	check(t, err)
-	lease, err := session.Acquire(ctx, "job")
-	check(t, err)
-	firstGateway.Kill()
-	check(t, second(lease.Put(ctx, "k", nil)))
-	await.True(t, "a heartbeat at the second gateway", func() bool {
-		state, err := client.API().Session(ctx, session.ID())
-		return err == nil && state.ExpiresAt.After(session.Info().ExpiresAt.Add(time.Second))
-	})
-	check(t, lease.Err())
-	check(t, secondGateway.Signal(syscall.SIGSTOP))
-	cause := causeOf(t, "the lease", lease.Context())
-	check(t, secondGateway.Signal(syscall.SIGCONT))
-	wantErr(t, "the cause", cause, lockclient.ErrLeaseLost)
-	wantErr(t, "Err of the session", session.Err(), lockclient.ErrLeaseLost)
 }

@@ -63,46 +63,6 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// A watch continues after its last event at the other gateway, or says that events were missed.
-func TestWatchFailover(t *testing.T) {
-	t.Parallel()
-	firstGateway, secondGateway, client := pair(t)
-	ctx := await.Context(t)
-	direct := newClient(t, secondGateway.URL)
-	watch, err := client.Watch(ctx, "job")
-	check(t, err)
-	defer watch.Close()
-	nextOf(t, watch, api.EventState)
-	for round := range 10 {
-		lease := mustAcquire(t, direct, "job")
-		if round == 5 {
-			firstGateway.Kill()
-		}
-		check(t, lease.Release(ctx))
-	}
-	var last int64
-	for tokens := int64(0); tokens < 10; {
-		event, err := watch.Next(ctx)
-		check(t, err)
-		if event.ID < last {
-			t.Errorf("event %d came after %d", event.ID, last)
-		}
-		last = event.ID
-		switch event.Kind {
-		case api.EventGranted:
-			tokens++
-			if event.Change.FencingToken < tokens {
-				t.Errorf("grant %d has the token %d", tokens, event.Change.FencingToken)
-			}
-		case api.EventState:
-			if !event.State.Missed {
-				t.Errorf("expected a state with missed events, saw %+v", event.State)
-			}
-			return
-		}
-	}
-}
-
 // A reader may cancel one Next and read on. A watch ends with its ctx, its Close, and its client.
 func TestWatchEnds(t *testing.T) {
 	t.Parallel()
