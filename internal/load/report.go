@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"text/tabwriter"
@@ -85,68 +86,60 @@ type Counts struct {
 
 // WriteText writes the report for people.
 func (r *Report) WriteText(out io.Writer) error {
-	_, err := fmt.Fprintf(out, "%d clients on %d locks (%s/…) for %.1fs, seed %d%s\n\n", r.Clients, r.Locks, r.Prefix,
-		r.Took.Seconds(), r.Seed,
-		map[bool]string{true: ", interrupted"}[r.Interrupted])
-	if err != nil {
-		return err
-	}
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	var text strings.Builder
+	fmt.Fprintf(&text, "%d clients on %d locks (%s/…) for %.1fs, seed %d%s\n\n", r.Clients, r.Locks, r.Prefix,
+		r.Took.Seconds(), r.Seed, map[bool]string{true: ", interrupted"}[r.Interrupted])
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintln(table, "OPERATION\tCOUNT\tPER SECOND\tP50 MS\tP99 MS\t")
 	for _, op := range r.Operations {
 		_, _ = fmt.Fprintf(table, "%s\t%d\t%.0f\t%.1f\t%.1f\t\n", op.Name, op.Count, op.PerSecond, op.P50MS, op.P99MS)
 	}
-	_, _ = fmt.Fprintln(table, "\t\t\t\t\t")
-	_, _ = fmt.Fprintln(table, "REJECTED WITH\tCOUNT\t\t\t\t")
+	_, _ = fmt.Fprintln(table, "\t\t\t\t\t\nREJECTED WITH\tCOUNT\t\t\t\t")
 	for _, rejections := range r.Rejections {
 		_, _ = fmt.Fprintf(table, "%s\t%d\t\t\t\t\n", rejections.Code, rejections.Count)
 	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	return r.writeCounts(out)
+	_ = table.Flush()
+	r.writeCounts(&text)
+	_, err := io.WriteString(out, text.String())
+	return err
 }
 
 // writeCounts writes what was done, and what was found.
-func (r *Report) writeCounts(out io.Writer) error {
+func (r *Report) writeCounts(text *strings.Builder) {
 	c := r.Counts
-	_, err := fmt.Fprintf(out, "\n%d leases, %d of them shared; %d left to expire, %d holders frozen past their TTL\n"+
+	fmt.Fprintf(text, "\n%d leases, %d of them shared; %d left to expire, %d holders frozen past their TTL\n"+
 		"%d writes: %d admitted, %d in doubt; sent again %d times, answered as a replay %d times\n"+
 		"%d zombies' writes rejected; %d late ones admitted, since no newer lease was granted\n"+
 		"%d answers lost on purpose; unavailable %d times\n",
 		c.Grants, c.SharedGrants, c.Abandoned, c.Freezes, c.Writes, c.Admitted, c.Doubtful, c.Repeats, c.Replays,
 		c.ZombiesShutOut, c.LateAdmitted, c.LostAnswers, c.Unavailable)
-	if err != nil {
-		return err
-	}
 	for _, p := range r.Pressure {
-		_, _ = fmt.Fprintf(out, "pressure %s: %d calls answered, %d of them refused, %d unavailable\n", p.Kind, p.Calls,
+		fmt.Fprintf(text, "pressure %s: %d calls answered, %d of them refused, %d unavailable\n", p.Kind, p.Calls,
 			p.Refused, p.Unavailable)
 	}
 	if r.Unread > 0 {
-		_, _ = fmt.Fprintf(out, "%d resources could not be read at the end, and are not checked whole\n", r.Unread)
+		fmt.Fprintf(text, "%d resources could not be read at the end, and are not checked whole\n", r.Unread)
 	}
 	if c.Unexpected > 0 {
-		_, _ = fmt.Fprintf(out, "\nUNEXPECTED ANSWERS: %d\n", c.Unexpected)
+		fmt.Fprintf(text, "\nUNEXPECTED ANSWERS: %d\n", c.Unexpected)
 		for _, surprise := range r.Surprises {
-			_, _ = fmt.Fprintf(out, "  %s\n", surprise)
+			fmt.Fprintf(text, "  %s\n", surprise)
 		}
 	}
 	if r.ViolationsTotal == 0 {
-		_, err = fmt.Fprintln(out, "\nno violations")
-		return err
+		fmt.Fprintln(text, "\nno violations")
+		return
 	}
-	_, _ = fmt.Fprintf(out, "\nVIOLATIONS: %d\n", r.ViolationsTotal)
+	fmt.Fprintf(text, "\nVIOLATIONS: %d\n", r.ViolationsTotal)
 	for _, v := range r.Violations {
-		_, _ = fmt.Fprintf(out, "%s on %s: %s\n", v.Property, v.Lock, v.What)
+		fmt.Fprintf(text, "%s on %s: %s\n", v.Property, v.Lock, v.What)
 		for _, line := range v.Evidence {
-			_, _ = fmt.Fprintf(out, "    %s\n", line)
+			fmt.Fprintf(text, "    %s\n", line)
 		}
 	}
 	if hidden := r.ViolationsTotal - int64(len(r.Violations)); hidden > 0 {
-		_, err = fmt.Fprintf(out, "and %d more\n", hidden)
+		fmt.Fprintf(text, "and %d more\n", hidden)
 	}
-	return err
 }
 
 // The operations that are measured.
