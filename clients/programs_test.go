@@ -28,11 +28,24 @@ func TestPythonEnd(t *testing.T) {
 	inFolder(t, "python", "env", "PYTHONPATH=src", postgres.Require(t, "python3"), "-m", "unittest", "tests.test_end")
 }
 
-// The Python client releases each lease that its caller did not get, and returns all of a record.
-func TestPythonDelivery(t *testing.T) {
+// TestPrograms runs programs with the clients before one gateway, on names of their own.
+func TestPrograms(t *testing.T) {
 	t.Parallel()
 	gateway := gateway.Serve(t, postgres.Migrated(t))
-	inFolder(t, "python", "env", "PYTHONPATH=src", "FENCEGATE_URL="+gateway.URL, postgres.Require(t, "python3"),
+	for name, run := range map[string]func(t *testing.T, gatewayURL string){
+		"Python delivery": pythonDelivery, "quick starts": quickStarts, "APScheduler": apSchedulerExample,
+		"Celery": celeryExample,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, gateway.URL)
+		})
+	}
+}
+
+// The Python client releases each lease that its caller did not get, and returns all of a record.
+func pythonDelivery(t *testing.T, gatewayURL string) {
+	inFolder(t, "python", "env", "PYTHONPATH=src", "FENCEGATE_URL="+gatewayURL, postgres.Require(t, "python3"),
 		"-m", "unittest", "tests.test_delivery")
 }
 
@@ -78,9 +91,7 @@ var (
 
 // The programs of the READMEs print what is said there, but for the tokens. They run with the packages as they are
 // installed.
-func TestQuickStarts(t *testing.T) {
-	t.Parallel()
-	gateway := gateway.Serve(t, postgres.Migrated(t))
+func quickStarts(t *testing.T, gatewayURL string) {
 	for _, each := range []struct {
 		folder, file, program string
 		count                 int
@@ -96,7 +107,7 @@ func TestQuickStarts(t *testing.T) {
 		}
 		packages := installed(t, each.folder)
 		for _, example := range found {
-			source := strings.ReplaceAll(example[1], "http://127.0.0.1:8080", gateway.URL)
+			source := strings.ReplaceAll(example[1], "http://127.0.0.1:8080", gatewayURL)
 			check(t, os.WriteFile(filepath.Join(packages, each.file), []byte(source), 0o600))
 			run := exec.CommandContext(await.Context(t), postgres.Require(t, each.program), each.file)
 			run.Dir = packages
@@ -155,14 +166,12 @@ app = Celery("app", broker="memory://")
 app.conf.beat_schedule = {"report": {"task": "report", "schedule": 1.0}}
 `
 
-// examples returns a function that makes commands of Python programs. They have the client, a gateway
-// and the module.
-func examples(t *testing.T, module string) func(args ...string) *exec.Cmd {
+// examples returns a function that makes commands of Python programs. They have the client, a gateway and the module.
+func examples(t *testing.T, gatewayURL, module string) func(args ...string) *exec.Cmd {
 	t.Helper()
 	if err := exec.CommandContext(await.Context(t), systemPython, "-c", "import "+module).Run(); err != nil {
 		process.Missing(t, fmt.Sprintf("%s is not installed for %s: %v", module, systemPython, err))
 	}
-	gateway := gateway.Serve(t, postgres.Migrated(t))
 	source, err := filepath.Abs("python")
 	check(t, err)
 	folder := t.TempDir()
@@ -170,16 +179,15 @@ func examples(t *testing.T, module string) func(args ...string) *exec.Cmd {
 	return func(args ...string) *exec.Cmd {
 		run := exec.CommandContext(await.Context(t), systemPython, args...)
 		run.Dir = folder
-		run.Env = append(os.Environ(), "FENCEGATE_URL="+gateway.URL, "PYTHONDONTWRITEBYTECODE=1",
+		run.Env = append(os.Environ(), "FENCEGATE_URL="+gatewayURL, "PYTHONDONTWRITEBYTECODE=1",
 			"PYTHONPATH="+source+"/src:"+source+"/examples:.")
 		return run
 	}
 }
 
 // A job that two schedulers start runs once.
-func TestAPSchedulerExample(t *testing.T) {
-	t.Parallel()
-	python := examples(t, "apscheduler")
+func apSchedulerExample(t *testing.T, gatewayURL string) {
+	python := examples(t, gatewayURL, "apscheduler")
 	output, err := python("-m", "apscheduler_once").CombinedOutput()
 	if err != nil || string(output) != "the report is written\nit is done already\n" {
 		t.Errorf("%v\n%s", err, output)
@@ -187,9 +195,8 @@ func TestAPSchedulerExample(t *testing.T) {
 }
 
 // One of two beats sends tasks, and when it ends, the other does.
-func TestCeleryExample(t *testing.T) {
-	t.Parallel()
-	python := examples(t, "celery")
+func celeryExample(t *testing.T, gatewayURL string) {
+	python := examples(t, gatewayURL, "celery")
 	beat := func(name string) (sent func() int, end func()) {
 		log := &process.Buffer{}
 		run := python("-m", "celery", "--app", "app", "beat", "--scheduler", "celery_beat:FencedScheduler",

@@ -19,8 +19,8 @@ type exception struct {
 
 // exceptions has them by how the document and the first line of the block begin.
 var exceptions = map[string]exception{
-	"clients/python/README.md":     {elsewhere: "TestQuickStarts of clients runs it with the installed package"},
-	"clients/typescript/README.md": {elsewhere: "TestQuickStarts of clients runs it with the installed package"},
+	"clients/python/README.md":     {elsewhere: "TestPrograms of clients runs it with the installed package"},
+	"clients/typescript/README.md": {elsewhere: "TestPrograms of clients runs it with the installed package"},
 	"deploy/kubernetes/README.md":  {elsewhere: "needs a cluster; TestManifests of deploy/kubernetes"},
 	"docs/sql-clients.md":          {elsewhere: "TestExamples of examples runs it, with each program's drivers"},
 
