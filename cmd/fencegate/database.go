@@ -2,11 +2,22 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
+	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/fencegate/fencegate/internal/checks"
 	"github.com/fencegate/fencegate/internal/embeddedpg"
+	"github.com/fencegate/fencegate/internal/logging"
+	"github.com/fencegate/fencegate/internal/printable"
+	"github.com/fencegate/fencegate/migrations"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -72,4 +83,179 @@ func (d *database) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), clusterStopTimeout)
 	defer cancel()
 	return d.cluster.Stop(ctx)
+}
+
+// logFlags say what is logged, and how.
+type logFlags struct {
+	LogLevel  string `help:"What to log at least: debug (every request), info, warn or error." env:"FENCEGATE_LOG_LEVEL" default:"info" enum:"debug,info,warn,error"`
+	LogFormat string `help:"json or text." env:"FENCEGATE_LOG_FORMAT" default:"text" enum:"json,text"`
+}
+
+func (f logFlags) logger(out io.Writer) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(f.LogLevel)) // one of the enum
+	return logging.New(out, level, f.LogFormat == "json")
+}
+
+type migrateCmd struct {
+	databaseFlags
+	logFlags
+	GatewayRole    []string `help:"Give this role the rights that gateways need. It then changes nothing but by fencegate's functions. Can be repeated." sep:"none" placeholder:"NAME"`
+	AppRole        []string `help:"Give this role of an application the rights to guard transactions and to lease locks by SQL. Can be repeated." sep:"none" placeholder:"NAME"`
+	TableOwnerRole []string `help:"Give this role the same rights, and the right to protect the tables that it owns. Can be repeated." sep:"none" placeholder:"NAME"`
+	TokensAbove    *int64   `help:"Issue tokens above this one, and above all that another database can have issued until now: where this database takes the place of one that is lost or was deleted." placeholder:"TOKEN"`
+}
+
+// Help is shown by --help.
+func (migrateCmd) Help() string {
+	return "Brings the schema \"fence\" of the database up to this program's and exits. Safe to run any number of " +
+		"times, also beside gateways that start. The roles that are named must exist. They keep their rights in later migrations; " +
+		"name them again after an upgrade, for functions that it adds."
+}
+
+// Run migrates.
+func (c *migrateCmd) Run(ctx context.Context, streams streams) (err error) {
+	logger := c.logger(streams.err)
+	db, err := c.open(ctx, logger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.close()) }()
+	st, err := store.Open(ctx, store.Config{DatabaseURL: db.url})
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	if err := awaitDatabase(ctx, st, logger); err != nil {
+		return err
+	}
+	if c.TokensAbove != nil {
+		err = st.MigrateAbove(ctx, *c.TokensAbove)
+	} else {
+		err = st.Migrate(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	roles := migrations.Roles{Gateway: c.GatewayRole, App: c.AppRole, TableOwner: c.TableOwnerRole}
+	if err := st.Grant(ctx, roles); err != nil {
+		return err
+	}
+	if err := c.warn(ctx, db.url, streams.err); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(streams.out, "the schema is up to date")
+	return err
+}
+
+// warn writes by what the roles of applications could get past the fence.
+func (c *migrateCmd) warn(ctx context.Context, url string, to io.Writer) (err error) {
+	if len(c.AppRole) == 0 {
+		return nil
+	}
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
+	findings, err := checks.Run(ctx, conn, checks.OfRoles, c.AppRole...)
+	for _, f := range findings {
+		_, _ = fmt.Fprintf(to, "warning: %s %s. %s\n", printable.Text(f.Subject), printable.Text(f.Detail), f.Advice)
+	}
+	return err
+}
+
+type checkCmd struct {
+	databaseFlags
+	logFlags
+	outputFlag
+
+	PatroniURL string `help:"The REST API of a node of Patroni, to check its configuration, too." env:"FENCEGATE_PATRONI_URL" placeholder:"URL"`
+
+	Timeout time.Duration `help:"How long all checks may take." default:"1m"`
+}
+
+// Help is shown by --help.
+func (checkCmd) Help() string {
+	return "Reads the catalog, and changes nothing: protected tables whose triggers are disabled, missing or changed; " +
+		"partitions without a trigger for TRUNCATE; roles that could get past the fence; tables that are only observed; " +
+		"settings with which a crash or a failover loses acknowledged writes. " +
+		"Run it as the role of the gateway. Exits 1 if it finds an error; warnings and notices exit 0."
+}
+
+// Run checks the database.
+func (c *checkCmd) Run(ctx context.Context, con *console) (err error) {
+	if c.Timeout <= 0 {
+		return usagef("--timeout is %s, it must be positive", c.Timeout)
+	}
+	if err := con.format.many(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	db, err := c.open(ctx, c.logger(con.err))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.close()) }()
+	conn, err := pgx.Connect(ctx, db.url)
+	if err != nil {
+		return fmt.Errorf("%w\nIs PostgreSQL running, and is --database-url right?", err)
+	}
+	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
+	if err := migrations.Check(ctx, conn); err != nil {
+		if failed, ok := errors.AsType[*pgconn.PgError](err); ok && failed.Code == "42501" { // insufficient_privilege
+			return fmt.Errorf("%w\nRun it as the role of the gateway", err)
+		}
+		return err
+	}
+	findings, err := c.find(ctx, conn, db.url)
+	if err != nil {
+		return err
+	}
+	return con.findings(findings)
+}
+
+// find runs the checks of the database, of its URL, and of Patroni.
+func (c *checkCmd) find(ctx context.Context, conn *pgx.Conn, databaseURL string) ([]checks.Finding, error) {
+	ofDatabase, err := checks.Run(ctx, conn, checks.All)
+	if err != nil {
+		return nil, err
+	}
+	ofURL, err := checks.URL(databaseURL)
+	if err != nil || c.PatroniURL == "" {
+		return append(ofDatabase, ofURL...), err
+	}
+	ofPatroni, err := checks.Patroni(ctx, http.DefaultClient, c.PatroniURL)
+	if err != nil {
+		return nil, fmt.Errorf("--patroni-url: %w", err)
+	}
+	return slices.Concat(ofDatabase, ofURL, ofPatroni), nil
+}
+
+// findings shows what the checks found. It returns an error if there is an error among the findings.
+func (c *console) findings(findings []checks.Finding) error {
+	number := 0
+	for i, f := range findings {
+		if f.Severity == checks.Error {
+			number++
+		}
+		if c.format.documents() {
+			if err := c.document(f); err != nil {
+				return err
+			}
+			continue
+		}
+		if i == 0 || findings[i-1].Check != f.Check {
+			_, _ = fmt.Fprintf(c.out, "%s: %s\n  %s\n", f.Severity, f.Check, f.Advice)
+		}
+		if _, err := fmt.Fprintf(c.out, "  - %s: %s\n", printable.Text(f.Subject), printable.Text(f.Detail)); err != nil {
+			return err
+		}
+	}
+	if number > 0 {
+		return fmt.Errorf("errors: %d, other findings: %d", number, len(findings)-number)
+	}
+	c.note("errors: 0, other findings: %d", len(findings))
+	return nil
 }

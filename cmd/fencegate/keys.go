@@ -170,3 +170,22 @@ func (c *keysRevokeCmd) Run(ctx context.Context, con *console) error {
 			return admin.New(client).RevokeKey(ctx, c.ID)
 		})
 }
+
+type whoamiCmd struct{ clientFlags }
+
+// Run shows the principal of the credential.
+func (c *whoamiCmd) Run(ctx context.Context, con *console) error {
+	return answer(ctx, con, c.clientFlags, principalFields,
+		func(ctx context.Context, client *lockclient.Client) (api.Principal, error) {
+			return admin.New(client).WhoAmI(ctx)
+		})
+}
+
+func principalFields(principal api.Principal) []field {
+	return []field{
+		{"principal", principal.Principal},
+		{"kind", principal.Kind},
+		{"grants", strings.Join(principal.Grants, " ")},
+		{"expires_at", optionalClock(principal.ExpiresAt)},
+	}
+}

@@ -1,11 +1,16 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
+	"fmt"
 	"strconv"
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/admin"
 )
 
 // lockCmds are the commands below "fencegate lock".
@@ -55,4 +60,192 @@ func optionalFields(mode, scope, sessionID string, metadata json.RawMessage) (fi
 func clock(t api.Time) string {
 	text, _ := t.MarshalText()
 	return string(text)
+}
+
+type acquireCmd struct {
+	clientFlags
+	Lock      string         `arg:"" help:"Name of the lock."`
+	OwnerID   string         `help:"The owner." default:"${owner}"`
+	TTL       *time.Duration `help:"How long the lease lasts unless it is renewed, 100ms to 24h. Default: 30s." placeholder:"DURATION"`
+	RequestID *string        `help:"An acquire that is repeated with the same id returns the same lease." placeholder:"TEXT"`
+	Metadata  jsonFlag       `help:"A JSON object that others see beside the lease." placeholder:"JSON"`
+	Wait      *time.Duration `help:"Wait in the queue for up to this long, at most 10m. Default: don't wait." placeholder:"DURATION"`
+	Shared    bool           `help:"Acquire a shared lease: it excludes exclusive leases only, and can't write."`
+	Subtree   bool           `help:"Hold everything below the name, too."`
+	SessionID *string        `help:"Let the lease last as long as this session; it has no TTL of its own then." placeholder:"UUID"`
+}
+
+// Help is shown by "fencegate lock acquire --help".
+func (acquireCmd) Help() string {
+	return "An interrupt leaves the queue. To run a command under a lock, \"fencegate run\" also renews and releases " +
+		"the lease."
+}
+
+// Run acquires a lease.
+func (c *acquireCmd) Run(ctx context.Context, con *console) error {
+	ttl, err := milliseconds("--ttl", c.TTL)
+	if err != nil {
+		return err
+	}
+	wait, err := milliseconds("--wait", c.Wait)
+	if err != nil {
+		return err
+	}
+	request := api.AcquireRequest{
+		OwnerID: c.OwnerID, TTLMS: ttl, RequestID: c.RequestID, Metadata: json.RawMessage(c.Metadata), SessionID: c.SessionID,
+	}
+	if wait != nil {
+		request.WaitMS = *wait
+	}
+	if c.Shared {
+		request.Mode = "shared"
+	}
+	if c.Subtree {
+		request.Scope = "subtree"
+	}
+	return c.callWaiting(ctx, time.Duration(request.WaitMS)*time.Millisecond,
+		func(ctx context.Context, client *lockclient.Client) error {
+			lease, err := client.API().Acquire(ctx, c.Lock, request)
+			if err != nil {
+				return err
+			}
+			return con.show(lease, leaseFields(lease))
+		})
+}
+
+type renewCmd struct {
+	clientFlags
+	leaseFlags
+	Lock string         `arg:"" optional:"" help:"Name of the lock. Default: the one in FENCEGATE_LOCK."`
+	TTL  *time.Duration `help:"A new TTL, 100ms to 24h. Default: as it was." placeholder:"DURATION"`
+}
+
+// Run renews a lease.
+func (c *renewCmd) Run(ctx context.Context, con *console) error {
+	ttl, err := milliseconds("--ttl", c.TTL)
+	if err != nil {
+		return err
+	}
+	lock, err := resource(cmp.Or(c.Lock, "."))
+	if err != nil {
+		return err
+	}
+	request := api.RenewRequest{OwnerID: c.OwnerID, LeaseID: c.LeaseID, FencingToken: c.Token, TTLMS: ttl}
+	return answer(ctx, con, c.clientFlags, leaseFields,
+		func(ctx context.Context, client *lockclient.Client) (api.Lease, error) {
+			return client.API().Renew(ctx, lock, request)
+		})
+}
+
+type releaseCmd struct {
+	clientFlags
+	leaseFlags
+	Lock string `arg:"" optional:"" help:"Name of the lock. Default: the one in FENCEGATE_LOCK."`
+}
+
+// Run releases a lease.
+func (c *releaseCmd) Run(ctx context.Context, con *console) error {
+	lock, err := resource(cmp.Or(c.Lock, "."))
+	if err != nil {
+		return err
+	}
+	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
+		request := api.ReleaseRequest{OwnerID: c.OwnerID, LeaseID: c.LeaseID, FencingToken: c.Token}
+		if err := client.API().Release(ctx, lock, request); err != nil {
+			return err
+		}
+		return con.show(api.Released{Released: true}, []field{
+			{"released", lock},
+			{"fencing_token", strconv.FormatInt(c.Token, 10)},
+		})
+	})
+}
+
+type breakCmd struct {
+	clientFlags
+	Lock   string `arg:"" help:"Name of the lock."`
+	Reason string `help:"Why; kept with the lease." required:"" placeholder:"TEXT"`
+}
+
+// Run breaks the lease that runs on a lock.
+func (c *breakCmd) Run(ctx context.Context, con *console) error {
+	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
+		broken, err := admin.New(client).Break(ctx, c.Lock, api.BreakRequest{Reason: c.Reason})
+		if err != nil {
+			return err
+		}
+		return con.show(broken, []field{
+			{"broken", broken.Lock},
+			{"owner_id", broken.OwnerID},
+			{"fencing_token", strconv.FormatInt(broken.FencingToken, 10)},
+		})
+	})
+}
+
+type lockGetCmd struct {
+	clientFlags
+	Lock string `arg:"" help:"Name of the lock. A dot: the one in FENCEGATE_LOCK."`
+}
+
+// Run shows a lock.
+func (c *lockGetCmd) Run(ctx context.Context, con *console) error {
+	lock, err := resource(c.Lock)
+	if err != nil {
+		return err
+	}
+	return answer(ctx, con, c.clientFlags, lockFields,
+		func(ctx context.Context, client *lockclient.Client) (api.Lock, error) {
+			return client.API().Lock(ctx, lock)
+		})
+}
+
+func lockFields(lock api.Lock) []field {
+	fields := []field{
+		{"lock", lock.Lock},
+		{"state", lock.State},
+		{"fencing_token", strconv.FormatInt(lock.FencingToken, 10)},
+	}
+	for _, holder := range lock.Holders {
+		fields = append(fields,
+			field{"owner_id", holder.OwnerID},
+			field{"ttl", (time.Duration(holder.TTLMS) * time.Millisecond).String()},
+			field{"granted_at", clock(holder.GrantedAt)},
+			field{"expires_at", clock(holder.ExpiresAt)})
+		fields = append(fields, optionalFields(holder.Mode, holder.Scope, "", holder.Metadata)...)
+	}
+	for _, waiter := range lock.Queue {
+		fields = append(fields, field{"waiting", waiter.OwnerID + " (" + waiter.Mode + ") since " + clock(waiter.QueuedAt)})
+	}
+	return fields
+}
+
+type lockLsCmd struct {
+	clientFlags
+	Prefix string `help:"Only names that begin with this." placeholder:"TEXT"`
+	State  string `help:"Only those that are free, held or expired." enum:",free,held,expired" default:"" placeholder:"STATE"`
+	Limit  int    `help:"The most to list." default:"100"`
+}
+
+// Run lists locks.
+func (c *lockLsCmd) Run(ctx context.Context, con *console) error {
+	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
+		heading := []string{"LOCK", "STATE", "TOKEN", "OWNER", principalHeading, "EXPIRES"}
+		return listPages(con, c.Limit, heading, lockRow, func(cursor string, limit int) ([]api.Lock, string, error) {
+			page, err := admin.New(client).Locks(ctx, admin.LocksQuery{Prefix: c.Prefix, State: c.State, Limit: limit,
+				Cursor: cursor})
+			return page.Locks, page.NextCursor, err
+		})
+	})
+}
+
+func lockRow(lock api.Lock) []string {
+	row := []string{lock.Lock, lock.State, strconv.FormatInt(lock.FencingToken, 10), "", "", ""}
+	if len(lock.Holders) > 0 {
+		first := lock.Holders[0]
+		row[3], row[4], row[5] = first.OwnerID, first.Principal, clock(first.ExpiresAt)
+	}
+	if others := len(lock.Holders) - 1; others > 0 {
+		row[3] += fmt.Sprintf(" and %d more", others)
+	}
+	return row
 }

@@ -3,13 +3,21 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/fencegate/fencegate/internal/completion"
 )
 
 // commands are the subcommands, in the order of the help. Each has a method Run, which may take a context.Context that
@@ -119,3 +127,151 @@ func newProgram() (p *program, err error) {
 	)
 	return p, err
 }
+
+// plurals are other names of commands. The parser's own aliases would show in every line of the help.
+var plurals = map[string]string{
+	"locks": "lock", "records": "record", "sessions": "session", "fences": "fence", "policies": "policy", "key": "keys",
+	"rejection": "rejections",
+}
+
+// singular replaces the plural of a command by its name.
+func singular(args []string) []string {
+	if len(args) == 0 || plurals[args[0]] == "" {
+		return args
+	}
+	return slices.Concat([]string{plurals[args[0]]}, args[1:])
+}
+
+// commandOf returns the command that a command line names, as far as the parser could read it.
+func commandOf(root *kong.Node, selected *kong.Context, err error) *kong.Node {
+	if failed := (*kong.ParseError)(nil); errors.As(err, &failed) {
+		selected = failed.Context
+	}
+	command := root
+	if selected != nil {
+		for _, part := range selected.Path {
+			if part.Command != nil {
+				command = part.Command
+			}
+		}
+	}
+	return command
+}
+
+// nameOf returns the name of a command with those of the commands above it, without aliases.
+func nameOf(command *kong.Node) string {
+	if command.Parent == nil || command.Parent.Parent == nil {
+		return command.Name
+	}
+	return nameOf(command.Parent) + " " + command.Name
+}
+
+// usageOf is the usage of a command on one line, and where more is.
+func usageOf(command *kong.Node) string {
+	if command == nil || command.Parent == nil {
+		return `Run "fencegate --help".`
+	}
+	name := nameOf(command)
+	return "Usage: fencegate " + strings.Replace(command.Summary(), command.Path(), name, 1) + "\nSee \"fencegate " + name + " --help\"."
+}
+
+type completionCmd struct {
+	Shell string `arg:"" help:"bash, zsh or fish." enum:"bash,zsh,fish"`
+}
+
+// Help is shown by "fencegate completion --help".
+func (completionCmd) Help() string {
+	return "For bash, write to ~/.bashrc: source <(fencegate completion bash). The script of another shell begins with " +
+		"what to write where. It asks the program for the words, so it need not be renewed."
+}
+
+// Run writes the script.
+func (c *completionCmd) Run(streams streams) error {
+	script, err := completion.Script(c.Shell)
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(streams.out, script)
+	return err
+}
+
+// completeCmd is what the scripts call.
+type completeCmd struct {
+	Words []string `arg:"" optional:"" passthrough:""`
+}
+
+// Run writes the words that may follow.
+func (c *completeCmd) Run(ctx *kong.Context, streams streams) error {
+	return completion.Write(streams.out, completion.Of(ctx.Model.Node, singular(withoutDashes(c.Words))))
+}
+
+// The linker sets these in releases: -ldflags "-X main.version=v1.2.3 -X main.commit=0a1b2c3". Without them they are
+// what the Go toolchain has recorded.
+var version, commit string
+
+type versionCmd struct{ outputFlag }
+
+// Run shows the version.
+func (versionCmd) Run(con *console) error {
+	built := thisBuild()
+	revision := built.Commit
+	if built.Dirty {
+		revision += " (dirty)"
+	}
+	return con.show(built, []field{
+		{"fencegate", built.Version}, {"commit", revision}, {"go", built.Go + " " + built.Platform},
+	})
+}
+
+// build is what is known of this program's source.
+type build struct {
+	Version string `json:"version"`
+	// Commit is empty where it was not recorded, such as in a container's build.
+	Commit string `json:"commit"`
+	// Dirty says that the source had changes that are not in Commit.
+	Dirty    bool   `json:"dirty"`
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+func thisBuild() build {
+	info, _ := debug.ReadBuildInfo()
+	return buildOf(version, commit, info)
+}
+
+// buildOf prefers what the linker set. info may be nil.
+func buildOf(version, commit string, info *debug.BuildInfo) build {
+	b := build{Version: version, Commit: commit, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	if info != nil {
+		if b.Version == "" {
+			b.Version = info.Main.Version
+		}
+		for _, setting := range info.Settings {
+			switch {
+			case setting.Key == "vcs.revision" && commit == "":
+				b.Commit = setting.Value
+			case setting.Key == "vcs.modified" && commit == "":
+				b.Dirty = setting.Value == "true"
+			}
+		}
+	}
+	if b.Version == "" {
+		b.Version = "unknown"
+	}
+	return b
+}
+
+// line is the answer of --version.
+func (b build) line() string {
+	revision := ""
+	switch {
+	case b.Commit != "" && b.Dirty:
+		revision = "commit " + b.Commit + " (dirty), "
+	case b.Commit != "":
+		revision = "commit " + b.Commit + ", "
+	}
+	return fmt.Sprintf("fencegate %s (%s%s %s)", b.Version, revision, b.Go, b.Platform)
+}
+
+// programVersion is the release, or what the build knows of its source.
+func programVersion() string { return thisBuild().Version }

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/fencegate/fencegate/gateway"
@@ -18,10 +19,12 @@ import (
 	"github.com/fencegate/fencegate/gateway/metrics"
 	"github.com/fencegate/fencegate/gateway/writes"
 	"github.com/fencegate/fencegate/internal/heapfloor"
+	"github.com/fencegate/fencegate/internal/tracing"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
 	"github.com/fencegate/fencegate/store/groupcommit"
 	"github.com/fencegate/fencegate/store/readiness"
+	"github.com/fencegate/fencegate/store/redislease"
 )
 
 type serveCmd struct {
@@ -327,4 +330,117 @@ func (c *serveCmd) writeReadyFile(baseURL string) (remove func(), err error) {
 		return nil, fmt.Errorf("--ready-file: %w", err)
 	}
 	return func() { _ = os.Remove(c.ReadyFile) }, nil
+}
+
+// redisProviders keep leases outside PostgreSQL.
+type redisProviders []*redislease.Leases
+
+// redisProviders returns the providers whose servers the flags name. They connect when they are first used.
+func (c *serveCmd) redisProviders(st *store.Store) (all redisProviders, err error) {
+	for _, config := range []redislease.Config{
+		{Provider: store.ProviderRedis, URLs: notEmpty(c.RedisURL)},
+		{Provider: store.ProviderRedlock, URLs: c.RedlockURLs, TTLMax: c.RedlockTTLMax},
+	} {
+		if len(config.URLs) == 0 {
+			continue
+		}
+		config.Timeout, config.KeyPrefix = c.RedisTimeout, c.RedisKeyPrefix
+		provider, err := redislease.New(st, config)
+		if err != nil {
+			all.close()
+			return nil, err
+		}
+		all = append(all, provider)
+	}
+	return all, nil
+}
+
+func notEmpty(text string) []string {
+	if text == "" {
+		return nil
+	}
+	return []string{text}
+}
+
+func (p redisProviders) all() []engine.LeaseProvider {
+	all := make([]engine.LeaseProvider, len(p))
+	for i, provider := range p {
+		all[i] = provider
+	}
+	return all
+}
+
+// close ends the connections. Nothing may use the providers any more.
+func (p redisProviders) close() {
+	for _, provider := range p {
+		provider.Close()
+	}
+}
+
+// endTimeout is how long the gateway may take, after the time of its requests, to end what has no client: the last
+// records of rejections, connections to a database that does not answer.
+const endTimeout = time.Second
+
+// endInTime does work that should end with ctx. It returns an error, and leaves the work to the end of the process, if
+// that takes longer than the shutdown may.
+func (c *serveCmd) endInTime(ctx context.Context, work func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- work() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(c.ShutdownTimeout + endTimeout):
+		return fmt.Errorf("the database did not answer until %s after --shutdown-timeout", endTimeout)
+	}
+}
+
+// background runs tasks until the returned function is called, which waits for their end. They outlive ctx: what was
+// noted while the last requests ended is still to be written.
+func background(ctx context.Context, tasks ...func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	for _, task := range tasks {
+		running.Go(func() { task(ctx) })
+	}
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+// traceFlushTimeout is how long a gateway that ends tries to deliver its last spans.
+const traceFlushTimeout = 3 * time.Second
+
+// traceFlags say what is traced, and where spans are sent.
+type traceFlags struct {
+	TraceEndpoint    string  `help:"Collector of OpenTelemetry to send spans to, by OTLP over HTTP: http://127.0.0.1:4318. Default: OTEL_EXPORTER_OTLP_ENDPOINT, and without that no tracing." env:"FENCEGATE_TRACE_ENDPOINT" placeholder:"URL"`
+	TraceSampleRatio float64 `help:"Share of the traces begun by this gateway that is kept, 0 to 1. The client decides for traces that it has begun." env:"FENCEGATE_TRACE_SAMPLE_RATIO" default:"1"`
+	TraceNames       bool    `help:"Show the names of locks, resources and keys in spans, as attributes." env:"FENCEGATE_TRACE_NAMES" default:"true" negatable:""`
+}
+
+// start returns nil where nothing is to be traced.
+func (f traceFlags) start(ctx context.Context, logger *slog.Logger) (*tracing.Tracing, error) {
+	return tracing.New(ctx, tracing.Config{
+		Endpoint: f.TraceEndpoint, SampleRatio: f.TraceSampleRatio, Version: programVersion(),
+		OnError: func(err error) { logger.Warn("spans not delivered", "error", err) },
+	})
+}
+
+// of is what the store and the gateway need to know.
+func (f traceFlags) of(traces *tracing.Tracing) store.Tracing {
+	return store.Tracing{Provider: traces.Provider(), LeaveOutNames: !f.TraceNames}
+}
+
+// flush delivers the last spans, if that can be done soon.
+func flush(traces *tracing.Tracing, logger *slog.Logger) {
+	ctx, cancel := context.WithTimeout(context.Background(), traceFlushTimeout)
+	defer cancel()
+	if left, err := traces.Shutdown(ctx); err != nil {
+		logger.Warn("the last spans are not delivered", "spans", left, "error", err)
+	}
 }

@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"iter"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/admin"
 )
 
 type watchCmd struct {
@@ -138,4 +141,84 @@ func changeParts(change *api.Event) []string {
 		parts = append(parts, "key "+change.Key)
 	}
 	return parts
+}
+
+type waitsCmd struct {
+	clientFlags
+	Lock  string `arg:"" optional:"" help:"Only the waits connected with this lock. Default: the oldest waits of all locks."`
+	Limit int    `help:"The most to list, up to 200." default:"100"`
+}
+
+// Run lists waits.
+func (c *waitsCmd) Run(ctx context.Context, con *console) error {
+	if err := con.format.many(); err != nil {
+		return err
+	}
+	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
+		waits, err := admin.New(client).Waits(ctx, c.Lock, c.Limit)
+		if err != nil {
+			return err
+		}
+		if waits.Truncated {
+			con.note("there are more waits, or more owners that one waits for")
+		}
+		return list(con, []string{"OWNER", "WAITS FOR", "MODE", "SINCE", "BEHIND"}, waits.Waits, waitRow)
+	})
+}
+
+func waitRow(wait api.WaitOf) []string {
+	behind := make([]string, len(wait.For))
+	for i, blocker := range wait.For {
+		verb := "is before it"
+		if blocker.Relation == "holds" {
+			verb = "holds"
+		}
+		if blocker.Lock != wait.Lock {
+			verb += " " + blocker.Lock
+		}
+		behind[i] = blocker.OwnerID + " (" + verb + ")"
+	}
+	mode := wait.Mode
+	if wait.Scope == "subtree" {
+		mode += ", subtree"
+	}
+	return []string{wait.OwnerID, wait.Lock, mode, clock(wait.QueuedAt), strings.Join(behind, ", ")}
+}
+
+type healthCmd struct {
+	connectionFlags
+	outputFlag
+
+	URL     string        `group:"connection" help:"Where the gateway is." default:"http://127.0.0.1:8080"`
+	Ready   bool          `help:"Check also whether it can serve: its database is reachable, takes commits, and has its schema."`
+	Timeout time.Duration `group:"connection" help:"How long the gateway may take." default:"3s"`
+}
+
+// Help is shown by "fencegate health --help".
+func (healthCmd) Help() string {
+	return "Exits 0 if it does, 7 if it does not. It calls one gateway, once: for health checks of containers and the " +
+		"like. Without --ready it does not check the " +
+		"database, whose failure is no reason to restart a gateway."
+}
+
+// Run calls the gateway.
+func (c *healthCmd) Run(ctx context.Context, con *console) error {
+	if c.Timeout <= 0 {
+		return usagef("--timeout is %s, it must be positive", c.Timeout)
+	}
+	client, err := c.connect("--url", c.URL)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	probe, health := client.API().Alive, api.Health{Status: "ok"}
+	if c.Ready {
+		probe, health = client.API().Ready, api.Health{Status: "ready"}
+	}
+	if err := probe(ctx); err != nil {
+		return err
+	}
+	return con.show(health, []field{{"status", health.Status}})
 }
