@@ -85,3 +85,121 @@ var OfRoles = []Check{
 		Advice: "No fence stops a superuser. Applications must not log in as one.",
 	},
 }
+
+// ofFailovers are the checks of what a crash or a failover can lose, and of what makes it take long.
+//
+// pg_stat_replication shows a role without pg_read_all_stats that there are standbys, and not what they do.
+var ofFailovers = []Check{
+	{
+		Name: "fsync", Severity: Error,
+		SQL:    `select 'fsync', 'is off' where current_setting('fsync') = 'off'`,
+		Advice: "A crash of the machine loses acknowledged writes, and can corrupt the fences. Set it to on.",
+	},
+	{
+		Name: "superseded", Severity: Error,
+		SQL: `
+			select 'database', format('is on timeline %s, and a gateway has seen timeline %s of system %s, which took over from it',
+				l.timeline, l.superseded_by_timeline, l.superseded_by_system)
+			from fence.lineage() l where l.superseded_by_system is not null`,
+		Advice: "It is an old primary. Stop it, and make it a standby of the new one (pg_rewind, or a new base backup). To " +
+			"go back to it on purpose: docs/operations.md, FencegateDatabaseWentBack.",
+	},
+	{
+		Name: "full_page_writes", Severity: Warning,
+		SQL: `select 'full_page_writes', 'is off' where current_setting('full_page_writes') = 'off'`,
+		Advice: "A crash of the machine can leave half-written pages, unless the file system writes pages as a whole (ZFS). " +
+			"Set it to on.",
+	},
+	{
+		Name: "synchronous_commit", Severity: Warning,
+		SQL: `
+			select 'synchronous_commit', format('is %s in the configuration', s.reset_val)
+			from pg_settings s where s.name = 'synchronous_commit' and s.reset_val in ('off', 'local')
+			union all
+			select concat_ws(' in database ', 'role ' || r.rolname, d.datname), format('has the setting %s', c.setting)
+			from pg_db_role_setting s
+			left join pg_roles r on r.oid = s.setrole
+			left join pg_database d on d.oid = s.setdatabase
+			cross join unnest(s.setconfig) as c (setting)
+			where c.setting in ('synchronous_commit=off', 'synchronous_commit=local')
+				and (s.setdatabase = 0 or d.datname = current_database())
+			order by 1`,
+		Advice: "off: a crash loses the last transactions of SQL clients (gateways use on instead). local: a failover loses " +
+			"what no standby has, also of gateways. Use on.",
+	},
+	{
+		Name: "asynchronous_standbys", Severity: Warning,
+		SQL: `
+			select 'synchronous_standby_names', format('is empty, and %s standbys are connected', count(*))
+			from pg_stat_replication r
+			where current_setting('synchronous_standby_names') = '' and r.application_name is distinct from 'pg_basebackup'
+			having count(*) > 0`,
+		Advice: "A failover loses acknowledged writes that the standby has not received yet. Name it in " +
+			"synchronous_standby_names, or use Patroni's synchronous_mode.",
+	},
+	{
+		Name: "no_synchronous_standby", Severity: Warning,
+		SQL: `
+			select 'synchronous_standby_names', format('is %L, and no synchronous standby is connected',
+				current_setting('synchronous_standby_names'))
+			where current_setting('synchronous_standby_names') <> '' and not pg_is_in_recovery()
+				and (pg_has_role('pg_read_all_stats', 'usage') or not exists (select from pg_stat_replication))
+				and not exists (select from pg_stat_replication r where r.sync_state in ('sync', 'quorum'))`,
+		Advice: "Commits wait until one is. Start the standby, or correct the names: docs/operations.md, " +
+			"FencegateReplicationNotSynchronous.",
+	},
+	{
+		Name: "prepared_transaction", Severity: Warning,
+		SQL: `
+			select x.gid, format('is prepared since %s by %s', x.prepared, x.owner)
+			from pg_prepared_xacts x where x.database = current_database() order by 1`,
+		Advice: "It keeps the fences and rows locked that it wrote, also after a restart or failover. If nobody is about to " +
+			"commit it, roll it back (rollback prepared).",
+	},
+	{
+		Name: "idle_slot", Severity: Warning,
+		SQL: `
+			select s.slot_name, format('is read by nobody, and keeps %s of the write-ahead log',
+				pg_size_pretty(pg_wal_lsn_diff(pg_current_wal_lsn(), s.restart_lsn)))
+			from pg_replication_slots s
+			where not pg_is_in_recovery() and not s.active and not s.temporary and s.restart_lsn is not null
+				and current_setting('max_slot_wal_keep_size') = '-1'
+			order by 1`,
+		Advice: "It keeps all of it until the disk is full. Drop the slot of a standby that does not return " +
+			"(pg_drop_replication_slot), and set max_slot_wal_keep_size.",
+	},
+	{
+		Name: "max_connections", Severity: Warning,
+		SQL: `
+			select 'max_connections', format('%s are for all roles, and %s gateways may use %s', n.available, count(*),
+				sum(g.connections_max + 3))
+			from fence.gateway_states g,
+				lateral (select current_setting('max_connections')::integer
+					- current_setting('superuser_reserved_connections')::integer) as n (available)
+			where g.seen_at > now() - interval '10 s'
+			group by n.available having sum(g.connections_max + 3) > n.available`,
+		Advice: "A gateway that finds no free connection is not ready, which shows at the next failover, when all connect " +
+			"anew. Raise it, or lower --database-connections-max.",
+	},
+	{
+		Name: "quorum", Severity: Notice,
+		SQL: `
+			select 'synchronous_standby_names', format('is %L: any of %s standbys confirms a commit',
+				current_setting('synchronous_standby_names'), count(*))
+			from pg_stat_replication
+			where current_setting('synchronous_standby_names') ~* '^\s*any\s|\*'
+				and application_name is distinct from 'pg_basebackup'
+			having count(*) > 1`,
+		Advice: "A failover loses writes if it promotes another standby than the one that confirmed them. Stop the primary, " +
+			"then promote the one that has received the most (pg_last_wal_receive_lsn); Patroni does so.",
+	},
+	{
+		Name: "pg_rewind", Severity: Notice,
+		SQL: `
+			select 'wal_log_hints', 'is off, like data checksums'
+			where current_setting('wal_log_hints') = 'off' and current_setting('data_checksums') = 'off'
+				and exists (select from pg_stat_replication)`,
+		Advice: "pg_rewind can't make an old primary a standby after a failover: that needs a new base backup. Set " +
+			"wal_log_hints to on.",
+	},
+}

@@ -1,14 +1,19 @@
 package embeddedpg
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
+	"time"
+
+	"github.com/fencegate/fencegate/internal/embeddedpg/flock"
 )
 
 // rootDataDir is the default under root, whose home no other user can enter.
@@ -101,4 +106,131 @@ func (l layout) clusterMajor() (int, error) {
 			ErrDataDirUnusable, filepath.Join(l.cluster(), "PG_VERSION"), strings.TrimSpace(string(text)), minMajor)
 	}
 	return major, nil
+}
+
+// lockOwner makes this process the one owner of the data directory until the file is closed. The file is closed on
+// exec, so no child can hold it, and a killed owner frees it. Returns ErrDataDirInUse if another process has it.
+func lockOwner(l layout) (*os.File, error) {
+	file, err := openLock(l.ownerLock())
+	if err != nil {
+		return nil, err
+	}
+	locked, err := flock.Try(file)
+	if err == nil && !locked {
+		err = fmt.Errorf("%w: %s belongs to the process %s; stop that, or choose another --data-dir, or pass the url that it logs as --database-url",
+			ErrDataDirInUse, l.root, readOwner(file.Name()))
+	}
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	// The pid is for the error message of a second start; nothing is decided by it.
+	if err := os.WriteFile(file.Name(), []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600); err != nil {
+		return nil, errors.Join(err, flock.Release(file))
+	}
+	return file, nil
+}
+
+func openLock(path string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w; choose another with --data-dir", ErrDataDirUnusable, err)
+	}
+	return file, nil
+}
+
+func readOwner(path string) string {
+	text, err := os.ReadFile(path)
+	if pid := strings.TrimSpace(string(text)); err == nil && pid != "" {
+		return pid
+	}
+	return "(unknown)"
+}
+
+// awaitPredecessor waits until the last process of a PostgreSQL that an earlier owner left behind has ended, and
+// returns the lock for the next one to inherit. The earlier owner is dead, since lockOwner succeeded; its
+// watchdog is shutting that PostgreSQL down, and in case the watchdog died as well, so does this.
+// Bounded by ctx.
+func awaitPredecessor(ctx context.Context, l layout, log *slog.Logger) (*os.File, error) {
+	file, err := openLock(l.postgresLock())
+	if err != nil {
+		return nil, err
+	}
+	locked, err := flock.Try(file)
+	if err == nil && !locked {
+		log.Info("waiting for the PostgreSQL of an earlier run to end", "data_dir", l.root)
+		quitLeftover(l)
+		if err = flock.Wait(ctx, file); err != nil {
+			err = fmt.Errorf("the PostgreSQL of an earlier run still uses %s (see %s): %w", l.root, l.pidFile(), err)
+		}
+	}
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	return file, nil
+}
+
+// initdb makes a cluster. It works beside the cluster's final path and renames it there when it
+// is complete and on disk: a cluster that was cut short is never mistaken for one.
+//
+// The lock file is inherited, so that the next owner waits for an initdb whose gateway was killed.
+func initdb(ctx context.Context, l layout, binaries Binaries, account *account, lock *os.File) error {
+	staging, err := os.MkdirTemp(l.root, stagingPrefix)
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(staging) // nothing to remove once it is renamed
+	if err := account.give(staging); err != nil {
+		return err
+	}
+	cmd := account.command(ctx, binaries.Path("initdb"),
+		"--pgdata", staging,
+		"--username", superuser,
+		"--auth", "trust", // the socket's directory is what keeps others out
+		"--encoding", "UTF8",
+		"--locale", "C", // names sort by their bytes, on every machine and after every upgrade of it
+		"--data-checksums",
+		"--no-instructions")
+	cmd.ExtraFiles = []*os.File{lock}
+	cmd.Cancel = func() error { return killSession(cmd.Process) }
+	cmd.WaitDelay = time.Second
+	output, err := cmd.CombinedOutput()
+	if ctx.Err() != nil {
+		return fmt.Errorf("initdb: %w", context.Cause(ctx))
+	}
+	if err != nil {
+		return fmt.Errorf("initdb: %w; it says:\n%s", err, lastLines(output))
+	}
+	if err := os.Rename(staging, l.cluster()); err != nil {
+		return err
+	}
+	return syncDir(l.root)
+}
+
+// removeLeftovers removes clusters that initdb did not finish. Called with both locks held: no initdb is running.
+func removeLeftovers(l layout) error {
+	entries, err := os.ReadDir(l.root)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if !strings.HasPrefix(entry.Name(), stagingPrefix) {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(l.root, entry.Name())); err != nil {
+			return fmt.Errorf("remove an unfinished cluster: %w", err)
+		}
+	}
+	return nil
+}
+
+// syncDir puts the entries of a directory on disk.
+func syncDir(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync()
 }

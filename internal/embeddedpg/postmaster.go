@@ -2,6 +2,11 @@ package embeddedpg
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"strconv"
@@ -101,4 +106,102 @@ func pids(texts []string) []int {
 		}
 	}
 	return numbers
+}
+
+// watchdogScript reads the pid of PostgreSQL, and then waits for a second line, which sends it home. The end of
+// the pipe instead means that the gateway is dead, by whatever cause: the kernel closes a dead process's files. Then it
+// shuts PostgreSQL down at once; one that was frozen is thawed to see the signal.
+const watchdogScript = `trap '' HUP INT TERM
+read -r pid || exit 0
+read -r line && exit 0
+kill -QUIT "$pid"
+kill -CONT "$pid"`
+
+// watchdog is a process that outlives this one for as long as it takes to shut PostgreSQL down. It is portable, unlike
+// a parent-death signal, which Linux alone has and ties to a thread instead of the process.
+type watchdog struct {
+	cmd  *exec.Cmd
+	pipe *os.File // the only write end: closed on exec, so no other child keeps it open
+}
+
+func startWatchdog(account *account) (*watchdog, error) {
+	stdin, pipe, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer stdin.Close()
+	cmd := account.command(context.Background(), "/bin/sh", "-c", watchdogScript)
+	cmd.Stdin = stdin
+	if err := cmd.Start(); err != nil {
+		pipe.Close()
+		return nil, fmt.Errorf("start the watchdog: %w", err)
+	}
+	return &watchdog{cmd: cmd, pipe: pipe}, nil
+}
+
+// watch writes to the watchdog what to watch. The line is in the pipe when this returns, and is read even if this
+// process dies now.
+func (w *watchdog) watch(pid int) error {
+	_, err := w.pipe.WriteString(strconv.Itoa(pid) + "\n")
+	return err
+}
+
+// dismiss ends the watchdog and waits for its end. Called when PostgreSQL has ended.
+func (w *watchdog) dismiss() {
+	// Two lines, in case it never got a pid. If the write fails it is gone already, and Wait says no more than that.
+	_, _ = w.pipe.WriteString("done\ndone\n")
+	_ = w.pipe.Close()
+	_ = w.cmd.Wait()
+}
+
+const (
+	// logSizeMax is the size in bytes at which a start puts the log aside. Two files of about this size are kept.
+	logSizeMax = 16 << 20
+	// tailSizeMax and tailLinesMax bound what an error quotes.
+	tailSizeMax  = 8 << 10
+	tailLinesMax = 20
+)
+
+// openServerLog opens PostgreSQL's log to append to. start is its size: what this run writes comes after.
+func openServerLog(path string) (file *os.File, start int64, err error) {
+	info, err := os.Stat(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, 0, err
+	}
+	if err == nil && info.Size() > logSizeMax {
+		if err := os.Rename(path, path+".1"); err != nil {
+			return nil, 0, err
+		}
+	}
+	if file, err = os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
+		return nil, 0, err
+	}
+	if start, err = file.Seek(0, io.SeekEnd); err != nil {
+		return nil, 0, errors.Join(err, file.Close())
+	}
+	return file, start, nil
+}
+
+// logTail returns the last lines that were written to the log since start.
+func logTail(path string, start int64) string {
+	file, err := os.Open(path)
+	if err != nil {
+		return err.Error()
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return err.Error()
+	}
+	from := max(start, info.Size()-tailSizeMax)
+	text, err := io.ReadAll(io.NewSectionReader(file, from, info.Size()-from))
+	if err != nil {
+		return err.Error()
+	}
+	return lastLines(text)
+}
+
+func lastLines(text []byte) string {
+	lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
+	return string(bytes.Join(lines[max(0, len(lines)-tailLinesMax):], []byte("\n")))
 }

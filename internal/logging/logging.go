@@ -5,6 +5,8 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"sync"
+	"time"
 
 	"go.opentelemetry.io/otel/trace"
 )
@@ -37,3 +39,113 @@ func (t traced) WithAttrs(attrs []slog.Attr) slog.Handler { return traced{t.Hand
 
 // WithGroup is part of slog.Handler.
 func (t traced) WithGroup(name string) slog.Handler { return traced{t.Handler.WithGroup(name)} }
+
+const (
+	// warningsMax and errorsMax are how many lines of a second say the same: while the database is away, thousands of
+	// requests fail for the same reason. An error is a defect, and several of the same words may be several.
+	warningsMax = 1
+	errorsMax   = 10
+	second      = time.Second
+	// messagesMax bounds the messages that are counted. They are constants of the code, and few.
+	messagesMax = 1000
+)
+
+// Bounded lets few warnings and errors of the same message through in a second. Of those left out the last is logged at
+// the second's end, with left_out, the number of the others.
+func Bounded(handler slog.Handler) slog.Handler {
+	return bounded{handler, &storms{storms: map[stormKey]*storm{}}}
+}
+
+type bounded struct {
+	slog.Handler
+
+	storms *storms
+}
+
+type storms struct {
+	mu     sync.Mutex
+	storms map[stormKey]*storm
+}
+
+type stormKey struct {
+	level   slog.Level
+	message string
+}
+
+// storm is the lines of one second that say the same.
+type storm struct {
+	logged  int
+	leftOut int64
+	last    func(leftOut int64) // logs the last that was left out
+}
+
+// Handle logs the line, or keeps it until the second is over.
+func (b bounded) Handle(ctx context.Context, record slog.Record) error {
+	if record.Level < slog.LevelWarn {
+		return b.Handler.Handle(ctx, record)
+	}
+	if !b.storms.admit(record, func(leftOut int64) {
+		late := record.Clone()
+		if leftOut > 0 {
+			late.AddAttrs(slog.Int64("left_out", leftOut))
+		}
+		_ = b.Handler.Handle(ctx, late)
+	}) {
+		return nil
+	}
+	return b.Handler.Handle(ctx, record)
+}
+
+// WithAttrs is part of slog.Handler.
+func (b bounded) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return bounded{b.Handler.WithAttrs(attrs), b.storms}
+}
+
+// WithGroup is part of slog.Handler.
+func (b bounded) WithGroup(name string) slog.Handler {
+	return bounded{b.Handler.WithGroup(name), b.storms}
+}
+
+// admit reports whether the line may be logged now; otherwise it keeps how to log it later.
+func (s *storms) admit(record slog.Record, later func(leftOut int64)) bool {
+	most := warningsMax
+	if record.Level >= slog.LevelError {
+		most = errorsMax
+	}
+	key := stormKey{record.Level, record.Message}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.storms[key]
+	if now == nil {
+		if len(s.storms) >= messagesMax {
+			return true
+		}
+		s.storms[key] = &storm{logged: 1}
+		time.AfterFunc(second, func() { s.over(key) })
+		return true
+	}
+	if now.logged < most {
+		now.logged++
+		return true
+	}
+	if now.last != nil {
+		now.leftOut++
+	}
+	now.last = later
+	return false
+}
+
+// over ends the second of a storm. If more lines were kept, the last of them is logged now, and another second begins.
+func (s *storms) over(key stormKey) {
+	s.mu.Lock()
+	now := s.storms[key]
+	if now.last == nil {
+		delete(s.storms, key)
+		s.mu.Unlock()
+		return
+	}
+	s.storms[key] = &storm{logged: 1}
+	s.mu.Unlock()
+	time.AfterFunc(second, func() { s.over(key) })
+	now.last(now.leftOut)
+}
