@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -232,15 +233,17 @@ func (j *jsonFlag) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// milliseconds is nil for a flag that was not given.
-func milliseconds(flag string, duration *time.Duration) (*int64, error) {
-	if duration == nil {
-		return nil, nil
+// millisecondsFlag is a duration as the API has it; nil if it was not given.
+type millisecondsFlag struct{ ms *int64 }
+
+// UnmarshalText reads the flag.
+func (m *millisecondsFlag) UnmarshalText(text []byte) error {
+	duration, err := time.ParseDuration(string(text))
+	if err == nil && duration%time.Millisecond != 0 {
+		err = fmt.Errorf("%s is not whole milliseconds", text)
 	}
-	if *duration%time.Millisecond != 0 {
-		return nil, usagef("%s is %s, it must be whole milliseconds", flag, duration)
-	}
-	return new(duration.Milliseconds()), nil
+	m.ms = new(duration.Milliseconds())
+	return err
 }
 
 // defaultOwner is user@host, by which a person recognizes the holder of a lock.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -161,6 +162,23 @@ func list[T any](c *console, heading []string, items []T, row func(T) []string) 
 	return writeTable(c.out, withPrincipals(rows))
 }
 
+// answerList makes a call to the gateway, and lists what it answers.
+func answerList[T any](
+	ctx context.Context, con *console, flags clientFlags, heading []string, row func(T) []string,
+	call func(context.Context, *lockclient.Client) ([]T, error),
+) error {
+	if err := con.format.many(); err != nil {
+		return err
+	}
+	return flags.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
+		items, err := call(ctx, client)
+		if err != nil {
+			return err
+		}
+		return list(con, heading, items, row)
+	})
+}
+
 // principalHeading is that of a column which is shown only if a row has something in it.
 const principalHeading = "PRINCIPAL"
 
@@ -288,20 +306,26 @@ func follow[T any](
 	}
 }
 
-// listPages lists pages up to a limit, and notes when there are more.
+// listFlags are those of commands that list pages.
+type listFlags struct {
+	clientFlags
+
+	Limit int `help:"The most to list." default:"100"`
+}
+
+// listPages lists pages up to the limit, and notes when there are more.
 func listPages[T any](
-	con *console, limit int, heading []string, row func(T) []string,
-	next func(cursor string, limit int) ([]T, string, error),
+	ctx context.Context, con *console, flags listFlags, heading []string, row func(T) []string,
+	next func(ctx context.Context, client *lockclient.Client, cursor string, limit int) ([]T, string, error),
 ) error {
-	if err := con.format.many(); err != nil {
-		return err
-	}
-	items, more, err := follow(limit, next)
-	if err != nil {
-		return err
-	}
-	if more {
-		con.note("there are more than %d; --limit lists more", limit)
-	}
-	return list(con, heading, items, row)
+	return answerList(ctx, con, flags.clientFlags, heading, row,
+		func(ctx context.Context, client *lockclient.Client) ([]T, error) {
+			items, more, err := follow(flags.Limit, func(cursor string, limit int) ([]T, string, error) {
+				return next(ctx, client, cursor, limit)
+			})
+			if more {
+				con.note("there are more than %d; --limit lists more", flags.Limit)
+			}
+			return items, err
+		})
 }

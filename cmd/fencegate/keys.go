@@ -23,11 +23,11 @@ type keysCmds struct {
 
 type keysCreateCmd struct {
 	clientFlags
-	Principal   string         `arg:"" help:"Name of the caller that the key is for."`
-	Grant       []string       `help:"What it may do: scopes (lock, write, read, observe, admin, or all), a colon, and the name that this is for with all names below it; no name: every name. Can be repeated." required:"" sep:"none" placeholder:"SCOPES:NAME"`
-	Description string         `help:"Any text." placeholder:"TEXT"`
-	Lifetime    *time.Duration `help:"Time to its end, 1s to 87600h. Default: none." placeholder:"DURATION"`
-	InDatabase  string         `help:"PostgreSQL in which to create it, instead of by a gateway: for the first key of an administrator. Not FENCEGATE_DATABASE_URL, which is often set for the gateway." placeholder:"URL"`
+	Principal   string           `arg:"" help:"Name of the caller that the key is for."`
+	Grant       []string         `help:"What it may do: scopes (lock, write, read, observe, admin, or all), a colon, and the name that this is for with all names below it; no name: every name. Can be repeated." required:"" sep:"none" placeholder:"SCOPES:NAME"`
+	Description string           `help:"Any text." placeholder:"TEXT"`
+	Lifetime    millisecondsFlag `help:"Time to its end, 1s to 87600h. Default: none." placeholder:"DURATION"`
+	InDatabase  string           `help:"PostgreSQL in which to create it, instead of by a gateway: for the first key of an administrator. Not FENCEGATE_DATABASE_URL, which is often set for the gateway." placeholder:"URL"`
 }
 
 // Help is shown by "fencegate keys create --help".
@@ -45,12 +45,8 @@ func (c *keysCreateCmd) Run(ctx context.Context, con *console) error {
 	if c.InDatabase != "" {
 		return c.createDirectly(ctx, con, grants)
 	}
-	lifetime, err := milliseconds("--lifetime", c.Lifetime)
-	if err != nil {
-		return err
-	}
 	request := api.KeyRequest{
-		Principal: c.Principal, Description: c.Description, Grants: access.Texts(grants), LifetimeMS: lifetime,
+		Principal: c.Principal, Description: c.Description, Grants: access.Texts(grants), LifetimeMS: c.Lifetime.ms,
 	}
 	return answer(ctx, con, c.clientFlags, newKeyFields,
 		func(ctx context.Context, client *lockclient.Client) (api.NewKey, error) {
@@ -70,8 +66,8 @@ func (c *keysCreateCmd) createDirectly(ctx context.Context, con *console, grants
 	request := store.KeyRequest{
 		Principal: c.Principal, Description: c.Description, Grants: grants, CreatedBy: string(access.Database),
 	}
-	if c.Lifetime != nil {
-		request.Lifetime = *c.Lifetime
+	if c.Lifetime.ms != nil {
+		request.Lifetime = time.Duration(*c.Lifetime.ms) * time.Millisecond
 	}
 	var text string
 	text, request.ID, request.Digest = apikey.New()
@@ -111,20 +107,16 @@ func optionalClock(at *api.Time) string {
 	return clock(*at)
 }
 
-type keysListCmd struct {
-	clientFlags
-	Limit int `help:"The most to list." default:"100"`
-}
+type keysListCmd struct{ listFlags }
 
 // Run lists keys.
 func (c *keysListCmd) Run(ctx context.Context, con *console) error {
-	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
-		heading := []string{"ID", "PRINCIPAL", "GRANTS", "EXPIRES", "REVOKED", "LAST USED"}
-		return listPages(con, c.Limit, heading, keyRow, func(cursor string, limit int) ([]api.Key, string, error) {
+	heading := []string{"ID", "PRINCIPAL", "GRANTS", "EXPIRES", "REVOKED", "LAST USED"}
+	return listPages(ctx, con, c.listFlags, heading, keyRow,
+		func(ctx context.Context, client *lockclient.Client, cursor string, limit int) ([]api.Key, string, error) {
 			page, err := admin.New(client).Keys(ctx, admin.KeysQuery{Limit: limit, Cursor: cursor})
 			return page.Keys, page.NextCursor, err
 		})
-	})
 }
 
 func keyRow(key api.Key) []string {
@@ -136,22 +128,14 @@ func keyRow(key api.Key) []string {
 
 type keysRotateCmd struct {
 	clientFlags
-	ID       string         `arg:"" help:"The id of the key, which list shows."`
-	Overlap  time.Duration  `help:"How long the old key still works, at most 720h." default:"24h"`
-	Lifetime *time.Duration `help:"Time to the end of the new key. Default: as long as that of the old one was." placeholder:"DURATION"`
+	ID       string           `arg:"" help:"The id of the key, which list shows."`
+	Overlap  millisecondsFlag `help:"How long the old key still works, at most 720h." default:"24h"`
+	Lifetime millisecondsFlag `help:"Time to the end of the new key. Default: as long as that of the old one was." placeholder:"DURATION"`
 }
 
 // Run replaces a key.
 func (c *keysRotateCmd) Run(ctx context.Context, con *console) error {
-	overlap, err := milliseconds("--overlap", &c.Overlap)
-	if err != nil {
-		return err
-	}
-	lifetime, err := milliseconds("--lifetime", c.Lifetime)
-	if err != nil {
-		return err
-	}
-	request := api.RotateRequest{OverlapMS: overlap, LifetimeMS: lifetime}
+	request := api.RotateRequest{OverlapMS: c.Overlap.ms, LifetimeMS: c.Lifetime.ms}
 	return answer(ctx, con, c.clientFlags, newKeyFields,
 		func(ctx context.Context, client *lockclient.Client) (api.NewKey, error) {
 			return admin.New(client).RotateKey(ctx, c.ID, request)

@@ -64,15 +64,15 @@ func clock(t api.Time) string {
 
 type acquireCmd struct {
 	clientFlags
-	Lock      string         `arg:"" help:"Name of the lock."`
-	OwnerID   string         `help:"The owner." default:"${owner}"`
-	TTL       *time.Duration `help:"How long the lease lasts unless it is renewed, 100ms to 24h. Default: 30s." placeholder:"DURATION"`
-	RequestID *string        `help:"An acquire that is repeated with the same id returns the same lease." placeholder:"TEXT"`
-	Metadata  jsonFlag       `help:"A JSON object that others see beside the lease." placeholder:"JSON"`
-	Wait      *time.Duration `help:"Wait in the queue for up to this long, at most 10m. Default: don't wait." placeholder:"DURATION"`
-	Shared    bool           `help:"Acquire a shared lease: it excludes exclusive leases only, and can't write."`
-	Subtree   bool           `help:"Hold everything below the name, too."`
-	SessionID *string        `help:"Let the lease last as long as this session; it has no TTL of its own then." placeholder:"UUID"`
+	Lock      string           `arg:"" help:"Name of the lock."`
+	OwnerID   string           `help:"The owner." default:"${owner}"`
+	TTL       millisecondsFlag `help:"How long the lease lasts unless it is renewed, 100ms to 24h. Default: 30s." placeholder:"DURATION"`
+	RequestID *string          `help:"An acquire that is repeated with the same id returns the same lease." placeholder:"TEXT"`
+	Metadata  jsonFlag         `help:"A JSON object that others see beside the lease." placeholder:"JSON"`
+	Wait      millisecondsFlag `help:"Wait in the queue for up to this long, at most 10m. Default: don't wait." placeholder:"DURATION"`
+	Shared    bool             `help:"Acquire a shared lease: it excludes exclusive leases only, and can't write."`
+	Subtree   bool             `help:"Hold everything below the name, too."`
+	SessionID *string          `help:"Let the lease last as long as this session; it has no TTL of its own then." placeholder:"UUID"`
 }
 
 // Help is shown by "fencegate lock acquire --help".
@@ -83,19 +83,12 @@ func (acquireCmd) Help() string {
 
 // Run acquires a lease.
 func (c *acquireCmd) Run(ctx context.Context, con *console) error {
-	ttl, err := milliseconds("--ttl", c.TTL)
-	if err != nil {
-		return err
-	}
-	wait, err := milliseconds("--wait", c.Wait)
-	if err != nil {
-		return err
-	}
 	request := api.AcquireRequest{
-		OwnerID: c.OwnerID, TTLMS: ttl, RequestID: c.RequestID, Metadata: json.RawMessage(c.Metadata), SessionID: c.SessionID,
+		OwnerID: c.OwnerID, TTLMS: c.TTL.ms, RequestID: c.RequestID, Metadata: json.RawMessage(c.Metadata),
+		SessionID: c.SessionID,
 	}
-	if wait != nil {
-		request.WaitMS = *wait
+	if c.Wait.ms != nil {
+		request.WaitMS = *c.Wait.ms
 	}
 	if c.Shared {
 		request.Mode = "shared"
@@ -116,21 +109,17 @@ func (c *acquireCmd) Run(ctx context.Context, con *console) error {
 type renewCmd struct {
 	clientFlags
 	leaseFlags
-	Lock string         `arg:"" optional:"" help:"Name of the lock. Default: the one in FENCEGATE_LOCK."`
-	TTL  *time.Duration `help:"A new TTL, 100ms to 24h. Default: as it was." placeholder:"DURATION"`
+	Lock string           `arg:"" optional:"" help:"Name of the lock. Default: the one in FENCEGATE_LOCK."`
+	TTL  millisecondsFlag `help:"A new TTL, 100ms to 24h. Default: as it was." placeholder:"DURATION"`
 }
 
 // Run renews a lease.
 func (c *renewCmd) Run(ctx context.Context, con *console) error {
-	ttl, err := milliseconds("--ttl", c.TTL)
-	if err != nil {
-		return err
-	}
 	lock, err := resource(cmp.Or(c.Lock, "."))
 	if err != nil {
 		return err
 	}
-	request := api.RenewRequest{OwnerID: c.OwnerID, LeaseID: c.LeaseID, FencingToken: c.Token, TTLMS: ttl}
+	request := api.RenewRequest{OwnerID: c.OwnerID, LeaseID: c.LeaseID, FencingToken: c.Token, TTLMS: c.TTL.ms}
 	return answer(ctx, con, c.clientFlags, leaseFields,
 		func(ctx context.Context, client *lockclient.Client) (api.Lease, error) {
 			return client.API().Renew(ctx, lock, request)
@@ -220,22 +209,20 @@ func lockFields(lock api.Lock) []field {
 }
 
 type lockLsCmd struct {
-	clientFlags
+	listFlags
 	Prefix string `help:"Only names that begin with this." placeholder:"TEXT"`
 	State  string `help:"Only those that are free, held or expired." enum:",free,held,expired" default:"" placeholder:"STATE"`
-	Limit  int    `help:"The most to list." default:"100"`
 }
 
 // Run lists locks.
 func (c *lockLsCmd) Run(ctx context.Context, con *console) error {
-	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
-		heading := []string{"LOCK", "STATE", "TOKEN", "OWNER", principalHeading, "EXPIRES"}
-		return listPages(con, c.Limit, heading, lockRow, func(cursor string, limit int) ([]api.Lock, string, error) {
-			page, err := admin.New(client).Locks(ctx, admin.LocksQuery{Prefix: c.Prefix, State: c.State, Limit: limit,
-				Cursor: cursor})
+	heading := []string{"LOCK", "STATE", "TOKEN", "OWNER", principalHeading, "EXPIRES"}
+	return listPages(ctx, con, c.listFlags, heading, lockRow,
+		func(ctx context.Context, client *lockclient.Client, cursor string, limit int) ([]api.Lock, string, error) {
+			which := admin.LocksQuery{Prefix: c.Prefix, State: c.State, Limit: limit, Cursor: cursor}
+			page, err := admin.New(client).Locks(ctx, which)
 			return page.Locks, page.NextCursor, err
 		})
-	})
 }
 
 func lockRow(lock api.Lock) []string {

@@ -33,14 +33,14 @@ func (c *policyGetCmd) Run(ctx context.Context, con *console) error {
 
 type policySetCmd struct {
 	clientFlags
-	Prefix                string         `arg:"" help:"The name. An empty text: every name."`
-	Rule                  string         `help:"strict: a token admits one write without a sequence; same_token: any number." enum:"strict,same_token" default:"strict"`
-	Authority             string         `help:"builtin: fencegate issues the tokens; external: another lock service does." enum:"builtin,external" default:"builtin"`
-	RequireLeaseID        bool           `help:"Reject writes without the id of their lease."`
-	RequireLiveLease      bool           `help:"Reject writes under a lease that has expired, also if it was not replaced."`
-	MaxHold               *time.Duration `help:"Longest time from the grant of a lease to its end, however often it is renewed, 100ms to 8760h. Default: no limit." placeholder:"DURATION"`
-	Leases                string         `help:"What keeps the leases: postgres, redis or redlock. Default: the gateway's. FENCEGATE_LEASES, which is for serve, does not set it." enum:",postgres,redis,redlock" default:"" placeholder:"PROVIDER" env:"-"`
-	RequirePrincipalOwner bool           `help:"Demand an owner_id that is the caller's principal, or begins with it and a slash."`
+	Prefix                string           `arg:"" help:"The name. An empty text: every name."`
+	Rule                  string           `help:"strict: a token admits one write without a sequence; same_token: any number." enum:"strict,same_token" default:"strict"`
+	Authority             string           `help:"builtin: fencegate issues the tokens; external: another lock service does." enum:"builtin,external" default:"builtin"`
+	RequireLeaseID        bool             `help:"Reject writes without the id of their lease."`
+	RequireLiveLease      bool             `help:"Reject writes under a lease that has expired, also if it was not replaced."`
+	MaxHold               millisecondsFlag `help:"Longest time from the grant of a lease to its end, however often it is renewed, 100ms to 8760h. Default: no limit." placeholder:"DURATION"`
+	Leases                string           `help:"What keeps the leases: postgres, redis or redlock. Default: the gateway's. FENCEGATE_LEASES, which is for serve, does not set it." enum:",postgres,redis,redlock" default:"" placeholder:"PROVIDER" env:"-"`
+	RequirePrincipalOwner bool             `help:"Demand an owner_id that is the caller's principal, or begins with it and a slash."`
 }
 
 // Help is shown by "fencegate policy set --help".
@@ -50,13 +50,9 @@ func (policySetCmd) Help() string {
 
 // Run sets a policy.
 func (c *policySetCmd) Run(ctx context.Context, con *console) error {
-	maxHold, err := milliseconds("--max-hold", c.MaxHold)
-	if err != nil {
-		return err
-	}
 	request := api.PolicyRequest{
 		Rule: c.Rule, Authority: c.Authority, RequireLeaseID: c.RequireLeaseID, RequireLiveLease: c.RequireLiveLease,
-		MaxHoldMS: maxHold, Leases: c.Leases, RequirePrincipalOwner: c.RequirePrincipalOwner,
+		MaxHoldMS: c.MaxHold.ms, Leases: c.Leases, RequirePrincipalOwner: c.RequirePrincipalOwner,
 	}
 	return answer(ctx, con, c.clientFlags, policyFields,
 		func(ctx context.Context, client *lockclient.Client) (api.Policy, error) {
@@ -65,7 +61,7 @@ func (c *policySetCmd) Run(ctx context.Context, con *console) error {
 }
 
 func policyFields(policy api.Policy) []field {
-	fields := []field{
+	return []field{
 		{"prefix", policy.Prefix},
 		{"rule", policy.Rule},
 		{"authority", policy.Authority},
@@ -75,7 +71,6 @@ func policyFields(policy api.Policy) []field {
 		{"max_hold", maxHold(policy)},
 		{"leases", policy.Leases},
 	}
-	return fields
 }
 
 // maxHold is empty where there is no limit.
@@ -111,17 +106,12 @@ type policyLsCmd struct{ clientFlags }
 
 // Run lists policies.
 func (c *policyLsCmd) Run(ctx context.Context, con *console) error {
-	if err := con.format.many(); err != nil {
-		return err
-	}
-	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
-		all, err := admin.New(client).Policies(ctx)
-		if err != nil {
-			return err
-		}
-		heading := []string{"PREFIX", "RULE", "AUTHORITY", "LEASE ID", "LIVE LEASE", "PRINCIPAL OWNER", "MAX HOLD", "LEASES"}
-		return list(con, heading, all.Policies, policyRow)
-	})
+	heading := []string{"PREFIX", "RULE", "AUTHORITY", "LEASE ID", "LIVE LEASE", "PRINCIPAL OWNER", "MAX HOLD", "LEASES"}
+	return answerList(ctx, con, c.clientFlags, heading, policyRow,
+		func(ctx context.Context, client *lockclient.Client) ([]api.Policy, error) {
+			all, err := admin.New(client).Policies(ctx)
+			return all.Policies, err
+		})
 }
 
 func policyRow(policy api.Policy) []string {

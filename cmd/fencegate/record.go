@@ -211,10 +211,9 @@ type recordCmds struct {
 }
 
 type recordLsCmd struct {
-	clientFlags
+	listFlags
 	Resource string `arg:"" help:"Name of the resource. A dot: the lock in FENCEGATE_LOCK."`
 	Prefix   string `help:"Only keys that begin with this." placeholder:"TEXT"`
-	Limit    int    `help:"The most to list." default:"100"`
 }
 
 // Run lists records.
@@ -223,13 +222,12 @@ func (c *recordLsCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
-		heading := []string{"KEY", "VERSION", "TOKEN", "TYPE", "SIZE", "UPDATED"}
-		return listPages(con, c.Limit, heading, recordRow, func(cursor string, limit int) ([]api.RecordInfo, string, error) {
+	heading := []string{"KEY", "VERSION", "TOKEN", "TYPE", "SIZE", "UPDATED"}
+	return listPages(ctx, con, c.listFlags, heading, recordRow,
+		func(ctx context.Context, client *lockclient.Client, cursor string, limit int) ([]api.RecordInfo, string, error) {
 			page, err := client.API().Records(ctx, name, lockclient.RecordsQuery{Prefix: c.Prefix, Limit: limit, Cursor: cursor})
 			return page.Records, page.NextCursor, err
 		})
-	})
 }
 
 func recordRow(record api.RecordInfo) []string {

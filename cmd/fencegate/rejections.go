@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -11,20 +12,19 @@ import (
 )
 
 type rejectionsCmd struct {
-	clientFlags
-	Resource  string        `help:"Only writes to this resource." placeholder:"NAME"`
-	Code      string        `help:"Only with this code: token_required, token_unknown, token_stale, lease_mismatch, lease_expired or version_mismatch; of the source sql also token_reused or truncate." enum:",token_required,token_unknown,token_stale,lease_mismatch,lease_expired,version_mismatch,token_reused,truncate" default:"" placeholder:"CODE"`
-	Prefix    string        `help:"Only writes to resources whose names begin with this text." placeholder:"TEXT"`
-	Record    string        `help:"Only writes to the record with this key; of the source sql, to this protected table." placeholder:"KEY"`
-	Reason    string        `help:"Only of token_stale, for this reason: superseded, released, reused, shared or max_hold." enum:",superseded,released,reused,shared,max_hold" default:"" placeholder:"REASON"`
-	Kind      string        `help:"Only of this kind: zombie, numbering (a number used before), reader (a shared lease), conflict (another version) or misuse." enum:",zombie,numbering,reader,conflict,misuse" default:"" placeholder:"KIND"`
-	Source    string        `help:"Only from this source, such as http." placeholder:"SOURCE"`
-	OwnerID   string        `help:"Only under leases of this owner. FENCEGATE_OWNER_ID, which \"fencegate run\" sets, does not select." placeholder:"ID" env:"-"`
-	Principal string        `help:"Only writes that this principal sent." placeholder:"NAME"`
-	Since     time.Duration `help:"Only those seen in the last while, such as 1h; 0: all." default:"0"`
-	Until     time.Duration `help:"Only those first seen longer ago than this; 0: all." default:"0"`
-	LastSeen  bool          `help:"List first what was seen last, not the newest group."`
-	Limit     int           `help:"The most to list." default:"100"`
+	listFlags
+	Resource  string  `help:"Only writes to this resource." placeholder:"NAME"`
+	Code      string  `help:"Only with this code: token_required, token_unknown, token_stale, lease_mismatch, lease_expired or version_mismatch; of the source sql also token_reused or truncate." enum:",token_required,token_unknown,token_stale,lease_mismatch,lease_expired,version_mismatch,token_reused,truncate" default:"" placeholder:"CODE"`
+	Prefix    string  `help:"Only writes to resources whose names begin with this text." placeholder:"TEXT"`
+	Record    string  `help:"Only writes to the record with this key; of the source sql, to this protected table." placeholder:"KEY"`
+	Reason    string  `help:"Only of token_stale, for this reason: superseded, released, reused, shared or max_hold." enum:",superseded,released,reused,shared,max_hold" default:"" placeholder:"REASON"`
+	Kind      string  `help:"Only of this kind: zombie, numbering (a number used before), reader (a shared lease), conflict (another version) or misuse." enum:",zombie,numbering,reader,conflict,misuse" default:"" placeholder:"KIND"`
+	Source    string  `help:"Only from this source, such as http." placeholder:"SOURCE"`
+	OwnerID   string  `help:"Only under leases of this owner. FENCEGATE_OWNER_ID, which \"fencegate run\" sets, does not select." placeholder:"ID" env:"-"`
+	Principal string  `help:"Only writes that this principal sent." placeholder:"NAME"`
+	Since     agoFlag `help:"Only those seen in the last while, such as 1h; 0: all." default:"0"`
+	Until     agoFlag `help:"Only those first seen longer ago than this; 0: all." default:"0"`
+	LastSeen  bool    `help:"List first what was seen last, not the newest group."`
 }
 
 // Help is shown by "fencegate rejections --help".
@@ -38,35 +38,36 @@ func (c *rejectionsCmd) Run(ctx context.Context, con *console) error {
 	which := admin.RejectionsQuery{
 		Resource: c.Resource, Prefix: c.Prefix, Key: c.Record, Code: api.Code(c.Code), Reason: c.Reason,
 		Kind: api.RejectionKind(c.Kind), Source: c.Source, OwnerID: c.OwnerID, Principal: c.Principal, LastSeen: c.LastSeen,
+		Since: c.Since.Time, Until: c.Until.Time,
 	}
-	var err error
-	if which.Since, err = ago("--since", c.Since); err != nil {
-		return err
+	heading := []string{
+		"WHEN", "RESOURCE", "KEY", "CODE", "TOKEN", "NEWER", "LATE", "OWNER", principalHeading, "SOURCE", "COUNT",
 	}
-	if which.Until, err = ago("--until", c.Until); err != nil {
-		return err
-	}
-	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
-		heading := []string{
-			"WHEN", "RESOURCE", "KEY", "CODE", "TOKEN", "NEWER", "LATE", "OWNER", principalHeading, "SOURCE", "COUNT",
-		}
-		return listPages(con, c.Limit, heading, rejectionRow, func(cursor string, limit int) ([]api.Rejection, string, error) {
+	return listPages(ctx, con, c.listFlags, heading, rejectionRow,
+		func(ctx context.Context, client *lockclient.Client, cursor string, limit int) ([]api.Rejection, string, error) {
 			which.Cursor, which.Limit = cursor, limit
 			page, err := admin.New(client).Rejections(ctx, which)
 			return page.Rejections, page.NextCursor, err
 		})
-	})
 }
 
-// ago is the time that long before now; the zero time for 0.
-func ago(flag string, duration time.Duration) (time.Time, error) {
+// agoFlag is a time, given as how long it is before now; 0 is the zero time.
+type agoFlag struct{ time.Time }
+
+// UnmarshalText reads the flag.
+func (a *agoFlag) UnmarshalText(text []byte) error {
+	duration, err := time.ParseDuration(string(text))
 	switch {
+	case err != nil:
+		return err
 	case duration < 0:
-		return time.Time{}, usagef("%s is %s, it can't be negative", flag, duration)
+		return fmt.Errorf("%s is negative", text)
 	case duration == 0:
-		return time.Time{}, nil
+		a.Time = time.Time{}
+	default:
+		a.Time = time.Now().Add(-duration)
 	}
-	return time.Now().Add(-duration), nil
+	return nil
 }
 
 func rejectionRow(r api.Rejection) []string {
@@ -121,14 +122,13 @@ func late(ms *int64) string {
 }
 
 type auditCmd struct {
-	clientFlags
-	Action    string        `help:"Only this action, such as lease_broken." placeholder:"ACTION"`
-	Principal string        `help:"Only by this principal." placeholder:"NAME"`
-	Name      string        `help:"Only on this lock or resource, or the policy of this prefix." placeholder:"NAME"`
-	Prefix    string        `help:"Only on names that begin with this text." placeholder:"TEXT"`
-	Since     time.Duration `help:"Only those of the last while, such as 24h; 0: all." default:"0"`
-	Until     time.Duration `help:"Only those longer ago than this; 0: all." default:"0"`
-	Limit     int           `help:"The most to list." default:"100"`
+	listFlags
+	Action    string  `help:"Only this action, such as lease_broken." placeholder:"ACTION"`
+	Principal string  `help:"Only by this principal." placeholder:"NAME"`
+	Name      string  `help:"Only on this lock or resource, or the policy of this prefix." placeholder:"NAME"`
+	Prefix    string  `help:"Only on names that begin with this text." placeholder:"TEXT"`
+	Since     agoFlag `help:"Only those of the last while, such as 24h; 0: all." default:"0"`
+	Until     agoFlag `help:"Only those longer ago than this; 0: all." default:"0"`
 }
 
 // Help is shown by "fencegate audit --help".
@@ -139,22 +139,16 @@ func (auditCmd) Help() string {
 
 // Run shows the audit log.
 func (c *auditCmd) Run(ctx context.Context, con *console) error {
-	which := admin.AuditQuery{Action: c.Action, Principal: c.Principal, Name: c.Name, Prefix: c.Prefix}
-	var err error
-	if which.Since, err = ago("--since", c.Since); err != nil {
-		return err
+	which := admin.AuditQuery{
+		Action: c.Action, Principal: c.Principal, Name: c.Name, Prefix: c.Prefix, Since: c.Since.Time, Until: c.Until.Time,
 	}
-	if which.Until, err = ago("--until", c.Until); err != nil {
-		return err
-	}
-	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
-		heading := []string{"WHEN", "ACTION", "NAME", "PRINCIPAL", "ADDRESS", "DETAILS"}
-		return listPages(con, c.Limit, heading, auditRow, func(cursor string, limit int) ([]api.AuditEntry, string, error) {
+	heading := []string{"WHEN", "ACTION", "NAME", "PRINCIPAL", "ADDRESS", "DETAILS"}
+	return listPages(ctx, con, c.listFlags, heading, auditRow,
+		func(ctx context.Context, client *lockclient.Client, cursor string, limit int) ([]api.AuditEntry, string, error) {
 			which.Cursor, which.Limit = cursor, limit
 			page, err := admin.New(client).Audit(ctx, which)
 			return page.Entries, page.NextCursor, err
 		})
-	})
 }
 
 func auditRow(e api.AuditEntry) []string {

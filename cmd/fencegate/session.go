@@ -51,18 +51,14 @@ func answerSession[T any](
 
 type sessionCreateCmd struct {
 	clientFlags
-	OwnerID  string         `help:"The owner." default:"${owner}"`
-	TTL      *time.Duration `help:"How long it lasts unless it is kept alive, 100ms to 24h. Default: 30s." placeholder:"DURATION"`
-	Metadata jsonFlag       `help:"A JSON object that is stored with it." placeholder:"JSON"`
+	OwnerID  string           `help:"The owner." default:"${owner}"`
+	TTL      millisecondsFlag `help:"How long it lasts unless it is kept alive, 100ms to 24h. Default: 30s." placeholder:"DURATION"`
+	Metadata jsonFlag         `help:"A JSON object that is stored with it." placeholder:"JSON"`
 }
 
 // Run makes a session.
 func (c *sessionCreateCmd) Run(ctx context.Context, con *console) error {
-	ttl, err := milliseconds("--ttl", c.TTL)
-	if err != nil {
-		return err
-	}
-	request := api.SessionRequest{OwnerID: c.OwnerID, TTLMS: ttl, Metadata: json.RawMessage(c.Metadata)}
+	request := api.SessionRequest{OwnerID: c.OwnerID, TTLMS: c.TTL.ms, Metadata: json.RawMessage(c.Metadata)}
 	return answer(ctx, con, c.clientFlags, sessionFields,
 		func(ctx context.Context, client *lockclient.Client) (api.Session, error) {
 			return client.API().CreateSession(ctx, request)
@@ -90,23 +86,20 @@ func (c *sessionGetCmd) Run(ctx context.Context, con *console) error {
 }
 
 type sessionLsCmd struct {
-	clientFlags
+	listFlags
 	OwnerID string `help:"Only those of this owner. FENCEGATE_OWNER_ID, which \"fencegate run\" sets, does not select." placeholder:"ID" env:"-"`
 	State   string `help:"Only those that are live, ended or expired." enum:",live,ended,expired" default:"" placeholder:"STATE"`
-	Limit   int    `help:"The most to list." default:"100"`
 }
 
 // Run lists sessions.
 func (c *sessionLsCmd) Run(ctx context.Context, con *console) error {
-	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
-		heading := []string{"SESSION", "STATE", "OWNER", principalHeading, "LEASES", "EXPIRES"}
-		return listPages(con, c.Limit, heading, sessionRow,
-			func(cursor string, limit int) ([]api.SessionInfo, string, error) {
-				page, err := admin.New(client).Sessions(ctx, admin.SessionsQuery{OwnerID: c.OwnerID, State: c.State,
-					Limit: limit, Cursor: cursor})
-				return page.Sessions, page.NextCursor, err
-			})
-	})
+	heading := []string{"SESSION", "STATE", "OWNER", principalHeading, "LEASES", "EXPIRES"}
+	return listPages(ctx, con, c.listFlags, heading, sessionRow,
+		func(ctx context.Context, client *lockclient.Client, cursor string, limit int) ([]api.SessionInfo, string, error) {
+			which := admin.SessionsQuery{OwnerID: c.OwnerID, State: c.State, Limit: limit, Cursor: cursor}
+			page, err := admin.New(client).Sessions(ctx, which)
+			return page.Sessions, page.NextCursor, err
+		})
 }
 
 func sessionRow(session api.SessionInfo) []string {

@@ -151,19 +151,15 @@ type waitsCmd struct {
 
 // Run lists waits.
 func (c *waitsCmd) Run(ctx context.Context, con *console) error {
-	if err := con.format.many(); err != nil {
-		return err
-	}
-	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
-		waits, err := admin.New(client).Waits(ctx, c.Lock, c.Limit)
-		if err != nil {
-			return err
-		}
-		if waits.Truncated {
-			con.note("there are more waits, or more owners that one waits for")
-		}
-		return list(con, []string{"OWNER", "WAITS FOR", "MODE", "SINCE", "BEHIND"}, waits.Waits, waitRow)
-	})
+	heading := []string{"OWNER", "WAITS FOR", "MODE", "SINCE", "BEHIND"}
+	return answerList(ctx, con, c.clientFlags, heading, waitRow,
+		func(ctx context.Context, client *lockclient.Client) ([]api.WaitOf, error) {
+			waits, err := admin.New(client).Waits(ctx, c.Lock, c.Limit)
+			if waits.Truncated {
+				con.note("there are more waits, or more owners that one waits for")
+			}
+			return waits.Waits, err
+		})
 }
 
 func waitRow(wait api.WaitOf) []string {
