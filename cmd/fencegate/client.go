@@ -143,15 +143,14 @@ func (f connectionFlags) connect(flag, url string, options ...lockclient.Option)
 	if err != nil {
 		return nil, err
 	}
-	options = append(append(options, f.token()...), lockclient.WithTLS(config), lockclient.WithUserAgent(userAgent()), withoutLog)
+	options = append(append(options, f.token()...), lockclient.WithTLS(config), lockclient.WithUserAgent(userAgent()),
+		lockclient.WithLogger(slog.New(slog.DiscardHandler)))
 	client, err := lockclient.New(f.withScheme(url), options...)
 	if err != nil {
 		return nil, usagef("%s: %v", flag, err)
 	}
 	return client, nil
 }
-
-var withoutLog = lockclient.WithLogger(slog.New(slog.DiscardHandler))
 
 func userAgent() string { return "fencegate-cli/" + programVersion() }
 
@@ -173,19 +172,12 @@ func (f clientFlags) AfterApply(con *console) error {
 
 // call runs the work of a command, with a client and within the timeout.
 func (f clientFlags) call(ctx context.Context, work func(context.Context, *lockclient.Client) error) error {
-	return f.callWaiting(ctx, 0, work)
-}
-
-// callWaiting adds the wait for the lock to the time that the call may take.
-func (f clientFlags) callWaiting(
-	ctx context.Context, wait time.Duration, work func(context.Context, *lockclient.Client) error,
-) error {
 	client, err := f.client()
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(ctx, f.Timeout+wait)
+	ctx, cancel := context.WithTimeout(ctx, f.Timeout)
 	defer cancel()
 	return work(ctx, client)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -141,4 +142,14 @@ func hint(err error) string {
 		return "There is no such record now."
 	}
 	return ""
+}
+
+// nextNumber returns a hint with the number of the next write under a token.
+func nextNumber(problem *api.Problem) string {
+	if problem.Token == nil || problem.LastSequence == nil {
+		return ""
+	}
+	next := strconv.FormatInt(*problem.LastSequence+1, 10)
+	return "The next number is free: --sequence " + next + ", or --token " + strconv.FormatInt(*problem.Token, 10) +
+		"." + next + "."
 }

@@ -87,8 +87,10 @@ func (c *acquireCmd) Run(ctx context.Context, con *console) error {
 		OwnerID: c.OwnerID, TTLMS: c.TTL.ms, RequestID: c.RequestID, Metadata: json.RawMessage(c.Metadata),
 		SessionID: c.SessionID,
 	}
+	flags := c.clientFlags
 	if c.Wait.ms != nil {
 		request.WaitMS = *c.Wait.ms
+		flags.Timeout += time.Duration(request.WaitMS) * time.Millisecond
 	}
 	if c.Shared {
 		request.Mode = "shared"
@@ -96,14 +98,9 @@ func (c *acquireCmd) Run(ctx context.Context, con *console) error {
 	if c.Subtree {
 		request.Scope = "subtree"
 	}
-	return c.callWaiting(ctx, time.Duration(request.WaitMS)*time.Millisecond,
-		func(ctx context.Context, client *lockclient.Client) error {
-			lease, err := client.API().Acquire(ctx, c.Lock, request)
-			if err != nil {
-				return err
-			}
-			return con.show(lease, leaseFields(lease))
-		})
+	return answer(ctx, con, flags, leaseFields, func(ctx context.Context, client *lockclient.Client) (api.Lease, error) {
+		return client.API().Acquire(ctx, c.Lock, request)
+	})
 }
 
 type renewCmd struct {
@@ -138,16 +135,14 @@ func (c *releaseCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
-		request := api.ReleaseRequest{OwnerID: c.OwnerID, LeaseID: c.LeaseID, FencingToken: c.Token}
-		if err := client.API().Release(ctx, lock, request); err != nil {
-			return err
-		}
-		return con.show(api.Released{Released: true}, []field{
-			{"released", lock},
-			{"fencing_token", strconv.FormatInt(c.Token, 10)},
+	request := api.ReleaseRequest{OwnerID: c.OwnerID, LeaseID: c.LeaseID, FencingToken: c.Token}
+	fields := func(api.Released) []field {
+		return []field{{"released", lock}, {"fencing_token", strconv.FormatInt(c.Token, 10)}}
+	}
+	return answer(ctx, con, c.clientFlags, fields,
+		func(ctx context.Context, client *lockclient.Client) (api.Released, error) {
+			return api.Released{Released: true}, client.API().Release(ctx, lock, request)
 		})
-	})
 }
 
 type breakCmd struct {
@@ -158,17 +153,18 @@ type breakCmd struct {
 
 // Run breaks the lease that runs on a lock.
 func (c *breakCmd) Run(ctx context.Context, con *console) error {
-	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
-		broken, err := admin.New(client).Break(ctx, c.Lock, api.BreakRequest{Reason: c.Reason})
-		if err != nil {
-			return err
-		}
-		return con.show(broken, []field{
-			{"broken", broken.Lock},
-			{"owner_id", broken.OwnerID},
-			{"fencing_token", strconv.FormatInt(broken.FencingToken, 10)},
+	return answer(ctx, con, c.clientFlags, brokenFields,
+		func(ctx context.Context, client *lockclient.Client) (api.Broken, error) {
+			return admin.New(client).Break(ctx, c.Lock, api.BreakRequest{Reason: c.Reason})
 		})
-	})
+}
+
+func brokenFields(broken api.Broken) []field {
+	return []field{
+		{"broken", broken.Lock},
+		{"owner_id", broken.OwnerID},
+		{"fencing_token", strconv.FormatInt(broken.FencingToken, 10)},
+	}
 }
 
 type lockGetCmd struct {

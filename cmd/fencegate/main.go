@@ -214,12 +214,8 @@ type versionCmd struct{ outputFlag }
 // Run shows the version.
 func (versionCmd) Run(con *console) error {
 	built := thisBuild()
-	revision := built.Commit
-	if built.Dirty {
-		revision += " (dirty)"
-	}
 	return con.show(built, []field{
-		{"fencegate", built.Version}, {"commit", revision}, {"go", built.Go + " " + built.Platform},
+		{"fencegate", built.Version}, {"commit", built.revision()}, {"go", built.Go + " " + built.Platform},
 	})
 }
 
@@ -263,14 +259,18 @@ func buildOf(version, commit string, info *debug.BuildInfo) build {
 
 // line is the answer of --version.
 func (b build) line() string {
-	revision := ""
-	switch {
-	case b.Commit != "" && b.Dirty:
-		revision = "commit " + b.Commit + " (dirty), "
-	case b.Commit != "":
-		revision = "commit " + b.Commit + ", "
+	revision := b.revision()
+	if revision != "" {
+		revision = "commit " + revision + ", "
 	}
 	return fmt.Sprintf("fencegate %s (%s%s %s)", b.Version, revision, b.Go, b.Platform)
+}
+
+func (b build) revision() string {
+	if b.Commit != "" && b.Dirty {
+		return b.Commit + " (dirty)"
+	}
+	return b.Commit
 }
 
 // programVersion is the release, or what the build knows of its source.

@@ -94,12 +94,11 @@ type policyRemoved struct {
 
 // Run removes a policy.
 func (c *policyRmCmd) Run(ctx context.Context, con *console) error {
-	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
-		if err := admin.New(client).DeletePolicy(ctx, c.Prefix); err != nil {
-			return err
-		}
-		return con.show(policyRemoved{Removed: true, Prefix: c.Prefix}, []field{{"removed", c.Prefix}})
-	})
+	fields := func(policyRemoved) []field { return []field{{"removed", c.Prefix}} }
+	return answer(ctx, con, c.clientFlags, fields,
+		func(ctx context.Context, client *lockclient.Client) (policyRemoved, error) {
+			return policyRemoved{Removed: true, Prefix: c.Prefix}, admin.New(client).DeletePolicy(ctx, c.Prefix)
+		})
 }
 
 type policyLsCmd struct{ clientFlags }

@@ -23,8 +23,6 @@ const valueBytesMax = 256 << 20
 type putCmd struct {
 	clientFlags
 	writeFlags
-	Resource    string  `arg:"" help:"Name of the resource, equal to that of its lock. A dot: the lock of \"fencegate run\" that this runs under."`
-	Key         string  `arg:"" help:"Key of the record."`
 	Value       *string `arg:"" optional:"" help:"What to store. Absent or -: the standard input."`
 	File        string  `help:"Store what is in this file." type:"path" placeholder:"PATH"`
 	ContentType string  `help:"Type of the value. Default: application/json if it is JSON, else text/plain if it is UTF-8, else application/octet-stream." placeholder:"TYPE"`
@@ -40,22 +38,15 @@ func (putCmd) Help() string {
 
 // Run stores a record.
 func (c *putCmd) Run(ctx context.Context, con *console) error {
-	name, err := resource(c.Resource)
+	name, write, err := c.write()
 	if err != nil {
 		return err
 	}
-	token, err := c.number()
-	if err != nil {
+	if write.Value, err = c.value(con.in); err != nil {
 		return err
 	}
-	value, err := c.value(con.in)
-	if err != nil {
-		return err
-	}
-	write := lockclient.Write{
-		Token: token, LeaseID: c.leaseID(), ContentType: cmp.Or(c.ContentType, guessType(value)), Value: value,
-		IfMatch: c.IfMatch, IfNoneMatch: c.IfNoneMatch,
-	}
+	write.ContentType = cmp.Or(c.ContentType, guessType(write.Value))
+	write.IfMatch, write.IfNoneMatch = c.IfMatch, c.IfNoneMatch
 	return answer(ctx, con, c.clientFlags, resultFields,
 		func(ctx context.Context, client *lockclient.Client) (api.WriteResult, error) {
 			return client.API().Put(ctx, name, c.Key, write)
@@ -121,22 +112,16 @@ func resultFields(result api.WriteResult) []field {
 type deleteCmd struct {
 	clientFlags
 	writeFlags
-	Resource string `arg:"" help:"Name of the resource, equal to that of its lock. A dot: the lock of \"fencegate run\" that this runs under."`
-	Key      string `arg:"" help:"Key of the record."`
-	IfMatch  *int64 `help:"Only if the record has this version." placeholder:"VERSION"`
+	IfMatch *int64 `help:"Only if the record has this version." placeholder:"VERSION"`
 }
 
 // Run deletes a record.
 func (c *deleteCmd) Run(ctx context.Context, con *console) error {
-	name, err := resource(c.Resource)
+	name, removal, err := c.write()
 	if err != nil {
 		return err
 	}
-	token, err := c.number()
-	if err != nil {
-		return err
-	}
-	removal := lockclient.Write{Token: token, LeaseID: c.leaseID(), IfMatch: c.IfMatch}
+	removal.IfMatch = c.IfMatch
 	return answer(ctx, con, c.clientFlags, resultFields,
 		func(ctx context.Context, client *lockclient.Client) (api.WriteResult, error) {
 			return client.API().Delete(ctx, name, c.Key, removal)
@@ -267,11 +252,23 @@ func resource(given string) (string, error) {
 	return lock, nil
 }
 
-// writeFlags say under which lease something is written.
+// writeFlags say what is written, and under which lease.
 type writeFlags struct {
+	Resource string    `arg:"" help:"Name of the resource, equal to that of its lock. A dot: the lock of \"fencegate run\" that this runs under."`
+	Key      string    `arg:"" help:"Key of the record."`
 	Token    tokenFlag `help:"Fencing token of the lease: 34, or 34.2 for the second of many writes under it." required:"" placeholder:"TOKEN"`
 	Sequence *int64    `help:"Number of this write under the token, where that has none: 1 for the first, then greater ones. Without it, a token admits one write." placeholder:"N"`
 	LeaseID  string    `help:"Check that the token belongs to this lease." placeholder:"UUID"`
+}
+
+// write returns the name of the resource, and a write under the lease.
+func (f writeFlags) write() (name string, write lockclient.Write, err error) {
+	if name, err = resource(f.Resource); err != nil {
+		return "", write, err
+	}
+	write.Token, err = f.number()
+	write.LeaseID = f.leaseID()
+	return name, write, err
 }
 
 // number is the token with its sequence.
@@ -297,14 +294,4 @@ func (f writeFlags) leaseID() string {
 		return ""
 	}
 	return f.LeaseID
-}
-
-// nextNumber returns a hint with the number of the next write under a token.
-func nextNumber(problem *api.Problem) string {
-	if problem.Token == nil || problem.LastSequence == nil {
-		return ""
-	}
-	next := strconv.FormatInt(*problem.LastSequence+1, 10)
-	return "The next number is free: --sequence " + next + ", or --token " + strconv.FormatInt(*problem.Token, 10) +
-		"." + next + "."
 }

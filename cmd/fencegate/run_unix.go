@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -103,8 +104,7 @@ func (k *keeper) look() {
 		return
 	case lost == nil:
 		k.lost, k.deadline = errNotRenewed, time.Now().Add(left)
-	case lostReason(lost) == "", lostReason(lost) == "expired", lostReason(lost) == "superseded",
-		lostReason(lost) == "max_hold":
+	case slices.Contains([]string{"", "expired", "superseded", "max_hold"}, lostReason(lost)):
 		// Its time is over: another may hold the lock by now.
 		k.lost, k.deadline = lost, time.Now()
 	default:
