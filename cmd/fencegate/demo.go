@@ -20,44 +20,11 @@ type demoCmds struct {
 	Worker  demoWorkerCmd  `cmd:"" hidden:"" help:"One worker of the round."`
 }
 
+// demoFlags are those of demos that run once, or again and again before running gateways.
 type demoFlags struct {
 	outputFlag
 	DatabaseURL string `help:"PostgreSQL to use. Without one, a private PostgreSQL is run in a temporary directory." env:"FENCEGATE_DATABASE_URL" placeholder:"URL"`
-}
 
-// run runs a demo, with a private PostgreSQL unless one is named.
-func (f demoFlags) run(
-	ctx context.Context, streams streams, demonstrate func(context.Context, demo.Config) error,
-) (err error) {
-	config, err := f.config(streams)
-	if err != nil {
-		return err
-	}
-	if config.DatabaseURL == "" {
-		url, closeAll, err := demo.OpenPrivate(ctx)
-		if err != nil {
-			return err
-		}
-		config.DatabaseURL, config.Suffix, config.DatabaseName = url, "", demo.PrivateName
-		return errors.Join(demonstrate(ctx, config), closeAll())
-	}
-	return demonstrate(ctx, config)
-}
-
-func (f demoFlags) config(streams streams) (demo.Config, error) {
-	if f.Output == formatYAML || f.Output == formatEnv {
-		return demo.Config{}, usagef("--output %s: a demo is shown as text, or its events as json", f.Output)
-	}
-	program, err := os.Executable()
-	return demo.Config{
-		Program: program, DatabaseURL: f.DatabaseURL, DatabaseName: "PostgreSQL at --database-url",
-		Suffix: "-" + uuid.NewString()[:8], JSON: f.Output == formatJSON, Out: streams.out,
-	}, err
-}
-
-// demoLoopFlags are those of demos that also run before running gateways.
-type demoLoopFlags struct {
-	demoFlags
 	connectionFlags
 
 	Gateway []string      `help:"Run the fenced variant again and again, on these running gateways. Several must use one database." env:"FENCEGATE_GATEWAY" placeholder:"URL"`
@@ -68,14 +35,44 @@ type demoLoopFlags struct {
 const demoExit = " Exits 0 only if the fence kept the newer value and the unfenced variant lost it. With --gateway, " +
 	"exits 1 as soon as a stale write was stored."
 
-func (f demoLoopFlags) run(
+// run runs a demo: before the gateways, if there are any, else with a private PostgreSQL unless one is named.
+func (f demoFlags) run(
 	ctx context.Context, streams streams, demonstrate func(context.Context, demo.Config) error,
 ) error {
-	if len(f.Gateway) == 0 {
-		return f.demoFlags.run(ctx, streams, demonstrate)
+	if f.Output == formatYAML || f.Output == formatEnv {
+		return usagef("--output %s: a demo is shown as text, or its events as json", f.Output)
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	config := demo.Config{
+		Program: program, DatabaseURL: f.DatabaseURL, DatabaseName: "PostgreSQL at --database-url",
+		Suffix: "-" + uuid.NewString()[:8], JSON: f.Output == formatJSON, Out: streams.out,
+	}
+	switch {
+	case len(f.Gateway) > 0:
+		err = f.loop(&config)
+	case config.DatabaseURL == "":
+		var closeAll func() error
+		if config.DatabaseURL, closeAll, err = demo.OpenPrivate(ctx); err == nil {
+			config.Suffix, config.DatabaseName = "", demo.PrivateName
+			return errors.Join(demonstrate(ctx, config), closeAll())
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return demonstrate(ctx, config)
+}
+
+// loop has the demo run before the gateways.
+func (f demoFlags) loop(config *demo.Config) error {
+	config.Connect = func(url string, options ...lockclient.Option) (*lockclient.Client, error) {
+		return f.connect("--gateway", url, options...)
 	}
 	for _, url := range f.Gateway {
-		client, err := f.connect("--gateway", url)
+		client, err := config.Connect(url)
 		if err != nil {
 			return err
 		}
@@ -87,19 +84,12 @@ func (f demoLoopFlags) run(
 	case f.Rounds < 0:
 		return usagef("--rounds is %d, it must not be negative", f.Rounds)
 	}
-	config, err := f.config(streams)
-	if err != nil {
-		return err
-	}
 	config.Gateways, config.Every, config.Rounds = f.Gateway, f.Every, f.Rounds
-	config.Connect = func(url string, options ...lockclient.Option) (*lockclient.Client, error) {
-		return f.connect("--gateway", url, options...)
-	}
-	config.Environment = f.connectionFlags.environment()
-	return demonstrate(ctx, config)
+	config.Environment = f.environment()
+	return nil
 }
 
-type demoZombieCmd struct{ demoLoopFlags }
+type demoZombieCmd struct{ demoFlags }
 
 // Help is shown by --help.
 func (demoZombieCmd) Help() string {
@@ -114,7 +104,7 @@ func (c *demoZombieCmd) Run(ctx context.Context, streams streams) error {
 	})
 }
 
-type demoGCPauseCmd struct{ demoLoopFlags }
+type demoGCPauseCmd struct{ demoFlags }
 
 // Help is shown by --help.
 func (demoGCPauseCmd) Help() string {

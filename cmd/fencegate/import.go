@@ -70,9 +70,8 @@ func (c *importCmd) Run(ctx context.Context, con *console) (err error) {
 		con.note("lines %d to %d may be applied a second time: they may have been sent under token %d",
 			first, last, state.before.FencingToken)
 	}
-	i := &importer{state: state, defaults: defaults, bar: newImportProgress(con, c.Progress, size)}
-	i.rejected = func(line *importLine, verdict api.BulkVerdict) error {
-		return c.rejected(con, rejected, line, verdict, state.refusals())
+	i := &importer{
+		state: state, defaults: defaults, bar: newImportProgress(con, c.Progress, size), con: con, rejected: rejected,
 	}
 	err = i.run(ctx, client, c.Timeout, input)
 	i.bar.end()
@@ -117,30 +116,6 @@ func (c *importCmd) open(stdin io.Reader) (io.ReadCloser, int64, error) {
 	return file, info.Size(), nil
 }
 
-// refusalsShown is how many refused lines are shown.
-const refusalsShown = 20
-
-// rejected reports a line that was not applied, and appends it to the file for such lines.
-func (c *importCmd) rejected(
-	con *console, rejected io.Writer, line *importLine, verdict api.BulkVerdict, before int64,
-) error {
-	switch {
-	case con.format.problems():
-		verdict.Line = line.number
-		if err := con.problem(verdict); err != nil {
-			return err
-		}
-	case before < refusalsShown:
-		con.note("line %d: %s: %s", line.number, verdict.Code, printable.Text(verdict.Detail))
-	case before == refusalsShown:
-		con.note("more lines were refused, which are not shown")
-	}
-	if _, err := fmt.Fprintf(rejected, "%s\n", line.raw); err != nil {
-		return fmt.Errorf("write the refused lines: %w", err)
-	}
-	return nil
-}
-
 func (c *importCmd) report(con *console, state *importState, err error) error {
 	counts := state.Counts
 	number := func(n int64) string { return strconv.FormatInt(n, 10) }
@@ -173,6 +148,8 @@ const (
 	importWindow = 1024
 	// importSaveEvery is the time between two saves of the state while verdicts arrive.
 	importSaveEvery = time.Second
+	// refusalsShown is how many refused lines are shown.
+	refusalsShown = 20
 )
 
 // importer sends the lines of an input by a BulkWriter, and keeps the state and the counts.
@@ -180,8 +157,8 @@ type importer struct {
 	state    *importState
 	defaults importDefaults
 	bar      *importProgressBar
-	// rejected is called with each line that was not applied.
-	rejected func(line *importLine, verdict api.BulkVerdict) error
+	con      *console
+	rejected io.Writer // gets the lines that are not applied
 	cancel   context.CancelCauseFunc
 
 	mu sync.Mutex
@@ -324,8 +301,7 @@ func (i *importer) count(line *importLine, result lockclient.BulkResult) error {
 	case result.Err == nil:
 		counts.Changed++
 	default:
-		i.bar.clear()
-		if err := i.rejected(line, verdict); err != nil {
+		if err := i.reject(line, verdict); err != nil {
 			return err
 		}
 		if errors.Is(result.Err, lockclient.ErrOutcomeUnknown) {
@@ -333,6 +309,27 @@ func (i *importer) count(line *importLine, result lockclient.BulkResult) error {
 		} else {
 			counts.Refused++
 		}
+	}
+	return nil
+}
+
+// reject reports a line that was not applied, and appends it to the file for such lines.
+func (i *importer) reject(line *importLine, verdict api.BulkVerdict) error {
+	i.bar.clear()
+	before := i.state.Counts.Refused + i.state.Counts.Unknown
+	switch {
+	case i.con.format.problems():
+		verdict.Line = line.number
+		if err := i.con.problem(verdict); err != nil {
+			return err
+		}
+	case before < refusalsShown:
+		i.con.note("line %d: %s: %s", line.number, verdict.Code, printable.Text(verdict.Detail))
+	case before == refusalsShown:
+		i.con.note("more lines were refused, which are not shown")
+	}
+	if _, err := fmt.Fprintf(i.rejected, "%s\n", line.raw); err != nil {
+		return fmt.Errorf("write the refused lines: %w", err)
 	}
 	return nil
 }

@@ -114,9 +114,6 @@ func (s *importState) twice() (first, last int64) {
 	return s.before.Lines + 1, s.before.SentUpTo
 }
 
-// refusals counts the lines that were refused, or may have been.
-func (s *importState) refusals() int64 { return s.Counts.Refused + s.Counts.Unknown }
-
 // reserve saves, before a line is sent, that it may be.
 func (s *importState) reserve(number int64) error {
 	if number <= s.SentUpTo {
