@@ -2,15 +2,19 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/issuertest"
 	"github.com/fencegate/fencegate/internal/testenv/postgres"
 )
 
@@ -81,4 +85,128 @@ func TestServeWithKeys(t *testing.T) {
 		!strings.Contains(locks, "w      admin") {
 		t.Errorf("the locks are listed as %s, want the principal beside the owner", locks)
 	}
+}
+
+// A gateway accepts keys, tokens and certificates at the same time, each with its own grants, and no request without one.
+func TestServeAcceptsAllKinds(t *testing.T) {
+	t.Parallel()
+	issuer, dir := issuertest.New(t), t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		check(t, os.WriteFile(path, []byte(text), 0o600))
+		return path
+	}
+	access := file("access.yaml", `
+issuers:
+  - {name: local, issuer: "`+issuer.URL+`", audiences: [fencegate], rules: [{when: {sub: alice}, grants: ["all:"]}]}
+certificates:
+  rules: [{when: {common_name: "**"}, grants: ["lock:certified"]}]
+`)
+	s, _, flags := newTLSShell(t, "--auth", "keys,tokens,certificates", "--access-file", access)
+	certified := func(args ...string) []string { return append(args, flags...) }
+	by := func(credential string, args ...string) []string {
+		authority := slices.Index(flags, "--ca-cert")
+		return append(append(args, flags[authority:authority+2]...), "--token-file", file(credential[:8], credential))
+	}
+	s.must(certified("lock", "acquire", "certified/a")...)
+	s.fails(exitNotAllowed, "forbidden", certified("lock", "acquire", "other")...)
+	token := issuer.Token(nil)
+	await.True(t, "the token is accepted", func() bool { return s.do(by(token, "keys", "list")...).code == exitOK })
+	key := fields(s.must(by(token, "keys", "create", "k", "--grant", "lock:keyed")...))["key"]
+	s.must(by(key, "lock", "acquire", "keyed")...)
+	s.fails(exitNotAllowed, "forbidden", by(key, "lock", "acquire", "certified")...)
+	s.fails(exitNotAllowed, "unauthenticated", by(issuer.Token(map[string]any{"aud": "x"}), "lock", "ls")...)
+	s.fails(exitNotAllowed, "unauthenticated", "lock", "ls", flags[0], flags[1])
+}
+
+// serve refuses a configuration with which no request could be accepted.
+func TestServeRefusesUnusableAuth(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "access.yaml")
+	check(t, os.WriteFile(path, []byte("certificates: {rules: [{when: {dns: a}, grants: ['read:']}]}"), 0o600))
+	for flags, words := range map[string]string{
+		"--auth tokens":                             "--access-file",
+		"--auth tokens --access-file missing":       "no such file",
+		"--auth tokens --access-file " + path:       "no issuers",
+		"--auth keys --access-file " + path:         "--access-file is for",
+		"--auth certificates":                       "--access-file",
+		"--auth passwords":                          "--auth",
+		"--auth certificates --access-file " + path: "--client-ca",
+	} {
+		got := shell{t: t}.do(append([]string{"serve", "--listen", "127.0.0.1:0"}, strings.Fields(flags)...)...)
+		if got.code != exitUsage || !strings.Contains(got.errOut, words) {
+			t.Errorf("%s: exited with %d: %s", flags, got.code, got.errOut)
+		}
+	}
+}
+
+// The commands for policies set, show, list and remove what the gateway applies, and records are listed.
+func TestPolicyAndRecordCommands(t *testing.T) {
+	t.Setenv("FENCEGATE_LEASES", "redis") // of serve
+	s := shell{t, newShell(t, "--leases", "postgres").url}
+	set := fields(s.must("policy", "set", "jobs", "--rule", "same_token", "--max-hold", "1h", "--require-lease-id"))
+	got := fields(s.must("policy", "get", "jobs"))
+	if set["rule"] != "same_token" || set["max_hold"] != "1h0m0s" || set["require_lease_id"] != "true" ||
+		set["authority"] != "builtin" || got["max_hold"] != "1h0m0s" || got["leases"] != "-" {
+		t.Errorf("set printed %q, and get %q", set, got)
+	}
+	s.must("policies", "set", "", "--authority", "external")
+	if out := s.must("policy", "ls"); strings.Count(out, "\n") != 3 || !strings.Contains(out, "jobs    same_token  builtin") {
+		t.Errorf("ls printed %s", out)
+	}
+	var removed policyRemoved
+	parseLine(t, s.must("policy", "rm", "", "-o", "json"), &removed)
+	s.must("policy", "rm", "jobs")
+	if out := s.must("policy", "ls"); !removed.Removed || strings.Count(out, "\n") != 1 {
+		t.Errorf("after the removal %+v, ls printed %s", removed, out)
+	}
+	s.fails(exitNotFound, "not_found", "policy", "get", "jobs")
+	recordList(t, s)
+}
+
+// recordList checks that records are listed by key, without their values.
+func recordList(t *testing.T, s shell) {
+	t.Helper()
+	token := fields(s.must("lock", "acquire", "a"))["fencing_token"]
+	for i, key := range []string{"k/2", "k/1", "other"} {
+		s.must("put", "a", key, "value", "--token", token, "--sequence", string(rune('1'+i)))
+	}
+	lines := strings.Split(strings.TrimSpace(s.must("records", "ls", "a", "--prefix", "k/")), "\n")
+	if len(lines) != 3 || !strings.HasPrefix(lines[0], "KEY  VERSION  TOKEN") || !strings.HasPrefix(lines[1], "k/1  ") ||
+		!strings.Contains(lines[2], token+".1") || !strings.Contains(lines[2], "  5     ") {
+		t.Errorf("ls printed %q", lines)
+	}
+}
+
+// TestAuditCommand checks that the command lists the actions of administrators, the newest first, that its flags
+// select, and that it writes JSON.
+func TestAuditCommand(t *testing.T) {
+	t.Parallel()
+	s := newShell(t)
+	const heading = "WHEN  ACTION  NAME  ADDRESS  DETAILS\n"
+	if out := s.must("audit"); out != heading {
+		t.Errorf("no actions are listed as %q", out)
+	}
+	s.must("lock", "acquire", "job", "--ttl", "1h")
+	s.must("lock", "break", "job", "--reason", "it hangs")
+	key := fields(s.must("keys", "create", "billing", "--grant", "lock:billing"))
+	lines := strings.Split(strings.TrimSpace(s.must("audit", "--since", "1h")), "\n")
+	if len(lines) != 3 || !strings.HasPrefix(lines[0], "WHEN") || !strings.Contains(lines[1], "key_created") ||
+		!strings.Contains(lines[1], key["id"]) || !strings.Contains(lines[2], "lease_broken  job   anonymous  127.0.0.1  {") {
+		t.Errorf("it listed %q, want the new key and then the broken lease", lines)
+	}
+	for _, flags := range []string{"--action key_created", "--prefix jo", "--name job --principal anonymous"} {
+		if out := s.must(append([]string{"audit"}, strings.Fields(flags)...)...); strings.Count(out, "\n") != 2 {
+			t.Errorf("%s listed %q, want one action", flags, out)
+		}
+	}
+	if out := s.must("audit", "--until", "1h"); strings.Count(out, "\n") != 1 {
+		t.Errorf("--until listed %q, want nothing", out)
+	}
+	var entry api.AuditEntry
+	if err := json.Unmarshal([]byte(s.must("audit", "--name", "job", "--output", "json")), &entry); err != nil ||
+		entry.Action != "lease_broken" || !strings.Contains(string(entry.Details), "it hangs") {
+		t.Errorf("the JSON is %+v (%v), want the broken lease", entry, err)
+	}
+	s.fails(exitUsage, "--since", "audit", "--since=-1h")
 }

@@ -1,9 +1,10 @@
-package main
+package checks_test
 
 import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -16,6 +17,8 @@ import (
 	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/migrations"
 )
+
+func TestMain(m *testing.M) { os.Exit(postgres.Main(m)) }
 
 // TestCheckFailover brings a server step by step into states in which a crash or a failover loses writes or takes long.
 // The check finds each after its step, and not before.
@@ -186,4 +189,11 @@ func lines(found []checks.Finding) string {
 		lines = append(lines, fmt.Sprintf("%s: %s %s", f.Check, f.Subject, f.Detail))
 	}
 	return strings.Join(lines, "\n")
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -1,4 +1,6 @@
-package main
+//go:build unix
+
+package docs_test
 
 import (
 	"io/fs"
@@ -12,10 +14,9 @@ import (
 // TestThreatModelNamesTests checks that the tests that SECURITY.md names exist.
 func TestThreatModelNamesTests(t *testing.T) {
 	t.Parallel()
-	const root = "../.."
 	defined := map[string]bool{}
 	definition := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
-	err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+	check(t, filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, "_test.go") {
 			return err
 		}
@@ -24,14 +25,9 @@ func TestThreatModelNamesTests(t *testing.T) {
 			defined[string(match[1])] = true
 		}
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(root + "/SECURITY.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
+	text, err := os.ReadFile(filepath.Join(root, "SECURITY.md"))
+	check(t, err)
 	named := regexp.MustCompile("`(Test\\w+)`").FindAllSubmatch(text, -1)
 	if len(named) < 20 {
 		t.Errorf("SECURITY.md names %d tests", len(named))
