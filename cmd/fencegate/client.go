@@ -18,6 +18,7 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/admin"
 )
 
 // variableBearer has a credential. No flag has: process lists show those. FENCEGATE_TOKEN is a fencing token.
@@ -170,8 +171,14 @@ func (f clientFlags) AfterApply(con *console) error {
 	return f.outputFlag.AfterApply(con)
 }
 
+// calls are those of a gateway's API: of clients, and of administrators.
+type calls struct {
+	*lockclient.API
+	*admin.Client
+}
+
 // call runs the work of a command, with a client and within the timeout.
-func (f clientFlags) call(ctx context.Context, work func(context.Context, *lockclient.Client) error) error {
+func (f clientFlags) call(ctx context.Context, work func(context.Context, calls) error) error {
 	client, err := f.client()
 	if err != nil {
 		return err
@@ -179,16 +186,16 @@ func (f clientFlags) call(ctx context.Context, work func(context.Context, *lockc
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(ctx, f.Timeout)
 	defer cancel()
-	return work(ctx, client)
+	return work(ctx, calls{client.API(), admin.New(client)})
 }
 
 // answer makes one call to the gateway, and shows its answer.
 func answer[T any](
 	ctx context.Context, con *console, flags clientFlags, fields func(T) []field,
-	call func(context.Context, *lockclient.Client) (T, error),
+	call func(context.Context, calls) (T, error),
 ) error {
-	return flags.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
-		answer, err := call(ctx, client)
+	return flags.call(ctx, func(ctx context.Context, gateway calls) error {
+		answer, err := call(ctx, gateway)
 		if err != nil {
 			return err
 		}

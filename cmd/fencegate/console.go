@@ -165,13 +165,13 @@ func list[T any](c *console, heading []string, items []T, row func(T) []string) 
 // answerList makes a call to the gateway, and lists what it answers.
 func answerList[T any](
 	ctx context.Context, con *console, flags clientFlags, heading []string, row func(T) []string,
-	call func(context.Context, *lockclient.Client) ([]T, error),
+	call func(context.Context, calls) ([]T, error),
 ) error {
 	if err := con.format.many(); err != nil {
 		return err
 	}
-	return flags.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
-		items, err := call(ctx, client)
+	return flags.call(ctx, func(ctx context.Context, gateway calls) error {
+		items, err := call(ctx, gateway)
 		if err != nil {
 			return err
 		}
@@ -316,16 +316,15 @@ type listFlags struct {
 // listPages lists pages up to the limit, and notes when there are more.
 func listPages[T any](
 	ctx context.Context, con *console, flags listFlags, heading []string, row func(T) []string,
-	next func(ctx context.Context, client *lockclient.Client, cursor string, limit int) ([]T, string, error),
+	next func(ctx context.Context, gateway calls, cursor string, limit int) ([]T, string, error),
 ) error {
-	return answerList(ctx, con, flags.clientFlags, heading, row,
-		func(ctx context.Context, client *lockclient.Client) ([]T, error) {
-			items, more, err := follow(flags.Limit, func(cursor string, limit int) ([]T, string, error) {
-				return next(ctx, client, cursor, limit)
-			})
-			if more {
-				con.note("there are more than %d; --limit lists more", flags.Limit)
-			}
-			return items, err
+	return answerList(ctx, con, flags.clientFlags, heading, row, func(ctx context.Context, gateway calls) ([]T, error) {
+		items, more, err := follow(flags.Limit, func(cursor string, limit int) ([]T, string, error) {
+			return next(ctx, gateway, cursor, limit)
 		})
+		if more {
+			con.note("there are more than %d; --limit lists more", flags.Limit)
+		}
+		return items, err
+	})
 }

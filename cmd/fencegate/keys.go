@@ -8,7 +8,6 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/access"
 	"github.com/fencegate/fencegate/internal/apikey"
-	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/admin"
 	"github.com/fencegate/fencegate/store"
 )
@@ -48,10 +47,9 @@ func (c *keysCreateCmd) Run(ctx context.Context, con *console) error {
 	request := api.KeyRequest{
 		Principal: c.Principal, Description: c.Description, Grants: access.Texts(grants), LifetimeMS: c.Lifetime.ms,
 	}
-	return answer(ctx, con, c.clientFlags, newKeyFields,
-		func(ctx context.Context, client *lockclient.Client) (api.NewKey, error) {
-			return admin.New(client).CreateKey(ctx, request)
-		})
+	return answer(ctx, con, c.clientFlags, newKeyFields, func(ctx context.Context, gateway calls) (api.NewKey, error) {
+		return gateway.CreateKey(ctx, request)
+	})
 }
 
 // createDirectly makes a key without a gateway.
@@ -113,8 +111,8 @@ type keysListCmd struct{ listFlags }
 func (c *keysListCmd) Run(ctx context.Context, con *console) error {
 	heading := []string{"ID", "PRINCIPAL", "GRANTS", "EXPIRES", "REVOKED", "LAST USED"}
 	return listPages(ctx, con, c.listFlags, heading, keyRow,
-		func(ctx context.Context, client *lockclient.Client, cursor string, limit int) ([]api.Key, string, error) {
-			page, err := admin.New(client).Keys(ctx, admin.KeysQuery{Limit: limit, Cursor: cursor})
+		func(ctx context.Context, gateway calls, cursor string, limit int) ([]api.Key, string, error) {
+			page, err := gateway.Keys(ctx, admin.KeysQuery{Limit: limit, Cursor: cursor})
 			return page.Keys, page.NextCursor, err
 		})
 }
@@ -136,10 +134,9 @@ type keysRotateCmd struct {
 // Run replaces a key.
 func (c *keysRotateCmd) Run(ctx context.Context, con *console) error {
 	request := api.RotateRequest{OverlapMS: c.Overlap.ms, LifetimeMS: c.Lifetime.ms}
-	return answer(ctx, con, c.clientFlags, newKeyFields,
-		func(ctx context.Context, client *lockclient.Client) (api.NewKey, error) {
-			return admin.New(client).RotateKey(ctx, c.ID, request)
-		})
+	return answer(ctx, con, c.clientFlags, newKeyFields, func(ctx context.Context, gateway calls) (api.NewKey, error) {
+		return gateway.RotateKey(ctx, c.ID, request)
+	})
 }
 
 type keysRevokeCmd struct {
@@ -149,10 +146,9 @@ type keysRevokeCmd struct {
 
 // Run ends a key.
 func (c *keysRevokeCmd) Run(ctx context.Context, con *console) error {
-	return answer(ctx, con, c.clientFlags, keyFields,
-		func(ctx context.Context, client *lockclient.Client) (api.Key, error) {
-			return admin.New(client).RevokeKey(ctx, c.ID)
-		})
+	return answer(ctx, con, c.clientFlags, keyFields, func(ctx context.Context, gateway calls) (api.Key, error) {
+		return gateway.RevokeKey(ctx, c.ID)
+	})
 }
 
 type whoamiCmd struct{ clientFlags }
@@ -160,8 +156,8 @@ type whoamiCmd struct{ clientFlags }
 // Run shows the principal of the credential.
 func (c *whoamiCmd) Run(ctx context.Context, con *console) error {
 	return answer(ctx, con, c.clientFlags, principalFields,
-		func(ctx context.Context, client *lockclient.Client) (api.Principal, error) {
-			return admin.New(client).WhoAmI(ctx)
+		func(ctx context.Context, gateway calls) (api.Principal, error) {
+			return gateway.WhoAmI(ctx)
 		})
 }
 

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/admin"
 )
 
@@ -98,8 +97,8 @@ func (c *acquireCmd) Run(ctx context.Context, con *console) error {
 	if c.Subtree {
 		request.Scope = "subtree"
 	}
-	return answer(ctx, con, flags, leaseFields, func(ctx context.Context, client *lockclient.Client) (api.Lease, error) {
-		return client.API().Acquire(ctx, c.Lock, request)
+	return answer(ctx, con, flags, leaseFields, func(ctx context.Context, gateway calls) (api.Lease, error) {
+		return gateway.Acquire(ctx, c.Lock, request)
 	})
 }
 
@@ -117,10 +116,9 @@ func (c *renewCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	request := api.RenewRequest{OwnerID: c.OwnerID, LeaseID: c.LeaseID, FencingToken: c.Token, TTLMS: c.TTL.ms}
-	return answer(ctx, con, c.clientFlags, leaseFields,
-		func(ctx context.Context, client *lockclient.Client) (api.Lease, error) {
-			return client.API().Renew(ctx, lock, request)
-		})
+	return answer(ctx, con, c.clientFlags, leaseFields, func(ctx context.Context, gateway calls) (api.Lease, error) {
+		return gateway.Renew(ctx, lock, request)
+	})
 }
 
 type releaseCmd struct {
@@ -139,10 +137,9 @@ func (c *releaseCmd) Run(ctx context.Context, con *console) error {
 	fields := func(api.Released) []field {
 		return []field{{"released", lock}, {"fencing_token", strconv.FormatInt(c.Token, 10)}}
 	}
-	return answer(ctx, con, c.clientFlags, fields,
-		func(ctx context.Context, client *lockclient.Client) (api.Released, error) {
-			return api.Released{Released: true}, client.API().Release(ctx, lock, request)
-		})
+	return answer(ctx, con, c.clientFlags, fields, func(ctx context.Context, gateway calls) (api.Released, error) {
+		return api.Released{Released: true}, gateway.Release(ctx, lock, request)
+	})
 }
 
 type breakCmd struct {
@@ -153,10 +150,9 @@ type breakCmd struct {
 
 // Run breaks the lease that runs on a lock.
 func (c *breakCmd) Run(ctx context.Context, con *console) error {
-	return answer(ctx, con, c.clientFlags, brokenFields,
-		func(ctx context.Context, client *lockclient.Client) (api.Broken, error) {
-			return admin.New(client).Break(ctx, c.Lock, api.BreakRequest{Reason: c.Reason})
-		})
+	return answer(ctx, con, c.clientFlags, brokenFields, func(ctx context.Context, gateway calls) (api.Broken, error) {
+		return gateway.Break(ctx, c.Lock, api.BreakRequest{Reason: c.Reason})
+	})
 }
 
 func brokenFields(broken api.Broken) []field {
@@ -178,10 +174,9 @@ func (c *lockGetCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	return answer(ctx, con, c.clientFlags, lockFields,
-		func(ctx context.Context, client *lockclient.Client) (api.Lock, error) {
-			return client.API().Lock(ctx, lock)
-		})
+	return answer(ctx, con, c.clientFlags, lockFields, func(ctx context.Context, gateway calls) (api.Lock, error) {
+		return gateway.Lock(ctx, lock)
+	})
 }
 
 func lockFields(lock api.Lock) []field {
@@ -214,9 +209,9 @@ type lockLsCmd struct {
 func (c *lockLsCmd) Run(ctx context.Context, con *console) error {
 	heading := []string{"LOCK", "STATE", "TOKEN", "OWNER", principalHeading, "EXPIRES"}
 	return listPages(ctx, con, c.listFlags, heading, lockRow,
-		func(ctx context.Context, client *lockclient.Client, cursor string, limit int) ([]api.Lock, string, error) {
+		func(ctx context.Context, gateway calls, cursor string, limit int) ([]api.Lock, string, error) {
 			which := admin.LocksQuery{Prefix: c.Prefix, State: c.State, Limit: limit, Cursor: cursor}
-			page, err := admin.New(client).Locks(ctx, which)
+			page, err := gateway.Locks(ctx, which)
 			return page.Locks, page.NextCursor, err
 		})
 }

@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/lockclient"
-	"github.com/fencegate/fencegate/lockclient/admin"
 )
 
 // policyCmds are the commands below "fencegate policy".
@@ -25,10 +23,9 @@ type policyGetCmd struct {
 
 // Run shows a policy.
 func (c *policyGetCmd) Run(ctx context.Context, con *console) error {
-	return answer(ctx, con, c.clientFlags, policyFields,
-		func(ctx context.Context, client *lockclient.Client) (api.Policy, error) {
-			return admin.New(client).Policy(ctx, c.Prefix)
-		})
+	return answer(ctx, con, c.clientFlags, policyFields, func(ctx context.Context, gateway calls) (api.Policy, error) {
+		return gateway.Policy(ctx, c.Prefix)
+	})
 }
 
 type policySetCmd struct {
@@ -54,10 +51,9 @@ func (c *policySetCmd) Run(ctx context.Context, con *console) error {
 		Rule: c.Rule, Authority: c.Authority, RequireLeaseID: c.RequireLeaseID, RequireLiveLease: c.RequireLiveLease,
 		MaxHoldMS: c.MaxHold.ms, Leases: c.Leases, RequirePrincipalOwner: c.RequirePrincipalOwner,
 	}
-	return answer(ctx, con, c.clientFlags, policyFields,
-		func(ctx context.Context, client *lockclient.Client) (api.Policy, error) {
-			return admin.New(client).PutPolicy(ctx, c.Prefix, request)
-		})
+	return answer(ctx, con, c.clientFlags, policyFields, func(ctx context.Context, gateway calls) (api.Policy, error) {
+		return gateway.PutPolicy(ctx, c.Prefix, request)
+	})
 }
 
 func policyFields(policy api.Policy) []field {
@@ -95,10 +91,9 @@ type policyRemoved struct {
 // Run removes a policy.
 func (c *policyRmCmd) Run(ctx context.Context, con *console) error {
 	fields := func(policyRemoved) []field { return []field{{"removed", c.Prefix}} }
-	return answer(ctx, con, c.clientFlags, fields,
-		func(ctx context.Context, client *lockclient.Client) (policyRemoved, error) {
-			return policyRemoved{Removed: true, Prefix: c.Prefix}, admin.New(client).DeletePolicy(ctx, c.Prefix)
-		})
+	return answer(ctx, con, c.clientFlags, fields, func(ctx context.Context, gateway calls) (policyRemoved, error) {
+		return policyRemoved{Removed: true, Prefix: c.Prefix}, gateway.DeletePolicy(ctx, c.Prefix)
+	})
 }
 
 type policyLsCmd struct{ clientFlags }
@@ -107,8 +102,8 @@ type policyLsCmd struct{ clientFlags }
 func (c *policyLsCmd) Run(ctx context.Context, con *console) error {
 	heading := []string{"PREFIX", "RULE", "AUTHORITY", "LEASE ID", "LIVE LEASE", "PRINCIPAL OWNER", "MAX HOLD", "LEASES"}
 	return answerList(ctx, con, c.clientFlags, heading, policyRow,
-		func(ctx context.Context, client *lockclient.Client) ([]api.Policy, error) {
-			all, err := admin.New(client).Policies(ctx)
+		func(ctx context.Context, gateway calls) ([]api.Policy, error) {
+			all, err := gateway.Policies(ctx)
 			return all.Policies, err
 		})
 }
@@ -134,10 +129,9 @@ type fenceGetCmd struct {
 
 // Run shows a fence.
 func (c *fenceGetCmd) Run(ctx context.Context, con *console) error {
-	return answer(ctx, con, c.clientFlags, fenceFields,
-		func(ctx context.Context, client *lockclient.Client) (api.Fence, error) {
-			return admin.New(client).Fence(ctx, c.Resource)
-		})
+	return answer(ctx, con, c.clientFlags, fenceFields, func(ctx context.Context, gateway calls) (api.Fence, error) {
+		return gateway.Fence(ctx, c.Resource)
+	})
 }
 
 func fenceFields(fence api.Fence) []field {
@@ -169,10 +163,9 @@ func (fenceSetCmd) Help() string {
 // Run sets a fence.
 func (c *fenceSetCmd) Run(ctx context.Context, con *console) error {
 	request := api.FenceRequest{LastToken: &c.LastToken, LastSequence: c.LastSequence, Reason: c.Reason}
-	return answer(ctx, con, c.clientFlags, fenceSetFields,
-		func(ctx context.Context, client *lockclient.Client) (api.FenceSet, error) {
-			return admin.New(client).SetFence(ctx, c.Resource, request)
-		})
+	return answer(ctx, con, c.clientFlags, fenceSetFields, func(ctx context.Context, gateway calls) (api.FenceSet, error) {
+		return gateway.SetFence(ctx, c.Resource, request)
+	})
 }
 
 func fenceSetFields(set api.FenceSet) []field {

@@ -48,8 +48,8 @@ func (c *putCmd) Run(ctx context.Context, con *console) error {
 	write.ContentType = cmp.Or(c.ContentType, guessType(write.Value))
 	write.IfMatch, write.IfNoneMatch = c.IfMatch, c.IfNoneMatch
 	return answer(ctx, con, c.clientFlags, resultFields,
-		func(ctx context.Context, client *lockclient.Client) (api.WriteResult, error) {
-			return client.API().Put(ctx, name, c.Key, write)
+		func(ctx context.Context, gateway calls) (api.WriteResult, error) {
+			return gateway.Put(ctx, name, c.Key, write)
 		})
 }
 
@@ -123,8 +123,8 @@ func (c *deleteCmd) Run(ctx context.Context, con *console) error {
 	}
 	removal.IfMatch = c.IfMatch
 	return answer(ctx, con, c.clientFlags, resultFields,
-		func(ctx context.Context, client *lockclient.Client) (api.WriteResult, error) {
-			return client.API().Delete(ctx, name, c.Key, removal)
+		func(ctx context.Context, gateway calls) (api.WriteResult, error) {
+			return gateway.Delete(ctx, name, c.Key, removal)
 		})
 }
 
@@ -159,12 +159,12 @@ func (c *getCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	return c.call(ctx, func(ctx context.Context, client *lockclient.Client) error {
+	return c.call(ctx, func(ctx context.Context, gateway calls) error {
 		var opts []lockclient.ReadOption
 		if c.Durable {
 			opts = append(opts, lockclient.Durable())
 		}
-		record, err := client.API().Get(ctx, name, c.Key, opts...)
+		record, err := gateway.Get(ctx, name, c.Key, opts...)
 		switch {
 		case err != nil:
 			return err
@@ -209,8 +209,8 @@ func (c *recordLsCmd) Run(ctx context.Context, con *console) error {
 	}
 	heading := []string{"KEY", "VERSION", "TOKEN", "TYPE", "SIZE", "UPDATED"}
 	return listPages(ctx, con, c.listFlags, heading, recordRow,
-		func(ctx context.Context, client *lockclient.Client, cursor string, limit int) ([]api.RecordInfo, string, error) {
-			page, err := client.API().Records(ctx, name, lockclient.RecordsQuery{Prefix: c.Prefix, Limit: limit, Cursor: cursor})
+		func(ctx context.Context, gateway calls, cursor string, limit int) ([]api.RecordInfo, string, error) {
+			page, err := gateway.Records(ctx, name, lockclient.RecordsQuery{Prefix: c.Prefix, Limit: limit, Cursor: cursor})
 			return page.Records, page.NextCursor, err
 		})
 }

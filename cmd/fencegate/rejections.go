@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/admin"
 )
 
@@ -44,9 +43,9 @@ func (c *rejectionsCmd) Run(ctx context.Context, con *console) error {
 		"WHEN", "RESOURCE", "KEY", "CODE", "TOKEN", "NEWER", "LATE", "OWNER", principalHeading, "SOURCE", "COUNT",
 	}
 	return listPages(ctx, con, c.listFlags, heading, rejectionRow,
-		func(ctx context.Context, client *lockclient.Client, cursor string, limit int) ([]api.Rejection, string, error) {
+		func(ctx context.Context, gateway calls, cursor string, limit int) ([]api.Rejection, string, error) {
 			which.Cursor, which.Limit = cursor, limit
-			page, err := admin.New(client).Rejections(ctx, which)
+			page, err := gateway.Rejections(ctx, which)
 			return page.Rejections, page.NextCursor, err
 		})
 }
@@ -144,9 +143,9 @@ func (c *auditCmd) Run(ctx context.Context, con *console) error {
 	}
 	heading := []string{"WHEN", "ACTION", "NAME", "PRINCIPAL", "ADDRESS", "DETAILS"}
 	return listPages(ctx, con, c.listFlags, heading, auditRow,
-		func(ctx context.Context, client *lockclient.Client, cursor string, limit int) ([]api.AuditEntry, string, error) {
+		func(ctx context.Context, gateway calls, cursor string, limit int) ([]api.AuditEntry, string, error) {
 			which.Cursor, which.Limit = cursor, limit
-			page, err := admin.New(client).Audit(ctx, which)
+			page, err := gateway.Audit(ctx, which)
 			return page.Entries, page.NextCursor, err
 		})
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/admin"
 )
 
@@ -38,14 +37,14 @@ func (f sessionFlag) session() (string, error) {
 // answerSession makes a call for the session that the flags name, and shows its answer.
 func answerSession[T any](
 	ctx context.Context, con *console, flags clientFlags, session sessionFlag, fields func(T) []field,
-	call func(gateway *lockclient.API, ctx context.Context, id string) (T, error),
+	call func(gateway calls, ctx context.Context, id string) (T, error),
 ) error {
 	id, err := session.session()
 	if err != nil {
 		return err
 	}
-	return answer(ctx, con, flags, fields, func(ctx context.Context, client *lockclient.Client) (T, error) {
-		return call(client.API(), ctx, id)
+	return answer(ctx, con, flags, fields, func(ctx context.Context, gateway calls) (T, error) {
+		return call(gateway, ctx, id)
 	})
 }
 
@@ -59,10 +58,9 @@ type sessionCreateCmd struct {
 // Run makes a session.
 func (c *sessionCreateCmd) Run(ctx context.Context, con *console) error {
 	request := api.SessionRequest{OwnerID: c.OwnerID, TTLMS: c.TTL.ms, Metadata: json.RawMessage(c.Metadata)}
-	return answer(ctx, con, c.clientFlags, sessionFields,
-		func(ctx context.Context, client *lockclient.Client) (api.Session, error) {
-			return client.API().CreateSession(ctx, request)
-		})
+	return answer(ctx, con, c.clientFlags, sessionFields, func(ctx context.Context, gateway calls) (api.Session, error) {
+		return gateway.CreateSession(ctx, request)
+	})
 }
 
 type sessionKeepaliveCmd struct {
@@ -72,7 +70,7 @@ type sessionKeepaliveCmd struct {
 
 // Run keeps a session alive.
 func (c *sessionKeepaliveCmd) Run(ctx context.Context, con *console) error {
-	return answerSession(ctx, con, c.clientFlags, c.sessionFlag, sessionFields, (*lockclient.API).KeepSessionAlive)
+	return answerSession(ctx, con, c.clientFlags, c.sessionFlag, sessionFields, calls.KeepSessionAlive)
 }
 
 type sessionGetCmd struct {
@@ -82,7 +80,7 @@ type sessionGetCmd struct {
 
 // Run shows a session.
 func (c *sessionGetCmd) Run(ctx context.Context, con *console) error {
-	return answerSession(ctx, con, c.clientFlags, c.sessionFlag, sessionFields, (*lockclient.API).Session)
+	return answerSession(ctx, con, c.clientFlags, c.sessionFlag, sessionFields, calls.Session)
 }
 
 type sessionLsCmd struct {
@@ -95,9 +93,9 @@ type sessionLsCmd struct {
 func (c *sessionLsCmd) Run(ctx context.Context, con *console) error {
 	heading := []string{"SESSION", "STATE", "OWNER", principalHeading, "LEASES", "EXPIRES"}
 	return listPages(ctx, con, c.listFlags, heading, sessionRow,
-		func(ctx context.Context, client *lockclient.Client, cursor string, limit int) ([]api.SessionInfo, string, error) {
+		func(ctx context.Context, gateway calls, cursor string, limit int) ([]api.SessionInfo, string, error) {
 			which := admin.SessionsQuery{OwnerID: c.OwnerID, State: c.State, Limit: limit, Cursor: cursor}
-			page, err := admin.New(client).Sessions(ctx, which)
+			page, err := gateway.Sessions(ctx, which)
 			return page.Sessions, page.NextCursor, err
 		})
 }
@@ -114,7 +112,7 @@ type sessionEndCmd struct {
 
 // Run ends a session.
 func (c *sessionEndCmd) Run(ctx context.Context, con *console) error {
-	return answerSession(ctx, con, c.clientFlags, c.sessionFlag, sessionEndedFields, (*lockclient.API).EndSession)
+	return answerSession(ctx, con, c.clientFlags, c.sessionFlag, sessionEndedFields, calls.EndSession)
 }
 
 func sessionEndedFields(ended api.SessionEnded) []field {

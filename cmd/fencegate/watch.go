@@ -11,7 +11,6 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/lockclient"
-	"github.com/fencegate/fencegate/lockclient/admin"
 )
 
 type watchCmd struct {
@@ -153,8 +152,8 @@ type waitsCmd struct {
 func (c *waitsCmd) Run(ctx context.Context, con *console) error {
 	heading := []string{"OWNER", "WAITS FOR", "MODE", "SINCE", "BEHIND"}
 	return answerList(ctx, con, c.clientFlags, heading, waitRow,
-		func(ctx context.Context, client *lockclient.Client) ([]api.WaitOf, error) {
-			waits, err := admin.New(client).Waits(ctx, c.Lock, c.Limit)
+		func(ctx context.Context, gateway calls) ([]api.WaitOf, error) {
+			waits, err := gateway.Waits(ctx, c.Lock, c.Limit)
 			if waits.Truncated {
 				con.note("there are more waits, or more owners that one waits for")
 			}
