@@ -1,25 +1,36 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
-	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/testenv/await"
-	"github.com/fencegate/fencegate/lockclient"
-	"github.com/fencegate/fencegate/lockclient/admin"
 )
 
-func TestLockCommands(t *testing.T) {
+// otherID is that of no lease and no session.
+const otherID = "00000000-0000-4000-8000-000000000000"
+
+// The commands for locks, sessions and records, and the formats of their answers, before one gateway.
+func TestCommands(t *testing.T) {
 	t.Parallel()
-	s := newShell(t)
+	newShell(t).each(map[string]func(*testing.T, shell){
+		"locks": lockCommands, "shared locks": sharedLockCommands, "waiting": lockAcquireWaits, "sessions": sessionCommands,
+		"records": recordCommands, "numbered writes": numberedWrites, "list of records": recordList,
+		"json": jsonIsTheAnswerOfTheAPI, "errors in json": jsonErrorsAreProblems, "env in a shell": envOutputInAShell,
+		"env of a session": envOutputOfASession, "env of the locks of others": envOutputOfOthersLocks, "yaml": yamlOutput,
+		"url without scheme": urlWithoutScheme,
+	})
+}
+
+func lockCommands(t *testing.T, s shell) {
 	lease := fields(s.must("lock", "acquire", "jobs/a b", "--ttl", "90s", "--metadata", `{"pod": "x<1>"}`))
 	if lease["lock"] != "jobs/a b" || lease["owner_id"] != defaultOwner() || lease["ttl"] != "1m30s" ||
 		lease["fencing_token"] == "" || lease["lease_id"] == "" || lease["metadata"] != `{"pod":"x<1>"}` {
@@ -57,10 +68,79 @@ func TestLockCommands(t *testing.T) {
 	}
 }
 
-func TestRecordCommands(t *testing.T) {
-	t.Parallel()
-	s := newShell(t)
-	lease := fields(s.must("lock", "acquire", "a"))
+func sharedLockCommands(t *testing.T, s shell) {
+	for _, owner := range []string{"r1", "r2"} {
+		lease := fields(s.must("lock", "acquire", "shared", "--shared", "--owner-id", owner, "--ttl", "1h"))
+		if lease["mode"] != "shared" {
+			t.Errorf("acquire printed %q", lease)
+		}
+		s.fails(4, "token_stale", "put", "shared", "k", "v", "--token", lease["fencing_token"])
+	}
+	s.fails(3, "held by r", "lock", "acquire", "shared", "--wait", "50ms")
+	if got := s.must("lock", "get", "shared"); strings.Count(got, "mode           shared\n") != 2 {
+		t.Errorf("get printed %s", got)
+	}
+	if got := s.must("lock", "ls"); !strings.Contains(got, " and 1 more") {
+		t.Errorf("ls printed %s", got)
+	}
+
+	tree := fields(s.must("lock", "acquire", "tree", "--subtree", "--ttl", "1h"))
+	if tree["scope"] != "subtree" {
+		t.Errorf("acquire printed %q", tree)
+	}
+	s.fails(3, "lock_held", "lock", "acquire", "tree/below")
+	s.must("put", "tree/below", "k", "v", "--token", tree["fencing_token"], "--sequence", "1")
+	if got := fields(s.must("lock", "get", "tree")); got["scope"] != "subtree" {
+		t.Errorf("get printed %q", got)
+	}
+}
+
+func lockAcquireWaits(t *testing.T, s shell) {
+	s.must("lock", "acquire", "awaited", "--owner-id", "w1", "--ttl", "1h")
+	waiting := s.start("lock", "acquire", "awaited", "--owner-id", "w2", "--wait", "10m", "--output", "json")
+	await.True(t, "w2 waits", func() bool {
+		return strings.Contains(s.must("lock", "get", "awaited"), "waiting        w2 (exclusive) since ")
+	})
+	s.must("lock", "break", "awaited", "--reason", "test")
+	var lease api.Lease
+	if err := json.Unmarshal([]byte(waiting.wants(0, "").out), &lease); err != nil || lease.OwnerID != "w2" {
+		t.Errorf("got %+v, %v", lease, err)
+	}
+}
+
+func sessionCommands(t *testing.T, s shell) {
+	session := fields(s.must("session", "create", "--owner-id", "w1", "--ttl", "1h", "--metadata", `{"n": 1}`))
+	if session["owner_id"] != "w1" || session["state"] != "live" || session["ttl"] != "1h0m0s" ||
+		session["metadata"] != `{"n":1}` {
+		t.Errorf("create printed %q", session)
+	}
+	id := session["session_id"]
+	for _, lock := range []string{"of-session/a", "of-session/b"} {
+		lease := fields(s.must("lock", "acquire", lock, "--owner-id", "w1", "--session-id", id))
+		if lease["session_id"] != session["session_id"] {
+			t.Errorf("acquire printed %q", lease)
+		}
+	}
+	s.fails(8, "invalid_request", "lock", "acquire", "of-session/c", "--owner-id", "w1", "--session-id", id, "--ttl", "1h")
+	if got := fields(s.must("session", "get", id)); got["leases"] != "2" {
+		t.Errorf("get printed %q", got)
+	}
+	if got := fields(s.must("session", "keepalive", id)); got["expires_at"] < session["expires_at"] {
+		t.Errorf("keepalive printed %q", got)
+	}
+	var ended api.SessionEnded
+	parseLine(t, s.must("session", "end", "--session-id", id, "--output", "json"), &ended)
+	if !ended.Ended || ended.Released != 2 {
+		t.Errorf("end printed %+v", ended)
+	}
+	s.fails(4, "lease_lost", "session", "keepalive", id)
+	s.fails(4, "lease_lost", "lock", "acquire", "of-session/c", "--owner-id", "w1", "--session-id", id)
+	s.fails(5, "not_found", "session", "get", "--session-id", otherID)
+	s.must("lock", "acquire", "of-session/a", "--session-id", fields(s.must("session", "create"))["session_id"])
+}
+
+func recordCommands(t *testing.T, s shell) {
+	lease := fields(s.must("lock", "acquire", "values"))
 	token := lease["fencing_token"]
 	file := filepath.Join(t.TempDir(), "value")
 	check(t, os.WriteFile(file, []byte("\x00\xff\n"), 0o600))
@@ -78,18 +158,18 @@ func TestRecordCommands(t *testing.T) {
 		{"", "-5", "application/json", []string{"--", "-5"}},
 	} {
 		number := fmt.Sprintf("%s.%d", token, i+1)
-		args := append([]string{"put", "--token", number, "a", "k/1"}, test.args...)
+		args := append([]string{"put", "--token", number, "values", "k/1"}, test.args...)
 		put := s.doWith(test.stdin, args...)
 		got := fields(put.out)
-		if put.code != exitOK || got["resource"] != "a" || got["key"] != "k/1" || got["version"] == "" ||
+		if put.code != exitOK || got["resource"] != "values" || got["key"] != "k/1" || got["version"] == "" ||
 			got["fencing_token"] != number {
 			t.Fatalf("%q exited with %d: %s%s", args, put.code, put.out, put.errOut)
 		}
-		if value := s.must("get", "a", "k/1"); value != test.want {
+		if value := s.must("get", "values", "k/1"); value != test.want {
 			t.Errorf("%q stored %q, want %q", args, value, test.want)
 		}
 		record := recordDocument{}
-		parseLine(t, s.must("get", "a", "k/1", "--output", "json"), &record)
+		parseLine(t, s.must("get", "values", "k/1", "--output", "json"), &record)
 		if record.ContentType != test.contentType || fmt.Sprint(record.Version) != got["version"] || record.Key != "k/1" {
 			t.Errorf("%q stored %+v, want type %s and version %s", args, record, test.contentType, got["version"])
 		}
@@ -99,201 +179,214 @@ func TestRecordCommands(t *testing.T) {
 		}
 	}
 
-	replayed := fields(s.must("put", "--token", token+".7", "a", "k/1", "--", "-5"))
+	replayed := fields(s.must("put", "--token", token+".7", "values", "k/1", "--", "-5"))
 	if replayed["replayed"] != "true" {
 		t.Errorf("the same write again printed %q", replayed)
 	}
-	s.must("put", "a", "k/1", "v", "--token", token+".8", "--if-match", replayed["version"])
-	s.must("put", "a", "k/2", "v", "--token", token+".9", "--if-none-match")
-	deleted := fields(s.must("delete", "a", "k/2", "--token", token+".10"))
+	s.must("put", "values", "k/1", "v", "--token", token+".8", "--if-match", replayed["version"])
+	s.must("put", "values", "k/2", "v", "--token", token+".9", "--if-none-match")
+	deleted := fields(s.must("delete", "values", "k/2", "--token", token+".10"))
 	if deleted["key"] != "k/2" || deleted["fencing_token"] != token+".10" {
 		t.Errorf("delete printed %q", deleted)
 	}
-	s.fails(exitNotFound, "not_found", "get", "a", "k/2")
+	s.fails(exitNotFound, "not_found", "get", "values", "k/2")
 }
 
-func TestExitOtherFailure(t *testing.T) {
-	t.Parallel()
-	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusInternalServerError) // a proxy's 502, 503 and 504 are a gateway that is away
-		_, _ = io.WriteString(w, "<html>")
-	}))
-	defer page.Close()
-	s := shell{t, page.URL}
-	s.fails(1, "not fencegate's", "lock", "get", "a")
-	s.fails(1, "no such file", "put", "a", "k", "--token", "1", "--file", filepath.Join(t.TempDir(), "missing"))
+// Writes under one token are numbered; a write without a number is one that ends the token.
+func numberedWrites(t *testing.T, s shell) {
+	lease := fields(s.must("lock", "acquire", "numbered", "--ttl", "1h"))
+	token := lease["fencing_token"]
+	put := func(more ...string) []string {
+		return append([]string{"put", "numbered", "k", "w", "--token", token, "--lease-id", lease["lease_id"]}, more...)
+	}
+	s.must(put()...)
+	s.fails(4, "The next number is free: --sequence 1, or --token "+token+".1.", "put", "numbered", "k", "x", "--token", token)
+	if got := fields(s.must(put("--sequence", "4")...)); got["fencing_token"] != token+".4" {
+		t.Errorf("put printed %q", got)
+	}
+	s.fails(4, "--sequence 5", "delete", "numbered", "k", "--token", token, "--sequence", "3")
+	s.must("delete", "numbered", "k", "--token", token, "--sequence", "5")
+	s.fails(5, "not_found", "get", "numbered", "k")
+	s.fails(4, "lease_mismatch", put("--sequence", "6", "--lease-id", otherID)...)
 }
 
-func TestExitUsage(t *testing.T) {
-	t.Parallel()
-	s := shell{t, "http://127.0.0.1:1"}
-	lease := []string{"--lease-id", "x", "--token", "1"}
-	for _, args := range [][]string{
-		{"no-such-command"}, {"lock"}, {"lock", "get"}, {"lock", "get", "a", "--no-such-flag"},
-		{"lock", "acquire", "a", "--ttl", "soon"}, {"lock", "acquire", "a", "--ttl", "1ns"},
-		{"lock", "acquire", "a", "--metadata", "[1]"},
-		{"lock", "acquire", "a", "--metadata", "null"},
-		{"lock", "renew", "a"}, append([]string{"lock", "renew", "a", "--ttl", "1.5ms"}, lease...),
-		{"lock", "release", "a", "--lease-id", "x", "--token", "1.2"}, {"lock", "break", "a"},
-		{"lock", "ls", "--state", "shut"}, {"lock", "ls", "--limit", "0"}, {"lock", "ls", "--url", "not a url"},
-		{"lock", "ls", "--output", "xml"}, {"lock", "ls", "--output", "env"}, {"lock", "ls", "--timeout", "0s"},
-		append([]string{"lock", "release"}, lease...),
-		{"policy", "ls", "-o", "env"}, {"watch", "a", "-o", "env"}, {"elect", "a", "--observe", "-o", "env"},
-		{"policy", "set", "a", "--rule", "lax"}, {"policy", "set", "a", "--max-hold", "1ns"},
-		{"put", "a", "k", "v"}, {"put", "a", "k", "v", "--token", "01"}, {"put", "a", "k", "v", "--token", "1.x"},
-		{"put", "a", "k", "v", "--token", "1", "--file", "f"},
-		{"put", "a", "k", "v", "--token", "1", "--if-match", "1", "--if-none-match"},
-		{"delete", "a", "k"}, {"rejections", "--since=-1h"}, {"rejections", "--code", "lock_held"},
-		{"rejections", "--limit=-1"},
-		{"lock", "acquire", "a", "--wait", "soon"}, {"lock", "acquire", "a", "--wait", "1.5ms"},
-		{"put", "a", "k", "v", "--token", "1.1", "--sequence", "2"}, {"put", "a", "k", "v", "--token", "1", "--sequence=-1"},
-		{"put", ".", "k", "v", "--token", "1"}, {"delete", "./x", "k", "--token", "1"}, {"get", ".", "k"},
-		{"session"}, {"session", "get"}, {"session", "create", "--ttl", "1ns"}, {"session", "create", "--metadata", "[]"},
-		{"watch"}, {"watch", "a", "--after", "now"}, {"elect"}, {"elect", "a", "--ttl", "1ms"}, {"run", "true"},
-		{"run", "--lock", "a"},
-		{"load", "--clients", "0"}, {"load", "--clients", "10001"}, {"load", "--locks=-1"}, {"load", "--duration", "0s"},
-		{"load", "--url", "gateway"}, {"watch", "a", "--url", "gateway"},
-		{"version", "extra"},
+// recordList checks that records are listed by key, without their values.
+func recordList(t *testing.T, s shell) {
+	token := fields(s.must("lock", "acquire", "listed"))["fencing_token"]
+	for i, key := range []string{"k/2", "k/1", "other"} {
+		s.must("put", "listed", key, "value", "--token", token, "--sequence", string(rune('1'+i)))
+	}
+	lines := strings.Split(strings.TrimSpace(s.must("records", "ls", "listed", "--prefix", "k/")), "\n")
+	if len(lines) != 3 || !strings.HasPrefix(lines[0], "KEY  VERSION  TOKEN") || !strings.HasPrefix(lines[1], "k/1  ") ||
+		!strings.Contains(lines[2], token+".1") || !strings.Contains(lines[2], "  5     ") {
+		t.Errorf("ls printed %q", lines)
+	}
+}
+
+func jsonIsTheAnswerOfTheAPI(t *testing.T, s shell) {
+	parse := func(document any, args ...string) {
+		t.Helper()
+		parseLine(t, s.must(append(args, "--output", "json")...), document)
+	}
+	const owner = "w<1>"
+	var lease, renewed api.Lease
+	parse(&lease, "lock", "acquire", "json/b", "--owner-id", owner, "--ttl", "1h", "--metadata", `{"m": [1]}`)
+	if lease.Lock != "json/b" || lease.OwnerID != owner || lease.FencingToken < 1 || lease.TTLMS != 3_600_000 ||
+		lease.ExpiresAt.IsZero() {
+		t.Errorf("acquire: %+v", lease)
+	}
+	token := fmt.Sprint(lease.FencingToken)
+	parse(&renewed, "lock", "renew", "json/b", "--owner-id", owner, "--lease-id", lease.LeaseID, "--token", token)
+	if renewed.LeaseID != lease.LeaseID || renewed.ExpiresAt.Before(lease.ExpiresAt.Time) {
+		t.Errorf("renew: %+v", renewed)
+	}
+	var lock api.Lock
+	parse(&lock, "lock", "get", "json/b")
+	if lock.State != "held" || len(lock.Holders) != 1 || string(lock.Holders[0].Metadata) != `{"m":[1]}` {
+		t.Errorf("get: %+v", lock)
+	}
+	var written api.WriteResult
+	parse(&written, "put", "json/b", "k", `[1, 2]`, "--token", token+".1")
+	if written.Version < 1 || written.FencingToken != lease.FencingToken || *written.Sequence != 1 {
+		t.Errorf("put: %+v", written)
+	}
+	var record recordDocument
+	parse(&record, "get", "json/b", "k")
+	if string(record.Value) != `[1,2]` || record.ValueBase64 != nil || record.FencingToken != lease.FencingToken ||
+		*record.Sequence != 1 {
+		t.Errorf("get: %+v", record)
+	}
+	s.must("put", "json/b", "k", "häh", "--token", token+".2")
+	record = recordDocument{}
+	parse(&record, "get", "json/b", "k")
+	if record.Value != nil || *record.ValueBase64 != "aMOkaA==" {
+		t.Errorf("get: %+v", record)
+	}
+	var deleted api.WriteResult
+	parse(&deleted, "delete", "json/b", "k", "--token", token+".3")
+	if deleted.Version <= written.Version {
+		t.Errorf("delete: %+v", deleted)
+	}
+	var released api.Released
+	parse(&released, "lock", "release", "json/b", "--owner-id", owner, "--lease-id", lease.LeaseID, "--token", token)
+	if !released.Released {
+		t.Errorf("release: %+v", released)
+	}
+	s.must("lock", "acquire", "json/b", "--owner-id", owner)
+	var broken api.Broken
+	parse(&broken, "lock", "break", "json/b", "--reason", "test")
+	if !broken.Broken || broken.OwnerID != owner || broken.FencingToken <= lease.FencingToken {
+		t.Errorf("break: %+v", broken)
+	}
+}
+
+func jsonErrorsAreProblems(t *testing.T, s shell) {
+	s.must("lock", "acquire", "json/held", "--owner-id", "w1", "--ttl", "1h")
+	for want, args := range map[api.Code][]string{
+		api.CodeLockHeld:     {"lock", "acquire", "json/held"},
+		api.CodeTokenUnknown: {"put", "json/held", "k", "v", "--token", "999"},
+		api.CodeNotFound:     {"get", "json/held", "k"},
+		api.CodeInvalidName:  {"get", "json/held", "../k"},
 	} {
-		s.fails(2, ` --help".`, args...)
+		got := s.do(append(args, "--output", "json")...)
+		var problem api.Problem
+		parseLine(t, got.errOut, &problem)
+		if problem.Code != want || problem.Detail == "" || got.out != "" || got.code == exitOK {
+			t.Errorf("%q exited with %d, %q, %+v, want %s", args, got.code, got.out, problem, want)
+		}
+		if want == api.CodeLockHeld && (problem.Holder == nil || problem.Holder.OwnerID != "w1" ||
+			problem.RecommendedRetryMS == nil) {
+			t.Errorf("%+v does not name the holder of the lock", problem)
+		}
 	}
-	s.url = "" // demo takes no --url
-	for flag, args := range map[string][]string{
-		"--output": {"-o", "yaml"}, "--gateway": {"--gateway", "nonsense"},
-		"--every":  {"--gateway", "http://127.0.0.1:1", "--every", "1ms"},
-		"--rounds": {"--gateway", "http://127.0.0.1:1", "--rounds", "-1"},
+}
+
+// In a shell that evaluates the answer of an acquire, later commands need neither flags nor the name of the lock, and
+// no name can run a command. The answer of the release ends that.
+func envOutputInAShell(t *testing.T, s shell) {
+	const lock, owner = `jobs/it's $(echo owned) "x"`, "a'b\\ $HOME `echo owned`"
+	const script = `
+		eval "$("$FENCEGATE" lock acquire "$1" --owner-id "$2" --metadata '{"k": "'\''"}' -o env)"
+		"$FENCEGATE" put . state x --sequence 1 >/dev/null
+		eval "$("$FENCEGATE" put . state y --sequence 2 -o env)"
+		"$FENCEGATE" put . other z --sequence 3 >/dev/null
+		"$FENCEGATE" lock renew >/dev/null
+		echo "lock=$FENCEGATE_LOCK owner=$FENCEGATE_OWNER_ID value=$("$FENCEGATE" get . state)"
+		echo "key=$FENCEGATE_ANSWER_KEY metadata=$FENCEGATE_ANSWER_METADATA"
+		eval "$("$FENCEGATE" lock release -o env)"
+		echo "after: ${FENCEGATE_LOCK-none} ${FENCEGATE_TOKEN-none} ${FENCEGATE_LEASE_ID-none} $FENCEGATE_ANSWER_RELEASED"`
+	got := s.startCommand(strings.NewReader(""), exec.Command("sh", "-euc", script, "sh", lock, owner)).wants(0, "")
+	const want = "lock=" + lock + " owner=" + owner + " value=y\nkey=state metadata={\"k\":\"'\"}\n" +
+		"after: none none none true\n"
+	if got.out != want || got.errOut != "" {
+		t.Errorf("got  %q\nwant %q\n%s", got.out, want, got.errOut)
+	}
+	if state := fields(s.must("lock", "get", lock))["state"]; state != "free" {
+		t.Errorf("afterwards the lock is %s", state)
+	}
+}
+
+// The session of a shell is in its environment, too.
+func envOutputOfASession(_ *testing.T, s shell) {
+	s.startCommand(strings.NewReader(""), exec.Command("sh", "-euc", `
+		eval "$("$FENCEGATE" session create --ttl 1h -o env)"
+		"$FENCEGATE" lock acquire in-session
+		test "$("$FENCEGATE" session get -o json | grep -c '"leases":1')" = 1
+		eval "$("$FENCEGATE" session end -o env)"
+		test "${FENCEGATE_SESSION_ID-none} $FENCEGATE_ANSWER_RELEASED" = "none 1"`)).wants(0, "")
+}
+
+// Only an answer that grants something sets the variables that later commands read.
+func envOutputOfOthersLocks(t *testing.T, s shell) {
+	s.must("lock", "acquire", "theirs", "--ttl", "1h")
+	out := s.must("lock", "get", "theirs", "-o", "env")
+	for line := range strings.Lines(out) {
+		if !strings.HasPrefix(line, "export "+answerPrefix) {
+			t.Errorf("the state of a lock sets %s", line)
+		}
+	}
+	if !strings.Contains(out, "export FENCEGATE_ANSWER_LOCK='theirs'\n") {
+		t.Errorf("got %s", out)
+	}
+}
+
+// The YAML has the documents of the JSON, one after the other, and errors are problem documents in it, too.
+func yamlOutput(t *testing.T, s shell) {
+	s.must("lock", "acquire", "yaml/a", "--ttl", "1h")
+	s.must("lock", "acquire", "yaml/b", "--ttl", "1h")
+	var locks []string
+	decoder := yaml.NewDecoder(strings.NewReader(s.must("lock", "ls", "--prefix", "yaml/", "-o", "yaml")))
+	for {
+		var lock struct{ Lock, State string }
+		if err := decoder.Decode(&lock); err != nil {
+			break
+		}
+		locks = append(locks, lock.Lock+" "+lock.State)
+	}
+	if got := strings.Join(locks, ", "); got != "yaml/a held, yaml/b held" {
+		t.Errorf("the locks are %q", got)
+	}
+	got := s.do("get", "a", "missing", "-o", "yaml")
+	var problem struct{ Code api.Code }
+	if err := yaml.Unmarshal([]byte(got.errOut), &problem); err != nil || problem.Code != api.CodeNotFound || got.out != "" ||
+		!strings.Contains(got.errOut, "\ncode: not_found\n") {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+// An address without a scheme is that of a gateway.
+func urlWithoutScheme(t *testing.T, s shell) {
+	address := strings.TrimPrefix(s.url, "http://")
+	s.must("health", "--url", address)
+	s.must("lock", "ls", "--url", "127.0.0.1:1,"+address)
+	for given, want := range map[string]string{
+		"a:1": "http://a:1", "[::1]:80": "http://[::1]:80", "https://a": "https://a", "a": "a", "a:b": "a:b", "a:1/x": "a:1/x", "a:": "a:",
 	} {
-		s.fails(2, flag, append([]string{"demo", "zombie"}, args...)...)
+		if got := (connectionFlags{}).withScheme(given); got != want {
+			t.Errorf("%s is read as %s, want %s", given, got, want)
+		}
 	}
-}
-
-// An error in a command line comes with the usage of the command that it names.
-func TestUsageOfTheCommandAtHand(t *testing.T) {
-	t.Parallel()
-	s := shell{t, "http://127.0.0.1:1"}
-	for words, args := range map[string][]string{
-		"\nUsage: fencegate lock break --reason=TEXT <lock> [flags]\nSee \"fencegate lock break --help\".\n": {"locks", "break", "a"},
-		"\nUsage: fencegate lock ls [flags]\n":        {"lock", "list", "--limit", "0"},
-		"\nUsage: fencegate lock <command> [flags]\n": {"lock", "shut"},
-		"\nSee \"fencegate session get --help\".\n":   {"sessions", "get"},
-		"\nRun \"fencegate --help\".\n":               {"lokc"},
-	} {
-		s.fails(exitUsage, words, args...)
+	if got := (connectionFlags{CACert: "ca.pem"}).withScheme("a:1"); got != "https://a:1" {
+		t.Errorf("with an authority, a:1 is read as %s", got)
 	}
-}
-
-func TestExitLockHeld(t *testing.T) {
-	t.Parallel()
-	s := newShell(t)
-	s.must("lock", "acquire", "a", "--owner-id", "first", "--ttl", "1h")
-	s.fails(3, "held by first", "lock", "acquire", "a", "--owner-id", "second")
-	s.fails(3, ".\nTry again in ", "lock", "acquire", "a", "--owner-id", "first")
-}
-
-func TestExitNotHolder(t *testing.T) {
-	t.Parallel()
-	s := newShell(t)
-	const otherID = "00000000-0000-4000-8000-000000000000"
-	old := fields(s.must("lock", "acquire", "a", "--ttl", "1h"))
-	token, whose := old["fencing_token"], []string{"--lease-id", old["lease_id"], "--token", old["fencing_token"]}
-	s.must("put", "a", "k", "v", "--token", token+".5")
-
-	s.fails(4, "token_stale", "put", "a", "k", "other", "--token", token+".5")
-	s.fails(4, "\nGive the lease_id that", "put", "a", "k", "v", "--token", token+".6", "--lease-id", otherID)
-	s.fails(4, "lease_mismatch", "delete", "a", "k", "--token", token+".6", "--lease-id", otherID)
-	s.fails(4, "granted is "+token, "delete", "a", "k", "--token", "999999")
-	s.fails(4, "lease_lost", "lock", "renew", "a", "--lease-id", otherID, "--token", token)
-	s.fails(4, "lease_lost", append([]string{"lock", "release", "a", "--owner-id", "other"}, whose...)...)
-
-	s.must("lock", "break", "a", "--reason", "test")
-	s.fails(4, "token_stale", "put", "a", "k", "v", "--token", token+".6")
-	s.fails(4, "broken", append([]string{"lock", "renew", "a"}, whose...)...)
-	s.must("lock", "acquire", "a", "--ttl", "1h")
-	s.fails(4, "token_stale", "delete", "a", "k", "--token", token+".6")
-	if value := s.must("get", "a", "k"); value != "v" {
-		t.Errorf("a rejected write stored %q", value)
-	}
-}
-
-func TestExitLeaseExpired(t *testing.T) {
-	t.Parallel()
-	s := newShell(t)
-	client, err := lockclient.New(s.url)
-	check(t, err)
-	if _, err := admin.New(client).PutPolicy(t.Context(), "a", api.PolicyRequest{RequireLiveLease: true}); err != nil {
-		t.Fatal(err)
-	}
-	lease := fields(s.must("lock", "acquire", "a", "--ttl", "100ms"))
-	await.True(t, "the lease expires", func() bool { return fields(s.must("lock", "get", "a"))["state"] == "expired" })
-	s.fails(4, "lease_expired", "put", "a", "k", "v", "--token", lease["fencing_token"])
-}
-
-func TestExitNotFound(t *testing.T) {
-	t.Parallel()
-	s := newShell(t)
-	s.fails(5, "not_found", "lock", "get", "a")
-	s.fails(5, "not_found", "lock", "break", "a", "--reason", "test")
-	s.fails(5, "not_found", "lock", "release", "a", "--token", "1", "--lease-id", "00000000-0000-4000-8000-000000000000")
-	s.fails(5, "not_found", "get", "a", "k")
-	lease := fields(s.must("lock", "acquire", "a"))
-	s.fails(5, "not_found", "delete", "a", "k", "--token", lease["fencing_token"])
-}
-
-func TestExitVersionMismatch(t *testing.T) {
-	t.Parallel()
-	s := newShell(t)
-	token := fields(s.must("lock", "acquire", "a"))["fencing_token"]
-	s.fails(6, "no such record now", "put", "a", "k", "v", "--token", token+".1", "--if-match", "7")
-	version := fields(s.must("put", "a", "k", "v", "--token", token+".1"))["version"]
-	s.fails(6, "version is now "+version, "put", "a", "k", "v", "--token", token+".2", "--if-none-match")
-	s.fails(6, "version is now "+version, "delete", "a", "k", "--token", token+".2", "--if-match", "99")
-}
-
-func TestExitUnavailable(t *testing.T) {
-	t.Parallel()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	check(t, err)
-	defer listener.Close()
-	s := shell{t, "http://" + listener.Addr().String()}
-	s.fails(7, "--timeout allows more time", "lock", "get", "a", "--timeout", "50ms") // it listens, and never answers
-	s.fails(7, "Nothing was sent", "put", "a", "k", "v", "--token", "1", "--timeout", "1ns")
-	s.url = "http://127.0.0.1:1"
-	s.fails(7, "Nothing was sent: try again.\nIs the gateway running there?", "put", "a", "k", "v", "--token", "1")
-}
-
-func TestExitBadInput(t *testing.T) {
-	t.Parallel()
-	s := newShell(t, "--body-bytes-max", "2000")
-	token := fields(s.must("lock", "acquire", "a"))["fencing_token"]
-	s.fails(8, "invalid_name", "lock", "get", "a//b")
-	s.fails(8, "invalid_name", "lock", "acquire", strings.Repeat("n", 513))
-	s.fails(8, "invalid_request", "lock", "acquire", "b", "--ttl", "1ms")
-	s.fails(8, "invalid_request", "lock", "acquire", "b", "--owner-id", "")
-	s.fails(8, "invalid_request", "put", "a", "k", "{", "--content-type", "application/json", "--token", token)
-	s.fails(8, "invalid_token", "lock", "renew", "a", "--token", "0", "--lease-id", "00000000-0000-4000-8000-000000000000")
-	s.fails(8, "too_large", "put", "a", "k", strings.Repeat("v", 2001), "--token", token)
-}
-
-func TestFenceCommands(t *testing.T) {
-	t.Parallel()
-	s := newShell(t)
-	client, err := lockclient.New(s.url)
-	check(t, err)
-	t.Cleanup(client.Close)
-	_, err = admin.New(client).PutPolicy(t.Context(), "etcd", api.PolicyRequest{Authority: "external"})
-	check(t, err)
-	s.must("put", "etcd/job", "k", "v", "--token", "9007199254740991.3")
-	s.fails(4, "token_stale", "put", "etcd/job", "k", "v", "--token", "42.1")
-	s.fails(2, "reason", "fence", "set", "etcd/job", "--last-token", "41")
-	set := fields(s.must("fence", "set", "etcd/job", "--last-token", "41", "--last-sequence", "7", "--reason", "typo"))
-	if set["last_accepted"] != "41.7" || set["before"] != "9007199254740991.3" {
-		t.Errorf("set printed %q", set)
-	}
-	s.must("put", "etcd/job", "k", "v", "--token", "42.1")
-	if got := fields(s.must("fence", "get", "etcd/job")); got["last_token"] != "42" || got["last_sequence"] != "1" ||
-		got["policy"] != "strict, external" {
-		t.Errorf("get printed %q", got)
-	}
-	s.fails(8, "not_external", "fence", "set", "ours", "--last-token", "0", "--reason", "typo")
-	s.fails(2, "subtract", "put", "etcd/job", "k", "v", "--token", "9007199254740992")
 }

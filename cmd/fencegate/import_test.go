@@ -68,11 +68,17 @@ func wantImport(t *testing.T, got result, code int, counts importCounts, words .
 
 func TestImport(t *testing.T) {
 	t.Parallel()
-	s := newShell(t)
-	lease := fields(s.must("lock", "acquire", "a"))
-	other := fields(s.must("lock", "acquire", "b"))["fencing_token"]
+	newShell(t).each(map[string]func(*testing.T, shell){
+		"a file": importOfAFile, "failures": failingImports, "resumed": resumedImport, "unknown lines": unknownLines,
+		"what was applied": readLines, "killed": killedImport,
+	})
+}
+
+func importOfAFile(t *testing.T, s shell) {
+	lease := fields(s.must("lock", "acquire", "import/a"))
+	other := fields(s.must("lock", "acquire", "import/b"))["fencing_token"]
 	text := `{"key":"k","value":1}
-{"op":"put","resource":"b","key":"k","fencing_token":` + other + `,"sequence":9,"value":{"n": 2},"if_version":0}
+{"op":"put","resource":"import/b","key":"k","fencing_token":` + other + `,"sequence":9,"value":{"n": 2},"if_version":0}
 
 {"key":"k","value":3,"if_version":7}
 no JSON
@@ -82,7 +88,7 @@ no JSON
   {"key":"k","value":8}`
 	rejected := filepath.Join(t.TempDir(), "rejected")
 	args := []string{
-		"--resource", "a", "--token", lease["fencing_token"], "--lease-id", lease["lease_id"], "--rejected", rejected,
+		"--resource", "import/a", "--token", lease["fencing_token"], "--lease-id", lease["lease_id"], "--rejected", rejected,
 	}
 	got := s.do(append([]string{"import", fileOf(t, text)}, args...)...)
 	wantImport(t, got, exitFailure, importCounts{Created: 3, Changed: 1, Refused: 4}, "line 4: version_mismatch",
@@ -92,8 +98,8 @@ no JSON
 	if err != nil || string(lines) != want || fields(got.out)["lines"] != "9" {
 		t.Errorf("the refused lines are %q, %v, expected %q", lines, err, want)
 	}
-	s.wantRecord("a", "8", 3)
-	s.wantRecord("b", `{"n": 2}`, 1)
+	s.wantRecord("import/a", "8", 3)
+	s.wantRecord("import/b", `{"n": 2}`, 1)
 
 	// From the standard input, with other numbers, as a JSON document.
 	args = append([]string{"import", "-", "--sequence-from", "100", "--output", "json"}, args...)
@@ -103,12 +109,10 @@ no JSON
 	if piped.code != exitOK || progress.Lines != 5 || progress.Counts != (importCounts{Changed: 5}) {
 		t.Errorf("import of 5 lines exited with %d: %s%s", piped.code, piped.out, piped.errOut)
 	}
-	s.wantRecord("a", "5", 8)
+	s.wantRecord("import/a", "5", 8)
 }
 
-func TestImportFails(t *testing.T) {
-	t.Parallel()
-	s := newShell(t)
+func failingImports(t *testing.T, s shell) {
 	down := []string{"--url", "http://127.0.0.1:1", "--timeout", "200ms"}
 	for what, test := range map[string]struct {
 		input string
@@ -132,13 +136,11 @@ func TestImportFails(t *testing.T) {
 }
 
 // A second run continues after the lines with verdicts. Lines that the first run may have sent are applied once.
-func TestImportResumes(t *testing.T) {
-	t.Parallel()
-	s := newShell(t)
-	token := fields(s.must("lock", "acquire", "a"))["fencing_token"]
+func resumedImport(t *testing.T, s shell) {
+	token := fields(s.must("lock", "acquire", "resumed"))["fencing_token"]
 	state := filepath.Join(t.TempDir(), "state")
 	with := func(text string, more ...string) result {
-		args := []string{"import", fileOf(t, text), "--resource", "a", "--token", token, "--resume", state}
+		args := []string{"import", fileOf(t, text), "--resource", "resumed", "--token", token, "--resume", state}
 		return s.do(append(args, more...)...)
 	}
 	wantImport(t, with("\n"+rows(1, 9)), exitOK, importCounts{Created: 1, Changed: 8})
@@ -146,14 +148,14 @@ func TestImportResumes(t *testing.T) {
 	check(t, err)
 	all := "\n" + rows(1, 49)
 	wantImport(t, with(all+"\n \n"), exitOK, importCounts{Created: 1, Changed: 48})
-	s.wantRecord("a", "49", 49)
+	s.wantRecord("resumed", "49", 49)
 
 	// As if the first run had been killed before it saved the last 40 verdicts.
 	kept = []byte(strings.Replace(string(kept), `"sent_up_to": 10`, `"sent_up_to": 50`, 1))
 	check(t, os.WriteFile(state, kept, 0o600))
 	all += rows(50, 59)
 	wantImport(t, with(all), exitOK, importCounts{Created: 1, Changed: 18, AppliedBefore: 40})
-	s.wantRecord("a", "59", 59)
+	s.wantRecord("resumed", "59", 59)
 
 	wantExit := func(got result, code int, words string) {
 		t.Helper()
@@ -164,55 +166,49 @@ func TestImportResumes(t *testing.T) {
 	wantExit(with(rows(2, 80)), exitFailure, "first 60 lines are not those")
 	wantExit(with(rows(1, 20)), exitFailure, "20 lines, and 60 were imported")
 	wantExit(with(all, "--sequence-from", "2"), exitUsage, "lines would get other numbers")
-	s.wantRecord("a", "59", 59)
+	s.wantRecord("resumed", "59", 59)
 }
 
 // A line that may have been rejected for its data counts as unknown, not as applied.
-func TestImportUnknownLines(t *testing.T) {
-	t.Parallel()
-	s := newShell(t)
-	token := fields(s.must("lock", "acquire", "a"))["fencing_token"]
+func unknownLines(t *testing.T, s shell) {
+	token := fields(s.must("lock", "acquire", "unknown"))["fencing_token"]
 	text := strings.Join([]string{
 		`{"key":"k","value":1}`, `{"key":"k","value":2,"if_version":9}`, `{"op":"delete","key":"none"}`,
 		`{"key":"k","value":4}`,
 	}, "\n")
-	args := []string{"import", fileOf(t, text), "--resource", "a", "--token", token}
+	args := []string{"import", fileOf(t, text), "--resource", "unknown", "--token", token}
 	wantImport(t, s.do(args...), exitFailure, importCounts{Created: 1, Changed: 1, Refused: 2})
 	state := fileOf(t, `{"lines":0,"sent_up_to":4,"fencing_token":`+token+`,"sequence_from":1}`)
 	got := s.do(append(args, "--resume", state)...)
 	wantImport(t, got, exitFailure, importCounts{AppliedBefore: 2, Unknown: 2})
-	s.wantRecord("a", "4", 2)
+	s.wantRecord("unknown", "4", 2)
 }
 
 // A line that may have been sent, and was not applied, does not count as applied because a later write of the lease
 // was.
-func TestImportReadsWhatWasApplied(t *testing.T) {
-	t.Parallel()
-	s := newShell(t)
-	token := fields(s.must("lock", "acquire", "a", "--ttl", "1h"))["fencing_token"]
-	s.must("put", "a", "applied", "2", "--token", token+".2", "--content-type", "application/json")
-	s.must("put", "a", "last", "3", "--token", token+".3", "--content-type", "application/json")
+func readLines(t *testing.T, s shell) {
+	token := fields(s.must("lock", "acquire", "read", "--ttl", "1h"))["fencing_token"]
+	s.must("put", "read", "applied", "2", "--token", token+".2", "--content-type", "application/json")
+	s.must("put", "read", "last", "3", "--token", token+".3", "--content-type", "application/json")
 	state := fileOf(t, `{"lines":0,"sent_up_to":3,"sequence_from":1,"fencing_token":`+token+`}`)
 	input := fileOf(t, `{"key":"refused","value":1}
 {"key":"applied","value":2}
 {"key":"last","value":3}
 `)
-	got := s.do("import", input, "--resource", "a", "--token", token, "--resume", state)
+	got := s.do("import", input, "--resource", "read", "--token", token, "--resume", state)
 	wantImport(t, got, exitFailure, importCounts{AppliedBefore: 2, Unknown: 1})
 }
 
 // An import that is killed, wherever it is, loses and doubles nothing when it is run again.
-func TestImportIsKilled(t *testing.T) {
-	t.Parallel()
-	s := newShell(t)
-	token := fields(s.must("lock", "acquire", "a", "--ttl", "1h"))["fencing_token"]
-	const lines = 10_000
+func killedImport(t *testing.T, s shell) {
+	token := fields(s.must("lock", "acquire", "killed", "--ttl", "1h"))["fencing_token"]
+	const lines = 6_000
 	path, state := fileOf(t, rows(1, lines)), filepath.Join(t.TempDir(), "state")
-	args := []string{"import", path, "--resource", "a", "--token", token, "--resume", state}
+	args := []string{"import", path, "--resource", "killed", "--token", token, "--resume", state}
 	for round := 1; round <= 3; round++ {
 		p := s.start(args...)
 		await.True(t, fmt.Sprintf("more than %d lines are written", round*1000), func() bool {
-			got := s.do("get", "a", "k")
+			got := s.do("get", "killed", "k")
 			var n int
 			_, _ = fmt.Sscan(got.out, &n)
 			return n > round*1000
@@ -222,7 +218,7 @@ func TestImportIsKilled(t *testing.T) {
 	}
 	got := s.start(args...).wants(exitOK, "")
 	t.Log(got.out)
-	s.wantRecord("a", fmt.Sprint(lines), lines)
+	s.wantRecord("killed", fmt.Sprint(lines), lines)
 	if kept := stateOf(t, state); kept.Lines != lines || kept.SentUpTo != lines {
 		t.Errorf("the saved state is %+v, expected all %d lines", kept, lines)
 	}

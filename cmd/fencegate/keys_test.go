@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -12,15 +11,21 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	"github.com/fencegate/fencegate/internal/testenv/issuertest"
 	"github.com/fencegate/fencegate/internal/testenv/postgres"
 )
 
-func TestKeysCommands(t *testing.T) {
+// The commands for keys, policies and fences, one after the other: lists have what all of them have made.
+func TestAdminCommands(t *testing.T) {
 	t.Parallel()
 	s := newShell(t)
+	keysCommands(t, s)
+	policyCommands(t, s)
+	fenceCommands(t, s)
+}
+
+func keysCommands(t *testing.T, s shell) {
 	made := fields(s.must("keys", "create", "billing", "--grant", "lock,write:billing", "--lifetime", "720h"))
 	rotated := fields(s.must("keys", "rotate", made["id"], "--overlap", "1h"))
 	if !strings.HasPrefix(made["key"], "fgk_"+made["id"]+"_") || made["grants"] != "lock:billing write:billing" ||
@@ -42,6 +47,45 @@ func TestKeysCommands(t *testing.T) {
 	s.fails(exitNotFound, "not_found", "keys", "revoke", "0123456789")
 	s.fails(exitUsage, "--grant", "keys", "create", "p", "--grant", "wirte:a")
 	s.fails(exitBadInput, "invalid_name", "keys", "create", "p", "--grant", "write:a//b")
+}
+
+// The commands for policies set, show, list and remove what the gateway applies.
+func policyCommands(t *testing.T, s shell) {
+	set := fields(s.must("policy", "set", "jobs", "--rule", "same_token", "--max-hold", "1h", "--require-lease-id"))
+	got := fields(s.must("policy", "get", "jobs"))
+	if set["rule"] != "same_token" || set["max_hold"] != "1h0m0s" || set["require_lease_id"] != "true" ||
+		set["authority"] != "builtin" || got["max_hold"] != "1h0m0s" || got["leases"] != "-" {
+		t.Errorf("set printed %q, and get %q", set, got)
+	}
+	s.must("policies", "set", "", "--authority", "external")
+	if out := s.must("policy", "ls"); strings.Count(out, "\n") != 3 || !strings.Contains(out, "jobs    same_token  builtin") {
+		t.Errorf("ls printed %s", out)
+	}
+	var removed policyRemoved
+	parseLine(t, s.must("policy", "rm", "", "-o", "json"), &removed)
+	s.must("policy", "rm", "jobs")
+	if out := s.must("policy", "ls"); !removed.Removed || strings.Count(out, "\n") != 1 {
+		t.Errorf("after the removal %+v, ls printed %s", removed, out)
+	}
+	s.fails(exitNotFound, "not_found", "policy", "get", "jobs")
+}
+
+func fenceCommands(t *testing.T, s shell) {
+	s.must("policy", "set", "etcd", "--authority", "external")
+	s.must("put", "etcd/job", "k", "v", "--token", "9007199254740991.3")
+	s.fails(4, "token_stale", "put", "etcd/job", "k", "v", "--token", "42.1")
+	s.fails(2, "reason", "fence", "set", "etcd/job", "--last-token", "41")
+	set := fields(s.must("fence", "set", "etcd/job", "--last-token", "41", "--last-sequence", "7", "--reason", "typo"))
+	if set["last_accepted"] != "41.7" || set["before"] != "9007199254740991.3" {
+		t.Errorf("set printed %q", set)
+	}
+	s.must("put", "etcd/job", "k", "v", "--token", "42.1")
+	if got := fields(s.must("fence", "get", "etcd/job")); got["last_token"] != "42" || got["last_sequence"] != "1" ||
+		got["policy"] != "strict, external" {
+		t.Errorf("get printed %q", got)
+	}
+	s.fails(8, "not_external", "fence", "set", "ours", "--last-token", "0", "--reason", "typo")
+	s.fails(2, "subtract", "put", "etcd/job", "k", "v", "--token", "9007199254740992")
 }
 
 // The first key of an administrator is made in the database. A gateway with --auth=keys is not ready before it has read
@@ -138,75 +182,4 @@ func TestServeRefusesUnusableAuth(t *testing.T) {
 			t.Errorf("%s: exited with %d: %s", flags, got.code, got.errOut)
 		}
 	}
-}
-
-// The commands for policies set, show, list and remove what the gateway applies, and records are listed.
-func TestPolicyAndRecordCommands(t *testing.T) {
-	t.Setenv("FENCEGATE_LEASES", "redis") // of serve
-	s := shell{t, newShell(t, "--leases", "postgres").url}
-	set := fields(s.must("policy", "set", "jobs", "--rule", "same_token", "--max-hold", "1h", "--require-lease-id"))
-	got := fields(s.must("policy", "get", "jobs"))
-	if set["rule"] != "same_token" || set["max_hold"] != "1h0m0s" || set["require_lease_id"] != "true" ||
-		set["authority"] != "builtin" || got["max_hold"] != "1h0m0s" || got["leases"] != "-" {
-		t.Errorf("set printed %q, and get %q", set, got)
-	}
-	s.must("policies", "set", "", "--authority", "external")
-	if out := s.must("policy", "ls"); strings.Count(out, "\n") != 3 || !strings.Contains(out, "jobs    same_token  builtin") {
-		t.Errorf("ls printed %s", out)
-	}
-	var removed policyRemoved
-	parseLine(t, s.must("policy", "rm", "", "-o", "json"), &removed)
-	s.must("policy", "rm", "jobs")
-	if out := s.must("policy", "ls"); !removed.Removed || strings.Count(out, "\n") != 1 {
-		t.Errorf("after the removal %+v, ls printed %s", removed, out)
-	}
-	s.fails(exitNotFound, "not_found", "policy", "get", "jobs")
-	recordList(t, s)
-}
-
-// recordList checks that records are listed by key, without their values.
-func recordList(t *testing.T, s shell) {
-	t.Helper()
-	token := fields(s.must("lock", "acquire", "a"))["fencing_token"]
-	for i, key := range []string{"k/2", "k/1", "other"} {
-		s.must("put", "a", key, "value", "--token", token, "--sequence", string(rune('1'+i)))
-	}
-	lines := strings.Split(strings.TrimSpace(s.must("records", "ls", "a", "--prefix", "k/")), "\n")
-	if len(lines) != 3 || !strings.HasPrefix(lines[0], "KEY  VERSION  TOKEN") || !strings.HasPrefix(lines[1], "k/1  ") ||
-		!strings.Contains(lines[2], token+".1") || !strings.Contains(lines[2], "  5     ") {
-		t.Errorf("ls printed %q", lines)
-	}
-}
-
-// TestAuditCommand checks that the command lists the actions of administrators, the newest first, that its flags
-// select, and that it writes JSON.
-func TestAuditCommand(t *testing.T) {
-	t.Parallel()
-	s := newShell(t)
-	const heading = "WHEN  ACTION  NAME  ADDRESS  DETAILS\n"
-	if out := s.must("audit"); out != heading {
-		t.Errorf("no actions are listed as %q", out)
-	}
-	s.must("lock", "acquire", "job", "--ttl", "1h")
-	s.must("lock", "break", "job", "--reason", "it hangs")
-	key := fields(s.must("keys", "create", "billing", "--grant", "lock:billing"))
-	lines := strings.Split(strings.TrimSpace(s.must("audit", "--since", "1h")), "\n")
-	if len(lines) != 3 || !strings.HasPrefix(lines[0], "WHEN") || !strings.Contains(lines[1], "key_created") ||
-		!strings.Contains(lines[1], key["id"]) || !strings.Contains(lines[2], "lease_broken  job   anonymous  127.0.0.1  {") {
-		t.Errorf("it listed %q, want the new key and then the broken lease", lines)
-	}
-	for _, flags := range []string{"--action key_created", "--prefix jo", "--name job --principal anonymous"} {
-		if out := s.must(append([]string{"audit"}, strings.Fields(flags)...)...); strings.Count(out, "\n") != 2 {
-			t.Errorf("%s listed %q, want one action", flags, out)
-		}
-	}
-	if out := s.must("audit", "--until", "1h"); strings.Count(out, "\n") != 1 {
-		t.Errorf("--until listed %q, want nothing", out)
-	}
-	var entry api.AuditEntry
-	if err := json.Unmarshal([]byte(s.must("audit", "--name", "job", "--output", "json")), &entry); err != nil ||
-		entry.Action != "lease_broken" || !strings.Contains(string(entry.Details), "it hangs") {
-		t.Errorf("the JSON is %+v (%v), want the broken lease", entry, err)
-	}
-	s.fails(exitUsage, "--since", "audit", "--since=-1h")
 }

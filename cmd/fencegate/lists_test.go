@@ -10,12 +10,53 @@ import (
 	"github.com/fencegate/fencegate/internal/testenv/await"
 )
 
-func TestListingLocks(t *testing.T) {
+// The lists, before one gateway, one after the other: each is complete.
+func TestLists(t *testing.T) {
 	t.Parallel()
 	s := newShell(t)
 	if out := s.must("locks", "ls"); out != "LOCK  STATE  TOKEN  OWNER  EXPIRES\n" {
 		t.Errorf("no locks are listed as %q", out)
 	}
+	auditList(t, s)
+	lockList(t, s)
+	sessionList(t, s)
+	waitList(t, s)
+	rejectionList(t, s)
+	pagesOfLists(t, s)
+}
+
+// auditList checks that the command lists the actions of administrators, the newest first, that its flags
+// select, and that it writes JSON.
+func auditList(t *testing.T, s shell) {
+	const heading = "WHEN  ACTION  NAME  ADDRESS  DETAILS\n"
+	if out := s.must("audit"); out != heading {
+		t.Errorf("no actions are listed as %q", out)
+	}
+	s.must("lock", "acquire", "zz", "--ttl", "1h")
+	s.must("lock", "break", "zz", "--reason", "it hangs")
+	key := fields(s.must("keys", "create", "billing", "--grant", "lock:billing"))
+	lines := strings.Split(strings.TrimSpace(s.must("audit", "--since", "1h")), "\n")
+	if len(lines) != 3 || !strings.HasPrefix(lines[0], "WHEN") || !strings.Contains(lines[1], "key_created") ||
+		!strings.Contains(lines[1], key["id"]) || !strings.Contains(lines[2], "lease_broken  zz    anonymous  127.0.0.1  {") {
+		t.Errorf("it listed %q, want the new key and then the broken lease", lines)
+	}
+	for _, flags := range []string{"--action key_created", "--prefix z", "--name zz --principal anonymous"} {
+		if out := s.must(append([]string{"audit"}, strings.Fields(flags)...)...); strings.Count(out, "\n") != 2 {
+			t.Errorf("%s listed %q, want one action", flags, out)
+		}
+	}
+	if out := s.must("audit", "--until", "1h"); strings.Count(out, "\n") != 1 {
+		t.Errorf("--until listed %q, want nothing", out)
+	}
+	var entry api.AuditEntry
+	if err := json.Unmarshal([]byte(s.must("audit", "--name", "zz", "--output", "json")), &entry); err != nil ||
+		entry.Action != "lease_broken" || !strings.Contains(string(entry.Details), "it hangs") {
+		t.Errorf("the JSON is %+v (%v), want the broken lease", entry, err)
+	}
+	s.fails(exitUsage, "--since", "audit", "--since=-1h")
+}
+
+func lockList(t *testing.T, s shell) {
 	for i := range 5 {
 		s.must("lock", "acquire", fmt.Sprintf("jobs/%d", i), "--owner-id", fmt.Sprintf("w%d", i), "--ttl", "1h")
 	}
@@ -35,7 +76,7 @@ func TestListingLocks(t *testing.T) {
 	}
 	for want, args := range map[string][]string{
 		"jobs/0 held w0, jobs/1 held w1, jobs/2 held w2, jobs/3 free -, jobs/4 held w4": {"--prefix", "jobs/"},
-		"jobs/3 free -": {"--state", "free"},
+		"jobs/3 free -, zz free -": {"--state", "free"},
 		"jobs/0 held w0, jobs/1 held w1, jobs/2 held w2, jobs/4 held w4": {"--state", "held", "--prefix", "j", "--limit",
 			"4"},
 	} {
@@ -60,9 +101,7 @@ func TestListingLocks(t *testing.T) {
 	}
 }
 
-func TestListingSessions(t *testing.T) {
-	t.Parallel()
-	s := newShell(t)
+func sessionList(t *testing.T, s shell) {
 	id := fields(s.must("session", "create", "--owner-id", "w1", "--ttl", "1h"))["session_id"]
 	s.must("session", "create", "--owner-id", "w2", "--ttl", "1h")
 	s.must("lock", "acquire", "a", "--owner-id", "w1", "--session-id", id)
@@ -87,52 +126,46 @@ func TestListingSessions(t *testing.T) {
 	}
 }
 
-func TestListingWaits(t *testing.T) {
-	t.Parallel()
-	s := newShell(t)
-	s.must("lock", "acquire", "jobs/1", "--owner-id", "w1", "--ttl", "1h")
+func waitList(t *testing.T, s shell) {
+	s.must("lock", "acquire", "tree/1", "--owner-id", "w1", "--ttl", "1h")
 	waiting := make(chan result, 1)
-	go func() { waiting <- s.do("lock", "acquire", "jobs", "--subtree", "--owner-id", "w2", "--wait", "2m") }()
+	go func() { waiting <- s.do("lock", "acquire", "tree", "--subtree", "--owner-id", "w2", "--wait", "2m") }()
 	await.True(t, "the waiter is listed", func() bool {
-		return strings.Contains(s.must("waits"), "w1 (holds jobs/1)")
+		return strings.Contains(s.must("waits"), "w1 (holds tree/1)")
 	})
 	var wait api.WaitOf
-	parseLine(t, s.must("waits", "jobs/1", "--output", "json"), &wait)
-	if wait.OwnerID != "w2" || wait.Lock != "jobs" || len(wait.For) != 1 {
-		t.Errorf("the wait of w2 for jobs is listed as %+v", wait)
+	parseLine(t, s.must("waits", "tree/1", "--output", "json"), &wait)
+	if wait.OwnerID != "w2" || wait.Lock != "tree" || len(wait.For) != 1 {
+		t.Errorf("the wait of w2 for tree is listed as %+v", wait)
 	}
 	if got := s.must("waits", "other"); strings.Count(got, "\n") != 1 {
 		t.Errorf("the waits around another lock are %q", got)
 	}
-	s.must("lock", "break", "jobs/1", "--reason", "test")
+	s.must("lock", "break", "tree/1", "--reason", "test")
 	if got := await.Receive(t, "the answer to the waiter", waiting); got.code != exitOK {
 		t.Errorf("the waiter's answer is %+v", got)
 	}
 }
 
-func TestListingFollowsPages(t *testing.T) {
-	t.Parallel()
-	s := newShell(t)
+func pagesOfLists(t *testing.T, s shell) {
 	// Each token makes a group of its own.
 	const groups = pageMax + 5
 	var lines strings.Builder
 	for i := range groups {
-		fmt.Fprintf(&lines, `{"resource":"a","key":"k","fencing_token":%d,"value":1}`+"\n", 1_000_000+i)
+		fmt.Fprintf(&lines, `{"resource":"pages","key":"k","fencing_token":%d,"value":1}`+"\n", 1_000_000+i)
 	}
 	got := s.doWith(lines.String(), "import", "-")
 	wantImport(t, got, exitFailure, importCounts{Refused: groups}, "token_unknown")
 	await.True(t, "all rejection groups are listed", func() bool {
-		return len(rejections(t, s, "--limit", "5000")) == groups
+		return len(rejections(t, s, "--resource", "pages", "--limit", "5000")) == groups
 	})
-	listed := rejections(t, s, "--limit", fmt.Sprint(pageMax+1))
+	listed := rejections(t, s, "--resource", "pages", "--limit", fmt.Sprint(pageMax+1))
 	if len(listed) != pageMax+1 || listed[0].ID <= listed[pageMax].ID {
 		t.Errorf("got %d rejections, from %d to %d", len(listed), listed[0].ID, listed[len(listed)-1].ID)
 	}
 }
 
-func TestRejectionsCommand(t *testing.T) {
-	t.Parallel()
-	s := newShell(t)
+func rejectionList(t *testing.T, s shell) {
 	if out := s.must("rejections"); strings.Count(out, "\n") != 1 || !strings.HasPrefix(out, "WHEN  RESOURCE") {
 		t.Errorf("no rejections are listed as %q", out)
 	}
@@ -142,7 +175,7 @@ func TestRejectionsCommand(t *testing.T) {
 	for range 3 {
 		s.do("put", "job/42", "state", "v", "--token", zombie+".7")
 	}
-	s.do("put", "other", "state", "v", "--token", "1")
+	s.do("put", "elsewhere", "state", "v", "--token", "1")
 	await.True(t, "four rejections in two groups are listed", func() bool {
 		all := rejections(t, s)
 		return len(all) == 2 && all[0].Count+all[1].Count == 4
@@ -185,18 +218,4 @@ func rejections(t *testing.T, s shell, args ...string) []api.Rejection {
 		all = append(all, one)
 	}
 	return all
-}
-
-func TestHelp(t *testing.T) {
-	s := shell{t, ""}
-	out := s.must("--help")
-	for _, words := range []string{"Exit codes:", "lock acquire", "\nWork under a lock:\n  run "} {
-		if !strings.Contains(out, words) {
-			t.Errorf("%q is not in the help: %s", words, out)
-		}
-	}
-	own, shared, _ := strings.Cut(s.must("put", "--help"), "\nGateway, credentials and output:\n")
-	if !strings.Contains(own, "FENCEGATE_IF_MATCH") || strings.Contains(own, "--url") || !strings.Contains(shared, "--url") {
-		t.Errorf("the flags of put are not before those of all commands:\n%s\n%s", own, shared)
-	}
 }

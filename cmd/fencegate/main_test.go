@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -105,6 +106,16 @@ func newShellOn(t *testing.T, databaseURL string, flags ...string) shell {
 	return shell{t, url}
 }
 
+// each runs tests that share the gateway, at the same time. Each has locks of its own.
+func (s shell) each(tests map[string]func(t *testing.T, s shell)) {
+	for name, test := range tests {
+		s.t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, shell{t, s.url})
+		})
+	}
+}
+
 // result is what a command left behind.
 type result struct {
 	code        int
@@ -159,6 +170,19 @@ func fields(out string) map[string]string {
 		values[name] = strings.TrimLeft(value, " ")
 	}
 	return values
+}
+
+// parseLine reads exactly one line that is exactly one document, of known fields.
+func parseLine(t *testing.T, out string, document any) {
+	t.Helper()
+	if strings.Count(out, "\n") != 1 || !strings.HasSuffix(out, "\n") {
+		t.Fatalf("%q is not one line", out)
+	}
+	decoder := json.NewDecoder(bytes.NewReader([]byte(out)))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(document); err != nil {
+		t.Fatalf("%s: %v", out, err)
+	}
 }
 
 func check(t testing.TB, err error) {

@@ -81,13 +81,9 @@ func TestMetricsAreDocumented(t *testing.T) {
 	if len(shown) > 0 {
 		t.Errorf("docs/metrics.md lacks %v", shown)
 	}
-}
 
-// Prometheus' own check finds nothing to say about what is shown after some work.
-func TestPrometheusCanReadMetrics(t *testing.T) {
-	t.Parallel()
+	// Prometheus' own check finds nothing to say about what is shown after some work.
 	promtool := postgres.Require(t, "promtool")
-	s := newShell(t)
 	s.must("lock", "acquire", "job", "--owner-id", "w")
 	s.do("lock", "acquire", "job", "--owner-id", "x")
 	_, text := s.scrape()

@@ -135,11 +135,13 @@ func TestServeRefusesToBeOpen(t *testing.T) {
 	if _, err := os.Stat(dir); err == nil {
 		t.Error("serve made a database before it refused")
 	}
+	databaseURL := postgres.Migrated(t)
 	for flags, words := range map[string]string{
 		"--tls-cert missing": "--tls-key", "--client-ca missing": "--tls-cert", "--tls-cert missing --tls-key missing": "no such",
-		"--allowed-hosts http://a": "--allowed-hosts",
+		"--allowed-hosts http://a": "--allowed-hosts", "--trace-endpoint collector:4317": "--trace-endpoint",
+		"--trace-sample-ratio 2": "--trace-sample-ratio", "--access-log-sample=-1": "--access-log-sample",
 	} {
-		args := append([]string{"serve", "--listen", "127.0.0.1:0", "--database-url", postgres.Migrated(t)}, strings.Fields(flags)...)
+		args := append([]string{"serve", "--listen", "127.0.0.1:0", "--database-url", databaseURL}, strings.Fields(flags)...)
 		if got := (shell{t: t}).do(args...); got.code == exitOK || !strings.Contains(got.errOut, words) {
 			t.Errorf("%s: exited with %d: %s", flags, got.code, got.errOut)
 		}

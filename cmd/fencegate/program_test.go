@@ -85,3 +85,17 @@ func TestBashCompletes(t *testing.T) {
 		}
 	}
 }
+
+func TestHelp(t *testing.T) {
+	s := shell{t, ""}
+	out := s.must("--help")
+	for _, words := range []string{"Exit codes:", "lock acquire", "\nWork under a lock:\n  run "} {
+		if !strings.Contains(out, words) {
+			t.Errorf("%q is not in the help: %s", words, out)
+		}
+	}
+	own, shared, _ := strings.Cut(s.must("put", "--help"), "\nGateway, credentials and output:\n")
+	if !strings.Contains(own, "FENCEGATE_IF_MATCH") || strings.Contains(own, "--url") || !strings.Contains(shared, "--url") {
+		t.Errorf("the flags of put are not before those of all commands:\n%s\n%s", own, shared)
+	}
+}

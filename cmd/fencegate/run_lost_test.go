@@ -16,28 +16,35 @@ import (
 	"github.com/fencegate/fencegate/internal/testenv/process"
 )
 
+// A command ends when its lease is lost, whatever becomes of its run.
 func TestRunStopsACommandThatHasLostItsLease(t *testing.T) {
 	t.Parallel()
-	s := newShell(t)
-	p := s.start("run", "--lock", "a", "--ttl", "30s", "--", "sh", "-c",
+	newShell(t).each(map[string]func(*testing.T, shell){
+		"TERM": runStopsItsCommand, "KILL": runKillsWhatIgnoresTERM, "frozen": frozenRun, "stopped": stoppedRuns,
+		"killed": commandOfAKilledRun,
+	})
+}
+
+func runStopsItsCommand(t *testing.T, s shell) {
+	p := s.start("run", "--lock", "broken", "--ttl", "30s", "--", "sh", "-c",
 		"trap 'echo cleaning up; exit 3' TERM; echo ready; while :; do sleep 0.02; done")
 	p.says("ready")
-	s.must("lock", "break", "a", "--reason", "test")
+	s.must("lock", "break", "broken", "--reason", "test")
 	got := p.wants(121, "is lost: broken: sending TERM to the command, and KILL in ")
 	if got.out != "ready\ncleaning up\n" || !strings.Contains(got.errOut,
-		"the command ended with 3; the lease on a (token ") {
+		"the command ended with 3; the lease on broken (token ") {
 		t.Errorf("it printed %q and %q", got.out, got.errOut)
 	}
 }
 
 // The leader obeys TERM, or does not; the grandchild never does.
-func TestRunKillsProcessesThatIgnoreTERM(t *testing.T) {
-	t.Parallel()
-	s := newShell(t)
-	for name, leader := range map[string]string{"the leader too": "", "the grandchild alone": "trap 'exit 3' TERM; "} {
-		t.Run(name, func(t *testing.T) {
+func runKillsWhatIgnoresTERM(t *testing.T, s shell) {
+	for lock, leader := range map[string]string{"leader-too": "", "grandchild-alone": "trap 'exit 3' TERM; "} {
+		t.Run(lock, func(t *testing.T) {
+			t.Parallel()
+			s := shell{t, s.url}
 			file := filepath.Join(t.TempDir(), "pid")
-			p := s.start("run", "--lock", "a", "--ttl", "30s", "--kill-after", "1900ms", "--", "sh", "-c",
+			p := s.start("run", "--lock", lock, "--ttl", "30s", "--kill-after", "1900ms", "--", "sh", "-c",
 				`trap "" TERM; sh -c 'echo $$ >`+file+`; exec sleep 60' >/dev/null 2>&1 & `+leader+
 					`echo ready; while :; do sleep 0.02; done`)
 			p.says("ready")
@@ -45,7 +52,7 @@ func TestRunKillsProcessesThatIgnoreTERM(t *testing.T) {
 			if !process.Running(grandchild) {
 				t.Fatal("the grandchild does not live")
 			}
-			s.must("lock", "break", "a", "--reason", "test")
+			s.must("lock", "break", lock, "--reason", "test")
 			want := "the command ended with 137;"
 			if leader != "" {
 				want = "the command ended with 3;"
@@ -57,43 +64,39 @@ func TestRunKillsProcessesThatIgnoreTERM(t *testing.T) {
 }
 
 // The run itself is frozen until another has the lock. When it wakes, the first that it does is to end its command.
-func TestFrozenRunEndsItsCommandWhenItWakes(t *testing.T) {
-	t.Parallel()
-	s := newShell(t)
+func frozenRun(t *testing.T, s shell) {
 	file := filepath.Join(t.TempDir(), "pid")
-	p := s.start("run", "--lock", "a", "--ttl", "4s", "--", "sh", "-c", `trap "" TERM; echo $$ >`+file+
+	p := s.start("run", "--lock", "frozen", "--ttl", "4s", "--", "sh", "-c", `trap "" TERM; echo $$ >`+file+
 		`; echo ready; while :; do sleep 0.02; done`)
 	p.says("ready")
 	command := pidIn(t, file)
 	p.signal(syscall.SIGSTOP)
-	s.must("lock", "acquire", "a", "--owner-id", "w2", "--ttl", "1h", "--wait", "1m")
+	s.must("lock", "acquire", "frozen", "--owner-id", "w2", "--ttl", "1h", "--wait", "1m")
 	if !process.Running(command) {
 		t.Error("the command ended while its run was frozen")
 	}
 	p.signal(syscall.SIGCONT)
-	p.wants(121, "sending KILL to the command\nfencegate: the command ended with 137; the lease on a (token ")
+	p.wants(121, "sending KILL to the command\nfencegate: the command ended with 137; the lease on frozen (token ")
 	if process.Running(command) {
 		t.Error("the command still runs")
 	}
-	if owner := fields(s.must("lock", "get", "a"))["owner_id"]; owner != "w2" {
+	if owner := fields(s.must("lock", "get", "frozen"))["owner_id"]; owner != "w2" {
 		t.Errorf("the lock is %s's now", owner)
 	}
 }
 
 // A stopped command does not continue if its lease has expired meanwhile, however its run was stopped.
-func TestStoppedRunDoesNotGoOnWithoutItsLease(t *testing.T) {
-	t.Parallel()
-	s := newShell(t)
+func stoppedRuns(t *testing.T, s shell) {
 	var stopped []*child
 	for i, stop := range []syscall.Signal{syscall.SIGTSTP, syscall.SIGSTOP, syscall.SIGSTOP} {
-		p := s.start("run", "--lock", fmt.Sprint("a/", i), "--ttl", "4s", "--", "sh", "-c",
+		p := s.start("run", "--lock", fmt.Sprint("stopped/", i), "--ttl", "4s", "--", "sh", "-c",
 			`echo ready; kill -STOP $$; echo went on`)
 		p.says("ready")
 		p.signal(stop)
 		stopped = append(stopped, p)
 	}
 	for i, p := range stopped {
-		s.must("lock", "acquire", fmt.Sprint("a/", i), "--owner-id", "w2", "--ttl", "1h", "--wait", "1m")
+		s.must("lock", "acquire", fmt.Sprint("stopped/", i), "--owner-id", "w2", "--ttl", "1h", "--wait", "1m")
 		p.signal(syscall.SIGCONT)
 		if got := p.wants(121, "sending KILL to the command"); got.out != "ready\n" {
 			t.Errorf("it printed %q", got.out)
@@ -131,14 +134,12 @@ func TestRunEndsBeforeItsLeaseWhereRenewalsFail(t *testing.T) {
 }
 
 // A run that is killed can't renew any more: its command ends with it.
-func TestCommandEndsWithItsRun(t *testing.T) {
-	t.Parallel()
+func commandOfAKilledRun(t *testing.T, s shell) {
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
 		t.Skip("only Linux signals a process when its parent dies")
 	}
-	s := newShell(t)
 	file := filepath.Join(t.TempDir(), "pid")
-	p := s.start("run", "--lock", "a", "--", "sh", "-c", `echo $$ >`+file+`; echo ready; exec sleep 60`)
+	p := s.start("run", "--lock", "killed", "--", "sh", "-c", `echo $$ >`+file+`; echo ready; exec sleep 60`)
 	p.says("ready")
 	p.signal(syscall.SIGKILL)
 	await.True(t, "the process in "+file+" ends", func() bool { return !process.Running(pidIn(t, file)) })

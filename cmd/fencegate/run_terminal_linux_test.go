@@ -37,12 +37,20 @@ const (
 	controlZ = "\x1a"
 )
 
+// Commands at a terminal, before one gateway.
+func TestTerminal(t *testing.T) {
+	t.Parallel()
+	newShell(t).each(map[string]func(*testing.T, shell){
+		"the command has it": runGivesTheTerminal, "job control": runIsAJob, "progress": importShowsItsProgress,
+		"untouched": commandsDontTouchTheTerminal,
+	})
+}
+
 // The command reads what was typed before it began, and is interrupted by the key for that, whatever TERM says.
-func TestRunGivesTheCommandTheTerminal(t *testing.T) {
-	s := newShell(t)
+func runGivesTheTerminal(t *testing.T, s shell) {
 	for _, term := range []string{"-u TERM", "TERM=dumb", "TERM=xterm-256color"} {
 		p, types := s.terminal("env " + term +
-			` "$CHECKED" run --lock a -- sh -c 'trap "echo interrupted; exit 9" INT; read line; echo "read $line"; while :; do sleep 0.02; done'`)
+			` "$CHECKED" run --lock terminal -- sh -c 'trap "echo interrupted; exit 9" INT; read line; echo "read $line"; while :; do sleep 0.02; done'`)
 		types("hello\n")
 		p.says("read hello")
 		types(controlC)
@@ -54,12 +62,11 @@ func TestRunGivesTheCommandTheTerminal(t *testing.T) {
 }
 
 // The shell gets the terminal when the command is stopped. The command gets it back when the shell continues it.
-func TestRunIsAJobOfItsShell(t *testing.T) {
-	s := newShell(t)
+func runIsAJob(t *testing.T, s shell) {
 	postgres.Require(t, "bash")
 	p, types := s.terminal("env PS1='ready> ' bash --norc -i")
 	p.says("ready> ")
-	types(`"$CHECKED" run --lock a -- sh -c 'echo be''gun; read line; echo "read $line"'` + "\n")
+	types(`"$CHECKED" run --lock job -- sh -c 'echo be''gun; read line; echo "read $line"'` + "\n")
 	p.says("begun")
 	types(controlZ)
 	p.says("Stopped")
@@ -68,10 +75,10 @@ func TestRunIsAJobOfItsShell(t *testing.T) {
 	p.says("read hello")
 	p.says("status 0")
 
-	types(`"$CHECKED" run --lock a --ttl 4s -- sh -c 'echo again be''gun; read line; echo never'` + "\n")
+	types(`"$CHECKED" run --lock job --ttl 4s -- sh -c 'echo again be''gun; read line; echo never'` + "\n")
 	p.says("again begun")
 	types(controlZ)
-	s.must("lock", "acquire", "a", "--ttl", "1h", "--wait", "1m")
+	s.must("lock", "acquire", "job", "--ttl", "1h", "--wait", "1m")
 	types("fg; echo status $?\n")
 	p.says("status 121")
 	types("exit\n") // an end of file before the shell reads its next line would be lost
@@ -81,11 +88,9 @@ func TestRunIsAJobOfItsShell(t *testing.T) {
 }
 
 // At a terminal the progress is shown on one line.
-func TestImportShowsItsProgress(t *testing.T) {
-	t.Parallel()
-	s := newShell(t)
-	token := fields(s.must("lock", "acquire", "a"))["fencing_token"]
-	p, _ := s.terminal(`"$CHECKED" import ` + fileOf(t, rows(1, 500)) + ` --resource a --token ` + token)
+func importShowsItsProgress(t *testing.T, s shell) {
+	token := fields(s.must("lock", "acquire", "progress"))["fencing_token"]
+	p, _ := s.terminal(`"$CHECKED" import ` + fileOf(t, rows(1, 500)) + ` --resource progress --token ` + token)
 	got := p.wants(exitOK, "")
 	if !strings.Contains(got.out, "100 %, 500 lines") {
 		t.Errorf("import printed %q, expected the progress up to 100 %%", got.out)
@@ -173,16 +178,14 @@ func control(t *testing.T, file *os.File, call func(fd int) error) {
 
 // No command writes anything to the terminal but its output, changes its settings, or reads what was typed ahead:
 // whatever TERM says, and whether or not the terminal answers queries.
-func TestCommandsDontTouchTheTerminal(t *testing.T) {
-	s := newShell(t)
-	t.Setenv("NO_COLOR", "1")
+func commandsDontTouchTheTerminal(t *testing.T, s shell) {
 	const typed = "typed ahead\n"
 	for _, command := range []struct {
 		args []string
 		want string
 	}{
 		{[]string{"version"}, programVersion()},
-		{[]string{"run", "--lock", "a", "--", "echo", "ran"}, "ran\n"},
+		{[]string{"run", "--lock", "untouched", "--", "echo", "ran"}, "ran\n"},
 	} {
 		for _, term := range []string{"", "TERM=dumb", "TERM=xterm", "TERM=xterm-256color"} {
 			for _, answers := range []bool{true, false} {
@@ -217,7 +220,7 @@ func (p *pty) run(t *testing.T, s shell, term string, args ...string) error {
 	cmd := exec.Command(process.BuildChecked(t), args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = p.program, p.program, p.program
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	cmd.Env = append(withoutTERM(), "FENCEGATE_URL="+s.url)
+	cmd.Env = append(withoutTERM(), "NO_COLOR=1", "FENCEGATE_URL="+s.url)
 	if term != "" {
 		cmd.Env = append(cmd.Env, term)
 	}

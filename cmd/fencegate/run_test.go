@@ -3,18 +3,29 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 )
 
-func TestRunGivesTheCommandItsLease(t *testing.T) {
-	s := newShell(t)
-	t.Setenv("FENCEGATE_SEQUENCE", "7")
-	got := s.start("run", "--lock", "jobs/7", "--owner-id", "w1", "--", "sh", "-c", `
+// What run does for its command, before one gateway.
+func TestRun(t *testing.T) {
+	t.Parallel()
+	newShell(t).each(map[string]func(*testing.T, shell){
+		"gives its lease": runGivesItsLease, "within run": runWithinRun, "exit codes": runExitCodes,
+		"streams": runPassesTheStreams, "signals": runPassesSignals, "interrupted": runIsInterrupted,
+		"excludes": runsExcludeEachOther, "shared": sharedRuns,
+	})
+}
+
+func runGivesItsLease(t *testing.T, s shell) {
+	got := s.startCommand(strings.NewReader(""), exec.Command("env", "FENCEGATE_SEQUENCE=7", process.BuildChecked(t),
+		"run", "--lock", "jobs/7", "--owner-id", "w1", "--", "sh", "-c", `
 		echo "lock $FENCEGATE_LOCK owner $FENCEGATE_OWNER_ID url $FENCEGATE_URL sequence ${FENCEGATE_SEQUENCE-none}"
 		"$FENCEGATE" lock renew "$FENCEGATE_LOCK" >/dev/null || exit 90
 		"$FENCEGATE" lock get jobs/7 | grep "^fencing_token  $FENCEGATE_TOKEN\$" >/dev/null || exit 91
@@ -23,7 +34,7 @@ func TestRunGivesTheCommandItsLease(t *testing.T) {
 		"$FENCEGATE" put . state third --sequence 2 || exit 93
 		"$FENCEGATE" put . other - --token "$FENCEGATE_TOKEN.3" </dev/null || exit 94
 		"$FENCEGATE" delete . other --sequence 4 || exit 95
-		"$FENCEGATE" get . state`).wants(0, "The next number is free: --sequence 1, or --token ")
+		"$FENCEGATE" get . state`)).wants(0, "The next number is free: --sequence 1, or --token ")
 	for _, words := range []string{
 		"lock jobs/7 owner w1 url " + s.url + " sequence none\n", `"version":1,`, "second: 4\n", "version        2\n",
 		"version        4\n",
@@ -41,43 +52,23 @@ func TestRunGivesTheCommandItsLease(t *testing.T) {
 }
 
 // The environment that run sets for one lock does not affect the command's work on another lock.
-func TestAnotherLockWithinRun(t *testing.T) {
-	t.Parallel()
-	s := newShell(t)
-	lease := fields(s.must("lock", "acquire", "other", "--owner-id", "w2", "--ttl", "1h"))
-	s.start("run", "--lock", "a", "--subtree", "--", "sh", "-c", fmt.Sprintf(`
-		"$FENCEGATE" put other k v --token %s.1 || exit 90
-		"$FENCEGATE" put other k v --token %[1]s.2 --lease-id %s || exit 91
+func runWithinRun(t *testing.T, s shell) {
+	lease := fields(s.must("lock", "acquire", "inner", "--owner-id", "w2", "--ttl", "1h"))
+	s.start("run", "--lock", "outer", "--subtree", "--", "sh", "-c", fmt.Sprintf(`
+		"$FENCEGATE" put inner k v --token %s.1 || exit 90
+		"$FENCEGATE" put inner k v --token %[1]s.2 --lease-id %s || exit 91
 		"$FENCEGATE" put ./below k v || exit 92
-		"$FENCEGATE" run --lock b -- "$FENCEGATE" put . k v || exit 93
-		"$FENCEGATE" run --lock a -- true; test $? = 2 || exit 94
+		"$FENCEGATE" run --lock within -- "$FENCEGATE" put . k v || exit 93
+		"$FENCEGATE" run --lock outer -- true; test $? = 2 || exit 94
 		"$FENCEGATE" run -- true; test $? = 2 || exit 95
-		"$FENCEGATE" get a/below k`, lease["fencing_token"], lease["lease_id"])).wants(0, "it would wait for itself")
-	if value := s.must("get", "b", "k"); value != "v" {
+		"$FENCEGATE" get outer/below k`, lease["fencing_token"], lease["lease_id"])).wants(0, "it would wait for itself")
+	if value := s.must("get", "within", "k"); value != "v" {
 		t.Errorf("within, %q was written", value)
 	}
 }
 
-// Inside of run, rejections lists those of all owners: the variable with the owner of the lease selects none.
-func TestRejectionsWithinRun(t *testing.T) {
-	t.Parallel()
-	s := newShell(t)
-	s.must("lock", "acquire", "warm-up") // with token 1
-	s.must("lock", "acquire", "jobs/42", "--owner-id", "heir", "--ttl", "1h")
-	s.fails(exitNotHolder, "token_", "put", "jobs/42", "k", "late", "--token", "1")
-	await.True(t, "the rejection is listed", func() bool { return len(rejections(t, s)) > 0 })
-	got := s.start("run", "--lock", "a", "--owner-id", "w1", "--", "sh", "-c", `
-		"$FENCEGATE" rejections; echo; "$FENCEGATE" rejections --owner-id nobody`).wants(0, "")
-	all, selected, _ := strings.Cut(got.out, "\n\n")
-	if !strings.Contains(all, "jobs/42") || strings.Contains(selected, "jobs/42") {
-		t.Errorf("it listed %s\nwant jobs/42 in the first list only", got.out)
-	}
-}
-
-func TestRunExitCodes(t *testing.T) {
-	t.Parallel()
+func runExitCodes(t *testing.T, s shell) {
 	const nobody = "http://127.0.0.1:1"
-	s := newShell(t)
 	s.must("lock", "acquire", "held", "--owner-id", "w1", "--ttl", "1h")
 	file := filepath.Join(t.TempDir(), "file")
 	check(t, os.WriteFile(file, []byte("data"), 0o600))
@@ -87,36 +78,36 @@ func TestRunExitCodes(t *testing.T) {
 		words string
 		args  []string
 	}{
-		{0, "", []string{"--lock", "a", "--", "true"}},
-		{0, "", []string{"--lock", "a", "echo", "--", "-n"}},
-		{1, "", []string{"--lock", "a", "--", "false"}},
-		{41, "", []string{"--lock", "a", "--", "sh", "-c", "exit 41"}},
-		{128 + 9, "", []string{"--lock", "a", "--", "sh", "-c", "kill -KILL $$"}},
-		{128 + 15, "", []string{"--lock", "a", "--", "sh", "-c", "kill -TERM $$"}},
-		{2, "--help", []string{"--lock", "a"}},
-		{2, "name a command", []string{"--lock", "a", "--"}},
+		{0, "", []string{"--lock", "codes", "--", "true"}},
+		{0, "", []string{"--lock", "codes", "echo", "--", "-n"}},
+		{1, "", []string{"--lock", "codes", "--", "false"}},
+		{41, "", []string{"--lock", "codes", "--", "sh", "-c", "exit 41"}},
+		{128 + 9, "", []string{"--lock", "codes", "--", "sh", "-c", "kill -KILL $$"}},
+		{128 + 15, "", []string{"--lock", "codes", "--", "sh", "-c", "kill -TERM $$"}},
+		{2, "--help", []string{"--lock", "codes"}},
+		{2, "name a command", []string{"--lock", "codes", "--"}},
 		{2, "missing flags: --lock", []string{"--", "true"}},
-		{2, "not both", []string{"--lock", "a", "--try", "--wait", "1s", "--", "true"}},
-		{2, "at most a third of --ttl, 1s", []string{"--lock", "a", "--ttl", "3s", "--kill-after", "1001ms", "--", "true"}},
-		{2, "300ms at least", []string{"--lock", "a", "--ttl", "299ms", "--", "true"}},
-		{2, "whole milliseconds", []string{"--lock", "a", "--ttl", "3000.5ms", "--", "true"}},
-		{2, "can't be negative", []string{"--lock", "a", "--wait=-1s", "--", "true"}},
-		{2, "--url", []string{"--lock", "a", "--url", "gateway", "--", "true"}},
+		{2, "not both", []string{"--lock", "codes", "--try", "--wait", "1s", "--", "true"}},
+		{2, "at most a third of --ttl, 1s", []string{"--lock", "codes", "--ttl", "3s", "--kill-after", "1001ms", "--", "true"}},
+		{2, "300ms at least", []string{"--lock", "codes", "--ttl", "299ms", "--", "true"}},
+		{2, "whole milliseconds", []string{"--lock", "codes", "--ttl", "3000.5ms", "--", "true"}},
+		{2, "can't be negative", []string{"--lock", "codes", "--wait=-1s", "--", "true"}},
+		{2, "--url", []string{"--lock", "codes", "--url", "gateway", "--", "true"}},
 		{120, "held by w1", []string{"--lock", "held", "-n", "--", "true"}},
 		{120, "held by w1", []string{"--lock", "held", "--wait", "100ms", "--", "true"}},
-		{122, "no answer from " + nobody, []string{"--lock", "a", "--url", nobody, "--", "true"}},
-		{122, "no answer from " + nobody, []string{"--lock", "a", "--url", nobody, "--try", "--", "true"}},
-		{122, "503 Service Unavailable (text/html)", []string{"--lock", "a", "--url", away, "--", "true"}},
-		{122, "503 Service Unavailable (text/html)", []string{"--lock", "a", "--url", away, "--try", "--", "true"}},
-		{122, "no gateway serves a, trying again: ", []string{"--lock", "a", "--url", away, "--wait", "500ms", "--", "true"}},
-		{122, "no gateway serves a, trying again: ", []string{"--lock", "a", "--url", nobody, "--wait", "500ms", "--",
+		{122, "no answer from " + nobody, []string{"--lock", "codes", "--url", nobody, "--", "true"}},
+		{122, "no answer from " + nobody, []string{"--lock", "codes", "--url", nobody, "--try", "--", "true"}},
+		{122, "503 Service Unavailable (text/html)", []string{"--lock", "codes", "--url", away, "--", "true"}},
+		{122, "503 Service Unavailable (text/html)", []string{"--lock", "codes", "--url", away, "--try", "--", "true"}},
+		{122, "no gateway serves codes, trying again: ", []string{"--lock", "codes", "--url", away, "--wait", "500ms", "--", "true"}},
+		{122, "no gateway serves codes, trying again: ", []string{"--lock", "codes", "--url", nobody, "--wait", "500ms", "--",
 			"true"}},
-		{0, "", []string{"--lock", "a", "--url", nobody, "--url", s.url, "--", "true"}},
+		{0, "", []string{"--lock", "codes", "--url", nobody, "--url", s.url, "--", "true"}},
 		{125, "invalid_name", []string{"--lock", "a//b", "--", "true"}},
-		{125, "invalid_request", []string{"--lock", "a", "--ttl", "25h", "--", "true"}},
-		{126, "permission denied", []string{"--lock", "a", "--", file}},
-		{127, "not found", []string{"--lock", "a", "--", "no-such-command"}},
-		{127, "no such file", []string{"--lock", "a", "--", file + "-no"}},
+		{125, "invalid_request", []string{"--lock", "codes", "--ttl", "25h", "--", "true"}},
+		{126, "permission denied", []string{"--lock", "codes", "--", file}},
+		{127, "not found", []string{"--lock", "codes", "--", "no-such-command"}},
+		{127, "no such file", []string{"--lock", "codes", "--", file + "-no"}},
 	} {
 		args, run := append([]string{"run"}, test.args...), s.do
 		if test.words == "" { // it runs a command
@@ -129,24 +120,20 @@ func TestRunExitCodes(t *testing.T) {
 	}
 }
 
-func TestRunPassesTheStreams(t *testing.T) {
-	t.Parallel()
-	s := newShell(t)
-	got := s.startWith(strings.NewReader("some\ninput\n"), "run", "--lock", "a", "--", "sh", "-c",
+func runPassesTheStreams(t *testing.T, s shell) {
+	got := s.startWith(strings.NewReader("some\ninput\n"), "run", "--lock", "streams", "--", "sh", "-c",
 		"cat; echo aside >&2").wait()
 	if got != (result{0, "some\ninput\n", "aside\n"}) {
 		t.Errorf("got %+v", got)
 	}
 }
 
-func TestRunPassesSignals(t *testing.T) {
-	t.Parallel()
-	s := newShell(t)
+func runPassesSignals(t *testing.T, s shell) {
 	for name, number := range map[string]syscall.Signal{
 		"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "HUP": syscall.SIGHUP, "QUIT": syscall.SIGQUIT,
 		"USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2,
 	} {
-		p := s.start("run", "--lock", "a", "--", "sh", "-c", "trap 'echo got "+name+"; exit 7' "+name+
+		p := s.start("run", "--lock", "signals", "--", "sh", "-c", "trap 'echo got "+name+"; exit 7' "+name+
 			"; echo ready; while :; do sleep 0.02; done")
 		p.says("ready")
 		p.signal(number)
@@ -154,40 +141,36 @@ func TestRunPassesSignals(t *testing.T) {
 			t.Errorf("%s: it printed %q", name, got.out)
 		}
 	}
-	p := s.start("run", "--lock", "a", "--", "sh", "-c", "echo ready; exec sleep 60")
+	p := s.start("run", "--lock", "signals", "--", "sh", "-c", "echo ready; exec sleep 60")
 	p.says("ready")
 	p.signal(syscall.SIGTERM)
 	p.wants(128+15, "")
 }
 
-func TestRunIsInterruptedWhileItWaits(t *testing.T) {
-	t.Parallel()
-	s := newShell(t)
-	s.must("lock", "acquire", "a", "--owner-id", "w1", "--ttl", "1h")
+func runIsInterrupted(t *testing.T, s shell) {
+	s.must("lock", "acquire", "busy", "--owner-id", "w1", "--ttl", "1h")
 	for _, number := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
-		p := s.start("run", "--lock", "a", "--owner-id", "w2", "--", "true")
-		await.True(t, "w2 waits", func() bool { return strings.Contains(s.must("lock", "get", "a"), "waiting        w2") })
+		p := s.start("run", "--lock", "busy", "--owner-id", "w2", "--", "true")
+		await.True(t, "w2 waits", func() bool { return strings.Contains(s.must("lock", "get", "busy"), "waiting        w2") })
 		p.signal(number)
-		p.wants(128+int(number), "while waiting for a")
-		await.True(t, "w2 leaves the queue", func() bool { return !strings.Contains(s.must("lock", "get", "a"), "waiting") })
+		p.wants(128+int(number), "while waiting for busy")
+		await.True(t, "w2 leaves the queue", func() bool { return !strings.Contains(s.must("lock", "get", "busy"), "waiting") })
 	}
-	p := s.start("run", "--lock", "a", "--", "true")
+	p := s.start("run", "--lock", "busy", "--", "true")
 	await.True(t, "the command says that it waits", func() bool {
-		return strings.Contains(p.errOut.String(), "waiting for a, held by w1; 1 in the queue")
+		return strings.Contains(p.errOut.String(), "waiting for busy, held by w1; 1 in the queue")
 	})
-	s.must("lock", "break", "a", "--reason", "test")
+	s.must("lock", "break", "busy", "--reason", "test")
 	p.wants(0, "")
 }
 
 // Each run adds one to a number by reading it, pausing, and writing it.
-func TestRunsOfOneLockExcludeEachOther(t *testing.T) {
-	t.Parallel()
-	s := newShell(t)
+func runsExcludeEachOther(t *testing.T, s shell) {
 	file := filepath.Join(t.TempDir(), "number")
 	check(t, os.WriteFile(file, []byte("0\n"), 0o600))
 	var runs []*child
 	for range 6 {
-		runs = append(runs, s.start("run", "--lock", "a", "--", "sh", "-c", "read n <"+file+"; sleep 0.05; echo $((n+1)) >"+
+		runs = append(runs, s.start("run", "--lock", "counted", "--", "sh", "-c", "read n <"+file+"; sleep 0.05; echo $((n+1)) >"+
 			file))
 	}
 	for _, run := range runs {
@@ -199,12 +182,10 @@ func TestRunsOfOneLockExcludeEachOther(t *testing.T) {
 }
 
 // Each of two shared runs waits for the other.
-func TestSharedRunsAreTogether(t *testing.T) {
-	t.Parallel()
-	s := newShell(t)
+func sharedRuns(t *testing.T, s shell) {
 	dir := t.TempDir()
 	meet := func(own, other string) *child {
-		return s.start("run", "--lock", "a", "--shared", "--", "sh", "-c", fmt.Sprintf(
+		return s.start("run", "--lock", "together", "--shared", "--", "sh", "-c", fmt.Sprintf(
 			`>%[1]s/%[2]s; until test -e %[1]s/%[3]s; do sleep 0.02; done; "$FENCEGATE" put . k v; echo "put: $?"; until test -e %[1]s/end; do sleep 0.02; done`,
 			dir,
 			own,
@@ -214,9 +195,9 @@ func TestSharedRunsAreTogether(t *testing.T) {
 	one, two := meet("one", "two"), meet("two", "one")
 	one.says("put: 4")
 	two.says("put: 4")
-	s.fails(exitRunLockHeld, "held by ", "run", "--lock", "a", "--try", "--", "true")
+	s.fails(exitRunLockHeld, "held by ", "run", "--lock", "together", "--try", "--", "true")
 	check(t, os.WriteFile(filepath.Join(dir, "end"), nil, 0o600))
 	one.wants(0, "token_stale")
 	two.wants(0, "token_stale")
-	s.start("run", "--lock", "a", "--try", "--", "true").wants(0, "")
+	s.start("run", "--lock", "together", "--try", "--", "true").wants(0, "")
 }

@@ -10,9 +10,15 @@ import (
 	"github.com/fencegate/fencegate/internal/testenv/await"
 )
 
+// What commands show of a lock and of elections, before one gateway.
 func TestWatch(t *testing.T) {
 	t.Parallel()
-	s := newShell(t)
+	newShell(t).each(map[string]func(*testing.T, shell){
+		"watch": watchALock, "elect": electALeader, "term": electionEndsWithItsTerm,
+	})
+}
+
+func watchALock(t *testing.T, s shell) {
 	p := s.start("watch", "a/b")
 	p.says("  state  free\n")
 	lease := fields(s.must("lock", "acquire", "a/b", "--owner-id", "w1", "--ttl", "1h"))
@@ -55,9 +61,7 @@ func TestWatch(t *testing.T) {
 	state.says("  held  held by w2 with token ")
 }
 
-func TestElect(t *testing.T) {
-	t.Parallel()
-	s := newShell(t)
+func electALeader(t *testing.T, s shell) {
 	observer := s.start("elect", "main", "--observe")
 	observer.says("term 0  no leader\n")
 
@@ -86,23 +90,22 @@ func TestElect(t *testing.T) {
 	observer.wants(0, "")
 }
 
-func TestElectEndsWithItsTerm(t *testing.T) {
-	s := newShell(t)
-	p := s.start("elect", "main", "--ttl", "4s", "--output", "json")
+func electionEndsWithItsTerm(t *testing.T, s shell) {
+	p := s.start("elect", "second", "--ttl", "4s", "--output", "json")
 	p.says("\n")
 	var term api.Term
 	parseLine(t, p.out.String(), &term)
-	if term.Term < 1 || term.LeaseID == "" || term.Election != "main" {
+	if term.Term < 1 || term.LeaseID == "" || term.Election != "second" {
 		t.Errorf("got %+v", term)
 	}
-	s.must("lock", "break", "main", "--reason", "test")
+	s.must("lock", "break", "second", "--reason", "test")
 	p.wants(121, "is lost: broken")
-	observer := s.start("elect", "main", "--observe", "--output", "json")
+	observer := s.start("elect", "second", "--observe", "--output", "json")
 	observer.says("\n")
 	var election api.Election
 	parseLine(t, observer.out.String(), &election)
 	if election.Leader != "" || election.Term != term.Term {
 		t.Errorf("got %+v", election)
 	}
-	s.fails(exitUsage, "takes no command", "elect", "main", "--observe", "--", "true")
+	s.fails(exitUsage, "takes no command", "elect", "second", "--observe", "--", "true")
 }
