@@ -119,7 +119,7 @@ bench: build-bench ## Measure fenced writes beside unfenced ones, etcd, ZooKeepe
 bench-locks: build-bench ## Measure locks beside etcd's and Redis's, where those are installed (BENCH_FLAGS)
 	scripts/with-postgres bin/fencegate-bench locks --goals $(BENCH_FLAGS)
 
-bench-tables: build-bench ## Measure writes to protected tables beside bare ones, by pgbench, too, where it is installed (BENCH_FLAGS)
+bench-tables: build-bench ## Measure writes to protected tables beside bare ones (BENCH_FLAGS)
 	scripts/with-postgres bin/fencegate-bench tables --goals $(BENCH_FLAGS)
 
 bench-names: build-bench ## Measure a database of ten million names beside one of ten thousand (BENCH_FLAGS)

@@ -3,15 +3,11 @@ module github.com/fencegate/fencegate/demo/external
 
 go 1.26.0
 
-replace (
-	github.com/fencegate/fencegate => ../..
-	github.com/fencegate/fencegate/internal/bench => ../../internal/bench
-)
+replace github.com/fencegate/fencegate => ../..
 
 require (
 	github.com/alecthomas/kong v1.17.0
 	github.com/fencegate/fencegate v0.0.0
-	github.com/fencegate/fencegate/internal/bench v0.0.0
 	github.com/go-zookeeper/zk v1.0.4
 	github.com/google/uuid v1.6.0
 	github.com/redis/go-redis/v9 v9.23.0

@@ -19,7 +19,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/fencegate/fencegate/demo"
-	"github.com/fencegate/fencegate/internal/bench/peers"
+	"github.com/fencegate/fencegate/internal/testenv/peers"
 )
 
 const (
@@ -51,18 +51,11 @@ func Connect(name, address string) (demo.Service, error) {
 func Start(ctx context.Context, name string) (*peers.Peer, error) {
 	switch name {
 	case NameEtcd:
-		server, err := peers.StartEtcd(ctx)
-		return server.Peer, err
+		return peers.StartEtcd(ctx)
 	case NameZooKeeper:
-		// A session may be no shorter than two ticks.
-		server, err := peers.StartZooKeeper(ctx, "tickTime=500")
-		if err != nil {
-			return nil, err
-		}
-		return server.Peer, nil
+		return peers.StartZooKeeper(ctx, "tickTime=500") // a session may be no shorter than two ticks
 	case NameRedis:
-		server, err := peers.StartRedis(ctx)
-		return server.Peer, err
+		return peers.StartRedis(ctx)
 	}
 	return nil, fmt.Errorf("there is no service %q", name)
 }

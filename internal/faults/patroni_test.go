@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -27,6 +28,7 @@ import (
 	"github.com/fencegate/fencegate/internal/embeddedpg"
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	"github.com/fencegate/fencegate/internal/testenv/network"
+	"github.com/fencegate/fencegate/internal/testenv/peers"
 	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/internal/testenv/process"
 )
@@ -46,7 +48,6 @@ type patroniSettings struct {
 
 // patroniCluster is etcd, and nodes that run PostgreSQL by Patroni.
 type patroniCluster struct {
-	etcd  *exec.Cmd
 	nodes []*patroniNode
 }
 
@@ -65,13 +66,18 @@ func startPatroni(t *testing.T, settings patroniSettings) *patroniCluster {
 	check(t, err)
 	t.Cleanup(func() { check(t, os.RemoveAll(dir)) })
 	check(t, os.Chmod(dir, 0o755))
-	etcd, address := startEtcd(t, dir)
-	c := &patroniCluster{etcd: etcd}
+	etcd, err := peers.StartEtcd(t.Context(), "--enable-v2")
+	if errors.Is(err, peers.ErrAbsent) {
+		process.Missing(t, err.Error())
+	}
+	check(t, err)
+	t.Cleanup(func() { check(t, etcd.Stop()) })
+	c := &patroniCluster{}
 	for i := range settings.nodes {
 		name := fmt.Sprintf("db-%d", i+1)
 		node := &patroniNode{
 			t: t, name: name, dir: filepath.Join(dir, name), api: network.FreeAddress(t), postgres: network.FreeAddress(t),
-			environment: []string{"PATRONI_" + settings.etcd + "_HOSTS=" + address},
+			environment: []string{"PATRONI_" + settings.etcd + "_HOSTS=" + etcd.Address},
 		}
 		node.configure(t, settings)
 		node.start()
@@ -95,21 +101,6 @@ func patroniProgram(t *testing.T) string {
 		return program
 	}
 	return postgres.Require(t, "patroni")
-}
-
-func startEtcd(t *testing.T, dir string) (etcd *exec.Cmd, address string) {
-	t.Helper()
-	address = network.FreeAddress(t)
-	client, peer := "http://"+address, "http://"+network.FreeAddress(t)
-	etcd = exec.Command(postgres.Require(t, "etcd"), "--data-dir", filepath.Join(dir, "etcd"), "--enable-v2",
-		"--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer,
-		"--initial-advertise-peer-urls", peer, "--initial-cluster", "default="+peer)
-	check(t, etcd.Start())
-	t.Cleanup(func() {
-		_ = etcd.Process.Kill()
-		_ = etcd.Wait()
-	})
-	return etcd, address
 }
 
 // configure writes the node's configuration: the one that is shipped, and after it what a test changes.

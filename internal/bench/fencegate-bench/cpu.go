@@ -4,10 +4,10 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/fencegate/fencegate/internal/bench/rig"
+	"github.com/fencegate/fencegate/internal/testenv/gateway"
 )
 
 type cpuCmd struct {
@@ -17,18 +17,7 @@ type cpuCmd struct {
 	Idle time.Duration `help:"How long PostgreSQL's CPU time without calls is observed, which is not counted for calls; 0: all is counted." default:"10s"`
 }
 
-// Help is shown by --help.
-func (cpuCmd) Help() string {
-	return "PostgreSQL's CPU time for a call, as a multiple of that for a bare upsert in the same round: an acquire " +
-		"and a release, a write and a hand-over through a gateway, and a transaction on a protected table. CPU time hardly " +
-		"depends on what else the machine does. " + quoteRatios
-}
-
-const (
-	cpuTable = "PostgreSQL's CPU time for a call"
-	// handOverClients share one lock, so that there is always one that waits.
-	handOverClients = 4
-)
+const cpuTable = "PostgreSQL's CPU time for a call"
 
 // Run measures.
 func (c *cpuCmd) Run(ctx context.Context, to output) error {
@@ -38,11 +27,11 @@ func (c *cpuCmd) Run(ctx context.Context, to output) error {
 		if err := t.prepare(ctx); err != nil {
 			return err
 		}
-		w := &writes{Rig: r, config: &writesCmd{Resources: resources, ValueBytes: 256}}
+		w := &writes{Rig: r}
 		if err := w.Execute(ctx, plainTables[2]); err != nil {
 			return err
 		}
-		gateway, err := r.Gateway(ctx)
+		through, err := r.Gateway(ctx)
 		if err != nil {
 			return err
 		}
@@ -50,20 +39,15 @@ func (c *cpuCmd) Run(ctx context.Context, to output) error {
 		if err != nil {
 			return err
 		}
-		upsert := w.direct().on(l, w.config.ValueBytes, "upsert")
-		put := w.overWires([]string{gateway.URL}, clientAccess{}, putting, gateway.PID()).on(l, w.config.ValueBytes, "upsert")
-		locks := service{name: "fencegate", servers: []int{gateway.PID()},
-			connect: func(_ context.Context, client int) (locker, error) {
-				return newGatewayLocker(gateway.URL, fmt.Sprintf("bench-%d", client), false)
-			}}
-		lone := locks.cycle(r.Prefix+"/lone", ownLocks, "upsert")
-		handOver := locks.cycle(r.Prefix+"/handed", oneLock, "upsert")
-		handOver.Clients = handOverClients
-		protected := t.target(writeTransactions[3])
-		protected.Base = "upsert"
-		upsert.Name, put.Name, lone.Name, handOver.Name = "upsert", "write", "acquire and release",
-			"hand-over to the next waiter"
-		protected.Name = "protected transaction"
+		locks := fencegate([]*gateway.Process{through})
+		targets := []rig.Target{w.direct().on(l, "upsert"), w.through(putting, through).on(l, "upsert"),
+			locks.cycle(r.Prefix+"/lone", ownLocks, "upsert"), locks.cycle(r.Prefix+"/handed", oneLock, "upsert"),
+			t.target(writeTransactions[3])}
+		for i, name := range []string{"upsert", "write", "acquire and release", "hand-over to the next waiter",
+			"protected transaction"} {
+			targets[i].Name, targets[i].Base = name, "upsert"
+		}
+		targets[3].Clients = 4 // who share one lock, so that there is always one that waits
 
 		if c.Idle > 0 {
 			r.Progress("nothing happens for %s", c.Idle)
@@ -72,10 +56,9 @@ func (c *cpuCmd) Run(ctx context.Context, to output) error {
 			}
 		}
 		for _, clients := range r.Clients {
-			targets := []rig.Target{upsert, put, lone, handOver, protected}
-			if err := r.Compare(ctx, rig.Case{Table: cpuTable, Name: clientsName(clients), Clients: clients,
-				First: rig.PostgresCPU},
-				targets); err != nil {
+			err := r.Compare(ctx, rig.Case{Table: cpuTable, Name: clientsName(clients), Clients: clients,
+				First: rig.PostgresCPU}, targets)
+			if err != nil {
 				return err
 			}
 		}

@@ -11,14 +11,13 @@ import (
 
 	"github.com/fencegate/fencegate/internal/bench/rig"
 	"github.com/fencegate/fencegate/internal/testenv/gateway"
+	"github.com/fencegate/fencegate/lockclient"
 )
 
 const (
 	crowdGateways = 2
 	// groupMax is how many waiters share an HTTP/2 connection: a gateway takes 100 requests at once on one.
 	groupMax = 80
-	// crowdTTL outlasts a round: the holder does not renew.
-	crowdTTL = time.Hour
 
 	crowdValue      = "value"
 	grantsPerSecond = "grants/s while it drains"
@@ -30,8 +29,8 @@ func (c *locksCmd) crowdTable() string {
 
 // group is waiters that share a connection to one gateway.
 type group struct {
-	*gatewayLocker
-
+	gateway *lockclient.API
+	name    string
 	waiters int
 }
 
@@ -40,8 +39,7 @@ type group struct {
 func (c *locksCmd) crowd(ctx context.Context, r *rig.Rig, round int) (err error) {
 	lock := fmt.Sprintf("%s/crowd/%d", r.Prefix, round)
 	note := func(figure string, value float64) {
-		r.Note(rig.Sample{Table: c.crowdTable(), Case: figure, Target: "fencegate", Round: round,
-			Values: []rig.Value{{Name: crowdValue, Of: value}}})
+		r.Note(rig.Sample{c.crowdTable(), figure, "fencegate", "", round, []rig.Value{{Name: crowdValue, Of: value}}})
 	}
 	var gateways []*gateway.Process
 	defer func() {
@@ -60,11 +58,10 @@ func (c *locksCmd) crowd(ctx context.Context, r *rig.Rig, round int) (err error)
 	if err != nil {
 		return err
 	}
-	holder, err := newGatewayLocker(gateways[0].URL, "bench-holder", false)
+	holder, err := gatewayClient{gateways[0].URL, "bench-holder", leaseTTL, false}.locker()
 	if err != nil {
 		return err
 	}
-	holder.ttl = crowdTTL
 	lease, err := holder.hold(ctx, lock)
 	if err != nil {
 		return err
@@ -110,14 +107,15 @@ func (c *locksCmd) crowd(ctx context.Context, r *rig.Rig, round int) (err error)
 
 // queueUp lets one group after the other wait for the lock, each waiter of which releases it as soon as it has it. It
 // returns when all are in the queue.
-func queueUp(ctx context.Context, groups []group, lock string, onlooker queue, running *sync.WaitGroup,
+func queueUp(ctx context.Context, groups []group, lock string, onlooker locker, running *sync.WaitGroup,
 	cancel context.CancelCauseFunc,
 ) error {
 	queued := 0
 	for _, g := range groups {
 		for i := range g.waiters {
 			running.Go(func() {
-				lease, err := g.holdAs(ctx, lock, fmt.Sprintf("%s-%d", g.owner, i))
+				waiter := gatewayClient{owner: fmt.Sprintf("%s-%d", g.name, i), ttl: lockTTL}
+				lease, err := waiter.hold(ctx, g.gateway, lock)
 				if err == nil {
 					err = lease.release(ctx)
 				}
@@ -143,14 +141,14 @@ func (c *locksCmd) crowdGroups(
 	}
 	count := (c.Waiters + groupMax*crowdGateways - 1) / (groupMax * crowdGateways) * crowdGateways
 	for i := range count {
-		l, err := newGatewayLocker(gateways[i%crowdGateways].URL, fmt.Sprintf("bench-%d", i), true)
+		client, _, err := gatewayClient{url: gateways[i%crowdGateways].URL, http2: true}.dial()
+		if err == nil {
+			err = client.Ready(ctx)
+		}
 		if err != nil {
 			return nil, nil, err
 		}
-		groups = append(groups, group{l, (i+1)*c.Waiters/count - i*c.Waiters/count})
-		if err := l.api.Ready(ctx); err != nil {
-			return nil, nil, err
-		}
+		groups = append(groups, group{client, fmt.Sprintf("bench-%d", i), (i+1)*c.Waiters/count - i*c.Waiters/count})
 	}
 	return groups, pids, nil
 }

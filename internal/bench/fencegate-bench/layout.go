@@ -29,15 +29,16 @@ type resource struct {
 // layout is what is written to: many resources, or few.
 type layout struct {
 	// prefix is above all of its names.
-	prefix    store.Name
-	resources []*resource
+	prefix     store.Name
+	resources  []*resource
+	valueBytes int
 }
 
 // acquireLayout takes a lease on each of so many resources, for longer than the measurement lasts. If they are to be
 // zombies', each lease is then released and granted to another: its token is stale.
 func (w *writes) acquireLayout(ctx context.Context, name string, count int, zombies bool) (layout, error) {
 	w.Progress("acquiring %d leases", count)
-	l := layout{prefix: store.Name(w.Prefix + "/" + name), resources: make([]*resource, count)}
+	l := layout{store.Name(w.Prefix + "/" + name), make([]*resource, count), valueBytes}
 	var running errgroup.Group
 	running.SetLimit(w.Connections)
 	for i := range count {
@@ -63,7 +64,7 @@ func (w *writes) acquireLayout(ctx context.Context, name string, count int, zomb
 // fill makes so many resources with a fence and a record each, and a row of direct's for each, in random order.
 func (w *writes) fill(ctx context.Context, count int) (layout, error) {
 	prefix := fmt.Sprintf("%s/fences-%d", w.Prefix, count)
-	value := make([]byte, w.config.ValueBytes)
+	value := make([]byte, valueBytes)
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(value)
 	token, err := makeFences(ctx, w.Control, prefix+"/", 0, count-1, value)
 	if err != nil {
@@ -75,7 +76,7 @@ func (w *writes) fill(ctx context.Context, count int) (layout, error) {
 	if err != nil {
 		return layout{}, fmt.Errorf("make the rows of direct: %w", err)
 	}
-	l := layout{prefix: store.Name(prefix), resources: make([]*resource, count)}
+	l := layout{store.Name(prefix), make([]*resource, count), valueBytes}
 	for i := range l.resources {
 		l.resources[i] = &resource{name: store.Name(fmt.Sprintf("%s/%d", prefix, i)), token: token, index: i}
 	}
@@ -96,11 +97,11 @@ type writer struct {
 }
 
 // writers shares the resources out.
-func (l layout) writers(clients, valueBytes int) []*writer {
+func (l layout) writers(clients int) []*writer {
 	all := make([]*writer, clients)
 	for client := range all {
 		n := len(l.resources)
-		w := &writer{value: make([]byte, valueBytes)}
+		w := &writer{value: make([]byte, l.valueBytes)}
 		if l.shared(clients) {
 			w.resources = l.resources[client%n:][:1]
 		} else {

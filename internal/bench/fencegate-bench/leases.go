@@ -15,8 +15,8 @@ import (
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/fencegate/fencegate/internal/bench/peers"
 	"github.com/fencegate/fencegate/internal/bench/rig"
+	"github.com/fencegate/fencegate/internal/testenv/peers"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
 	"github.com/fencegate/fencegate/store/redislease"
@@ -25,8 +25,6 @@ import (
 const (
 	// redisServers are as many as the largest redlock has. The smaller ones use the first of them.
 	redisServers = 5
-	// leaseTTL outlasts all measurements, in which leases are not renewed for a while.
-	leaseTTL = time.Hour
 	// redisTimeout is longer than a server waits for the processor while everything is busy on a few cores.
 	redisTimeout = 10 * time.Second
 )
@@ -34,9 +32,8 @@ const (
 // leases measures what keeps leases, beside libraries that lock in Redis.
 func leases(ctx context.Context, r *rig.Rig, fsync bool) error {
 	l := &leaseServices{Rig: r}
-	err := l.start(ctx, fsync)
-	if err != nil {
-		return fmt.Errorf("leases: %w", err)
+	if err := l.start(ctx, fsync); err != nil {
+		return err
 	}
 	for _, clients := range r.Clients {
 		for _, operation := range []string{"acquire and release", "heartbeat"} {
@@ -48,8 +45,8 @@ func leases(ctx context.Context, r *rig.Rig, fsync bool) error {
 					targets = append(targets, s.cycle(r.Prefix+"/leases", ownLocks, "redislock"))
 				}
 			}
-			name := fmt.Sprintf("%s, %s", operation, clientsName(clients))
-			if err := r.Compare(ctx, rig.Case{Table: "leases", Name: name, Clients: clients}, targets); err != nil {
+			c := rig.Case{Table: "leases", Name: operation + ", " + clientsName(clients), Clients: clients}
+			if err := r.Compare(ctx, c, targets); err != nil {
 				return err
 			}
 		}
@@ -61,7 +58,7 @@ func leases(ctx context.Context, r *rig.Rig, fsync bool) error {
 type leaseServices struct {
 	*rig.Rig
 
-	servers  []*peers.Redis
+	servers  []*peers.Peer
 	services []service
 }
 
@@ -94,10 +91,9 @@ func (l *leaseServices) startRedis(ctx context.Context, fsync bool) error {
 	}
 	for range redisServers {
 		server, err := peers.StartRedis(ctx, settings...)
-		if err != nil {
+		if err := l.Keep("leases in Redis, "+strings.Join(settings, " "), server, err); err != nil {
 			return err
 		}
-		l.OnClose(server.Stop)
 		l.servers = append(l.servers, server)
 		client := l.client(server)
 		runID := client.InfoMap(ctx, "server").Item("Server", "run_id")
@@ -105,18 +101,8 @@ func (l *leaseServices) startRedis(ctx context.Context, fsync bool) error {
 			return err
 		}
 	}
-	l.Report.Peers["leases in Redis, "+strings.Join(settings, " ")] = l.servers[0].Version
 	return nil
 }
-
-// leaseLocker is a locker that shares all connections, unless it has an end.
-type leaseLocker struct {
-	take func(ctx context.Context, lock string) (held, error)
-}
-
-func (l leaseLocker) hold(ctx context.Context, lock string) (held, error) { return l.take(ctx, lock) }
-
-func (leaseLocker) close() error { return nil }
 
 // addFencegate adds a provider over the first servers: its engine in this process, and a gateway.
 func (l *leaseServices) addFencegate(ctx context.Context, provider store.Provider, servers int) error {
@@ -151,11 +137,7 @@ func (l *leaseServices) addFencegate(ctx context.Context, provider store.Provide
 		}},
 		service{name: name + " http", servers: append(pids, gateway.PID()),
 			connect: func(_ context.Context, client int) (locker, error) {
-				locker, err := newGatewayLocker(gateway.URL, fmt.Sprintf("bench-%d", client), false)
-				if err == nil {
-					locker.ttl = leaseTTL
-				}
-				return locker, err
+				return gatewayClient{gateway.URL, fmt.Sprintf("bench-%d", client), leaseTTL, false}.locker()
 			}})
 	return nil
 }
@@ -188,7 +170,7 @@ func (l *leaseServices) startEngine(provider store.Provider, urls []string) (*en
 }
 
 func engineLocker(on *engine.Engine, owner string) locker {
-	return leaseLocker{func(ctx context.Context, lock string) (held, error) {
+	return locker{hold: func(ctx context.Context, lock string) (held, error) {
 		lease, err := on.Acquire(ctx, store.AcquireRequest{
 			Lock: store.Name(lock), OwnerID: owner, TTL: leaseTTL, Wait: store.WaitMax,
 		})
@@ -203,7 +185,7 @@ func engineLocker(on *engine.Engine, owner string) locker {
 }
 
 // client is one for all clients of a library, as programs use it, with as many connections as fencegate's has.
-func (l *leaseServices) client(server *peers.Redis) *redis.Client {
+func (l *leaseServices) client(server *peers.Peer) *redis.Client {
 	client := redis.NewClient(&redis.Options{Addr: server.Address, MaxRetries: -1, ReadTimeout: redisTimeout})
 	l.OnClose(client.Close)
 	return client
@@ -211,7 +193,7 @@ func (l *leaseServices) client(server *peers.Redis) *redis.Client {
 
 func (l *leaseServices) addLibrary(name string, take func(ctx context.Context, lock string) (held, error)) {
 	l.services = append(l.services, service{name: name, servers: []int{l.servers[0].PID()},
-		connect: func(context.Context, int) (locker, error) { return leaseLocker{take}, nil }})
+		connect: func(context.Context, int) (locker, error) { return locker{hold: take}, nil }})
 }
 
 func (l *leaseServices) addRedsync(servers int) {

@@ -19,20 +19,12 @@ type locksCmd struct {
 	rig.Servers
 	rig.Pace `set:"clients=1,8,64" set:"rounds=3" set:"duration=2s" set:"warmup=500ms"` //nolint:staticcheck // kong takes several "set"
 
-	Measure    []string      `help:"What to measure: wake-up, cycles, leases, crowd." enum:"wake-up,cycles,leases,crowd" default:"wake-up,cycles,leases,crowd"`
+	Measure    []string      `help:"What to measure: ${enum}." enum:"wake-up,cycles,leases,crowd" default:"wake-up,cycles,leases,crowd"`
 	HandOffs   int           `help:"Wake-up: how many hand-offs of a lock are measured in a round." default:"500"`
 	Gateways   []int         `help:"Wake-up, cycles: numbers of gateways to measure with." default:"1,2"`
 	RedisFsync bool          `name:"redis-fsync" help:"Leases: Redis flushes each change before it answers (appendfsync always). Default: it keeps nothing on disk."`
 	Waiters    int           `help:"Crowd: how many wait for one lock." default:"10000"`
 	Idle       time.Duration `help:"Crowd: how long the load is observed while nothing happens." default:"10s"`
-}
-
-// Help is shown by --help.
-func (locksCmd) Help() string {
-	return "Runs gateways, etcd and Redis as processes of their own, and measures them in turn: how soon the next " +
-		"waiter is granted a lock that is released, how many locks are acquired and released a second, the same and " +
-		"heartbeats with " +
-		"leases in Redis beside redsync and redislock, and what thousands of waiters cost. " + quoteRatios
 }
 
 // Validate is called by kong.
@@ -46,34 +38,28 @@ func (c locksCmd) Validate() error {
 // Run measures.
 func (c *locksCmd) Run(ctx context.Context, to output) error {
 	return measure(ctx, to, c.Servers, c.Pace, rig.Private{}, func(r *rig.Rig) error {
-		wants := func(measure string) bool { return slices.Contains(c.Measure, measure) }
-		if wants("wake-up") || wants("cycles") {
-			services, err := c.services(ctx, r)
+		var services []service
+		for _, measure := range c.Measure {
+			var err error
+			if services == nil && (measure == "wake-up" || measure == "cycles") {
+				if services, err = c.services(ctx, r); err != nil {
+					return err
+				}
+			}
+			switch measure {
+			case "wake-up":
+				err = wakeUps(ctx, r, services, c.HandOffs)
+			case "cycles":
+				err = cycles(ctx, r, services)
+			case "leases":
+				err = leases(ctx, r, c.RedisFsync)
+			case "crowd":
+				for round := 1; err == nil && round <= c.Rounds; round++ {
+					err = c.crowd(ctx, r, round)
+				}
+			}
 			if err != nil {
-				return err
-			}
-			if wants("wake-up") {
-				if err := wakeUps(ctx, r, services, c.HandOffs); err != nil {
-					return err
-				}
-			}
-			if wants("cycles") {
-				if err := cycles(ctx, r, services); err != nil {
-					return err
-				}
-			}
-		}
-		if wants("leases") {
-			if err := leases(ctx, r, c.RedisFsync); err != nil {
-				return err
-			}
-		}
-		if !wants("crowd") {
-			return nil
-		}
-		for round := range c.Rounds {
-			if err := c.crowd(ctx, r, round+1); err != nil {
-				return fmt.Errorf("crowd: %w", err)
+				return fmt.Errorf("%s: %w", measure, err)
 			}
 		}
 		return nil
@@ -81,13 +67,9 @@ func (c *locksCmd) Run(ctx context.Context, to output) error {
 }
 
 func (c *locksCmd) goals(r rig.Report) (goals []rig.Goal) {
-	for _, own := range []struct {
-		clients int
-		limit   float64
-	}{{1, 1}, {8, 1}, {64, 1.7}} {
-		goals = append(goals, rig.Goal{Name: fmt.Sprintf("a lock each, %d clients: fencegate / etcd", own.clients),
-			Limit:  own.limit,
-			Figure: r.Ratio("cycles", ownLocks+clientsName(own.clients), "fencegate", "etcd", rig.PerSecond)})
+	for clients, limit := range map[int]float64{1: 1, 8: 1, 64: 1.7} {
+		goals = append(goals, rig.Goal{Name: fmt.Sprintf("a lock each, %d clients: fencegate / etcd", clients), Limit: limit,
+			Figure: r.Ratio("cycles", ownLocks+clientsName(clients), "fencegate", "etcd", rig.PerSecond)})
 	}
 	return append(goals, rig.Goal{Name: "one lock, 64 clients: cycles/s", Limit: 3000,
 		Figure: r.Spread("cycles", oneLock+clientsName(64), "fencegate", rig.PerSecond)},
@@ -100,18 +82,22 @@ type service struct {
 	name string
 	// gateways is how many of them clients take turns between; 0 for others' services.
 	gateways int
-	// queues says that waiters are in a queue: its lockers are of type queue.
+	// queues says that its lockers tell how many wait.
 	queues  bool
 	servers []int
+	address string // of a peer
 	// connect makes the client of that number, from 0, with a connection of its own.
 	connect func(ctx context.Context, client int) (locker, error)
 }
 
 // locker is one client of a service.
-type locker interface {
+type locker struct {
 	// hold waits until the lock is granted.
-	hold(ctx context.Context, lock string) (held, error)
-	close() error
+	hold func(ctx context.Context, lock string) (held, error)
+	// waiting is how many wait for a lock that is held; nil: the service has no queue.
+	waiting func(ctx context.Context, lock string) (int, error)
+	// close ends the connection; nil: it has none of its own.
+	close func() error
 }
 
 // held is a lease that a client has. renew is nil where it is not measured.
@@ -119,19 +105,14 @@ type held struct {
 	renew, release func(context.Context) error
 }
 
-// queue is a locker of a service with a queue of waiters.
-type queue interface {
-	locker
-	// waiting is how many wait for a lock that is held.
-	waiting(ctx context.Context, lock string) (int, error)
-}
-
 // connectAll makes clients, and the function that closes them all.
 func (s service) connectAll(ctx context.Context, count int) (lockers []locker, closeAll func() error, err error) {
 	closeAll = func() error {
 		var closing errgroup.Group
 		for _, l := range lockers {
-			closing.Go(l.close)
+			if l.close != nil {
+				closing.Go(l.close)
+			}
 		}
 		return closing.Wait()
 	}
@@ -164,8 +145,8 @@ func cycles(ctx context.Context, r *rig.Rig, services []service) error {
 					targets = append(targets, s.cycle(r.Prefix, which, "etcd"))
 				}
 			}
-			if err := r.Compare(ctx, rig.Case{Table: "cycles", Name: which + clientsName(clients), Clients: clients},
-				targets); err != nil {
+			c := rig.Case{Table: "cycles", Name: which + clientsName(clients), Clients: clients}
+			if err := r.Compare(ctx, c, targets); err != nil {
 				return err
 			}
 		}

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/internal/bench/peers"
 	"github.com/fencegate/fencegate/internal/bench/rig"
+	"github.com/fencegate/fencegate/internal/testenv/peers"
 	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/internal/testenv/process"
 )
@@ -53,8 +53,8 @@ func TestServices(t *testing.T) {
 			services, err := c.services(t.Context(), r)
 			return services[0], err
 		},
-		"etcd":  func(r *rig.Rig) (service, error) { return startEtcdLocks(t.Context(), r, "etcd") },
-		"redis": func(r *rig.Rig) (service, error) { return startRedisLocks(t.Context(), r, "redis") },
+		"etcd":  func(r *rig.Rig) (service, error) { return peerLocks(t.Context(), r, "etcd") },
+		"redis": func(r *rig.Rig) (service, error) { return peerLocks(t.Context(), r, "redis") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := start(openRig(t, rig.Pace{Connections: 4}))
@@ -66,7 +66,7 @@ func TestServices(t *testing.T) {
 			t.Run("locks", func(t *testing.T) { reallyLocks(t, lockers) })
 			t.Run("gives up an ended wait", func(t *testing.T) { givesUpEndedWaits(t, lockers) })
 			t.Run("counts waiters", func(t *testing.T) { countsWaiters(t, s, lockers) })
-			t.Run("releases only its own", func(t *testing.T) { releasesOnlyItsOwn(t, lockers) })
+			t.Run("releases only its own", func(t *testing.T) { releasesOnlyItsOwn(t, s, lockers[0]) })
 			if err := closeAll(); err != nil {
 				t.Error(err)
 			}
@@ -76,8 +76,7 @@ func TestServices(t *testing.T) {
 
 func reallyLocks(t *testing.T, lockers []locker) {
 	var inside atomic.Int32
-	load, err := rig.Repeat(t.Context(), len(lockers), 200*time.Millisecond, func(ctx context.Context, client,
-		_ int) error {
+	load, err := rig.Repeat(t.Context(), len(lockers), 200*time.Millisecond, func(ctx context.Context, client, _ int) error {
 		lease, err := lockers[client].hold(ctx, "locked")
 		if err != nil {
 			return err
@@ -108,11 +107,11 @@ func givesUpEndedWaits(t *testing.T, lockers []locker) {
 // A hand-off is measured, and a crowd complete, once the waiters are counted.
 func countsWaiters(t *testing.T, s service, lockers []locker) {
 	const lock = "waited-for"
-	onlooker, queues := lockers[2].(queue)
-	if queues != s.queues {
-		t.Errorf("has a queue: %t, takes part in hand-offs: %t", queues, s.queues)
+	onlooker := lockers[2]
+	if (onlooker.waiting != nil) != s.queues {
+		t.Errorf("tells how many wait: %t, takes part in hand-offs: %t", onlooker.waiting != nil, s.queues)
 	}
-	if !queues {
+	if !s.queues {
 		return
 	}
 	lease, err := lockers[0].hold(t.Context(), lock)
@@ -141,16 +140,17 @@ func countsWaiters(t *testing.T, s service, lockers []locker) {
 	waiter.Wait()
 }
 
-func releasesOnlyItsOwn(t *testing.T, lockers []locker) {
-	l, isRedis := lockers[0].(*redisLocker)
-	if !isRedis {
+func releasesOnlyItsOwn(t *testing.T, s service, l locker) {
+	if s.name != "redis" {
 		return
 	}
 	lease, err := l.hold(t.Context(), "lost")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := l.client.Set(t.Context(), "lost", "another's", 0).Err(); err != nil {
+	client := connectRedis(s.address)
+	defer client.Close()
+	if err := client.Set(t.Context(), "lost", "another's", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 	if err := lease.release(t.Context()); !errors.Is(err, errLockLost) {

@@ -9,18 +9,23 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
 	"os"
 	"os/signal"
-	"slices"
+	"strings"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kong"
+	"github.com/gorilla/mux"
+	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/fencegate/fencegate/internal/bench/floor"
 	"github.com/fencegate/fencegate/internal/bench/rig"
 )
 
-const description = "Measures fencegate on this machine. docs/benchmarks.md describes the benchmarks.\n\n" +
+const description = "Measures fencegate on this machine. docs/benchmarks.md describes the benchmarks. What is not on the machine is " +
+	"skipped.\nThe ratios are of the same round: quote them, not single figures.\n\n" +
 	"Every flag can be set by an environment variable, too: --database-url by\nFENCEGATE_DATABASE_URL."
 
 type commands struct {
@@ -45,7 +50,16 @@ type output struct{ out, err io.Writer }
 // run is the whole program; it returns the exit code.
 func run(ctx context.Context, args []string, out, err io.Writer) int {
 	helped := false
-	parser, failure := newParser(output{out, err}, func(int) { helped = true })
+	parser, failure := kong.New(&commands{},
+		kong.Name("fencegate-bench"),
+		kong.Description(description),
+		kong.DefaultEnvars("FENCEGATE"),
+		kong.ConfigureHelp(kong.HelpOptions{NoAppDescFormat: true, Compact: true, WrapUpperBound: 120}),
+		kong.Vars{"writes": strings.Join(writeTargetNames, ","), "transactions": strings.Join(transactionNames(), ",")},
+		kong.Writers(out, err),
+		kong.Exit(func(int) { helped = true }),
+		kong.Bind(output{out, err}),
+	)
 	if failure == nil {
 		var selected *kong.Context
 		selected, failure = parser.Parse(args)
@@ -60,29 +74,6 @@ func run(ctx context.Context, args []string, out, err io.Writer) int {
 	_, _ = fmt.Fprintf(err, "fencegate-bench: %v\n", failure)
 	return 1
 }
-
-func newParser(to output, exit func(int)) (*kong.Kong, error) {
-	return kong.New(&commands{},
-		kong.Name("fencegate-bench"),
-		kong.Description(description),
-		kong.DefaultEnvars("FENCEGATE"),
-		kong.ConfigureHelp(kong.HelpOptions{NoAppDescFormat: true, Compact: true, WrapUpperBound: 120}),
-		kong.Writers(to.out, to.err),
-		kong.Exit(exit),
-		kong.Bind(to),
-	)
-}
-
-type floorCmd struct {
-	Listen string `help:"Address to serve on." default:"127.0.0.1:8090"`
-}
-
-// Run serves until ctx ends.
-func (c *floorCmd) Run(ctx context.Context) error { return floor.Serve(ctx, c.Listen) }
-
-// quoteRatios is in the help of all that compares.
-const quoteRatios = "What is not on the machine is skipped. The ratios are of the same round: quote them, not " +
-	"single figures."
 
 // measure runs measurements on a rig of their own, and writes the report.
 func measure(ctx context.Context, to output, servers rig.Servers, pace rig.Pace, private rig.Private,
@@ -99,19 +90,65 @@ func measure(ctx context.Context, to output, servers rig.Servers, pace rig.Pace,
 	return r.Write(to.out, goals)
 }
 
-// wanted are those that are named, or all.
-func wanted[T any](all []T, names []string, nameOf func(T) string) []T {
-	return slices.DeleteFunc(slices.Clone(all), func(t T) bool {
-		return len(names) > 0 && !slices.Contains(names, nameOf(t))
-	})
+// pause reports whether it lasted to its end.
+func pause(ctx context.Context, length time.Duration) bool {
+	select {
+	case <-time.After(length):
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
-// checkTargets returns an error for a name that is none of a target's.
-func checkTargets(names, known []string) error {
-	for _, name := range names {
-		if !slices.Contains(known, name) {
-			return fmt.Errorf("--targets: there is no %q; there are %v", name, known)
-		}
+func clientsName(clients int) string { return fmt.Sprintf("%d clients", clients) }
+
+// What all workloads write.
+const (
+	benchKey    = "value"
+	contentType = "application/octet-stream"
+)
+
+// makeFences makes the resources named prefix and a number, from one number to another, with a fence and a record each,
+// as if each had been acquired and written to. Acquiring millions of leases would take an hour; the rows are the same.
+func makeFences(
+	ctx context.Context, db *pgxpool.Pool, prefix string, from, to int, value []byte,
+) (token int64, err error) {
+	if err := db.QueryRow(ctx, "select nextval('fence.tokens')").Scan(&token); err != nil {
+		return 0, fmt.Errorf("take a token: %w", err)
+	}
+	_, err = db.Exec(ctx, `
+		with made as (
+			insert into fence.fences (resource, granted_token, last_version, open)
+			select $1 || n, $4::bigint, 1, true from generate_series($2::integer, $3::integer) n
+			returning resource)
+		insert into fence.records (resource, key, version, fencing_token, sequence, updated_at, content_type, value)
+		select resource, $5, 1, $4::bigint, 0, now(), $6, $7::bytea from made`,
+		prefix, from, to, token, benchKey, contentType, value)
+	if err != nil {
+		return 0, fmt.Errorf("make fences and records: %w", err)
+	}
+	return token, nil
+}
+
+// floorCmd serves the path of a write with a handler that does nothing: the throughput that a gateway could reach on
+// this machine if its work cost nothing.
+type floorCmd struct {
+	Listen string `help:"Address to serve on." default:"127.0.0.1:8090"`
+}
+
+// Run answers every write with 200 until ctx ends.
+func (c *floorCmd) Run(ctx context.Context) error {
+	router := mux.NewRouter().SkipClean(true)
+	router.Path("/v1/resources/{resource:(?s:.*)}/records/{key:(?s:.*)}").Methods(http.MethodPut).
+		HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Listen)
+	if err != nil {
+		return fmt.Errorf("--listen %s: %w", c.Listen, err)
+	}
+	server := &http.Server{Handler: router, ReadHeaderTimeout: 10 * time.Second}
+	context.AfterFunc(ctx, func() { _ = server.Close() })
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
 	}
 	return nil
 }

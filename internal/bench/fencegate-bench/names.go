@@ -28,14 +28,6 @@ type namesCmd struct {
 	Calls  int   `help:"How many calls of each kind a round takes the median of." default:"100"`
 }
 
-// Help is shown by --help.
-func (namesCmd) Help() string {
-	return "Makes a database for each number of names, with a fence and a record each, a lease for a tenth of them, " +
-		"and a gateway before it. Then measures in turn what clients wait for, what gateways do by themselves, and what " +
-		"reads " +
-		"many names. Ten million names take 6 GB of disk, and some minutes to make. " + quoteRatios
-}
-
 // Validate is called by kong.
 func (c namesCmd) Validate() error {
 	if len(c.Names) < 2 || slices.Min(c.Names) < 1000 || slices.Max(c.Names) > 100_000_000 || c.Rounds < 1 || c.Calls < 1 {
@@ -75,8 +67,8 @@ func (c *namesCmd) Run(ctx context.Context, to output) error {
 			return func(round, i int) error {
 				d := databases[i]
 				d.note = func(what, unit string, value float64) {
-					r.Note(rig.Sample{Table: "names, " + unit, Case: what, Target: strconv.Itoa(d.names), Base: base, Round: round,
-						Values: []rig.Value{{Name: unit, Of: value}}})
+					r.Note(rig.Sample{"names, " + unit, what, strconv.Itoa(d.names), base, round,
+						[]rig.Value{{Name: unit, Of: value}}})
 				}
 				for _, step := range steps {
 					if err := step(ctx, d); err != nil {
@@ -199,14 +191,14 @@ func (d *named) repeat(what string, calls int, call func() error) error {
 // useNames acquires random names, and then writes to, reads and releases each.
 func useNames(ctx context.Context, d *named) error {
 	gateway := d.client.API()
-	leases := map[string]api.Lease{}
+	names, leases := make([]string, 0, d.calls), map[string]api.Lease{}
 	err := d.repeat("acquire", d.calls, func() error {
 		name := d.free()
 		for leases[name].LeaseID != "" {
 			name = d.free()
 		}
 		lease, err := gateway.Acquire(ctx, name, api.AcquireRequest{OwnerID: "bench"})
-		leases[name] = lease
+		names, leases[name] = append(names, name), lease
 		return err
 	})
 	if err != nil {
@@ -214,32 +206,24 @@ func useNames(ctx context.Context, d *named) error {
 	}
 	for _, step := range []struct {
 		what string
-		do   func(name string, lease api.Lease) error
+		do   func(name string) error
 	}{
-		{"write", func(name string, lease api.Lease) error {
+		{"write", func(name string) error {
 			_, err := gateway.Put(ctx, name, benchKey, lockclient.Write{
-				Token: api.FencingToken{Token: lease.FencingToken}, ContentType: contentType, Value: make([]byte, 100),
+				Token: api.FencingToken{Token: leases[name].FencingToken}, ContentType: contentType, Value: make([]byte, 100),
 			})
 			return err
 		}},
-		{"read a record", func(name string, _ api.Lease) error {
+		{"read a record", func(name string) error {
 			_, err := gateway.Get(ctx, name, benchKey)
 			return err
 		}},
-		{"release", func(name string, lease api.Lease) error {
-			return gateway.Release(ctx, name, api.ReleaseRequest{
-				OwnerID: lease.OwnerID, LeaseID: lease.LeaseID, FencingToken: lease.FencingToken,
-			})
-		}},
+		{"release", func(name string) error { return release(ctx, gateway, leases[name]) }},
 	} {
-		var names []string
-		for name := range leases {
-			names = append(names, name)
-		}
+		next := 0
 		err := d.repeat(step.what, d.calls, func() error {
-			name := names[0]
-			names = names[1:]
-			return step.do(name, leases[name])
+			next++
+			return step.do(names[next-1])
 		})
 		if err != nil {
 			return err
@@ -327,24 +311,16 @@ func ownWork(ctx context.Context, d *named) error {
 	if err := started.Stop(); err != nil {
 		return err
 	}
-	// The inventory is due again at once, and the gateway may be faster.
-	var took []time.Duration
-	for len(took) < slowCalls {
-		if _, err := d.control.Exec(ctx, "update fence.inventory set due_at = '-infinity'"); err != nil {
-			return err
+	return d.repeat("inventory", slowCalls, func() error {
+		for { // it is due again at once, and the gateway may be faster
+			if _, err := d.control.Exec(ctx, "update fence.inventory set due_at = '-infinity'"); err != nil {
+				return err
+			}
+			if counted, err := d.st.Recount(ctx); counted || err != nil {
+				return err
+			}
 		}
-		begun := time.Now()
-		counted, err := d.st.Recount(ctx)
-		if err != nil {
-			return fmt.Errorf("inventory: %w", err)
-		}
-		if counted {
-			took = append(took, time.Since(begun))
-		}
-	}
-	slices.Sort(took)
-	d.note("inventory", "ms", rig.Percentile(took, 0.5))
-	return nil
+	})
 }
 
 // sizes are of tables with their indexes, for each row. Nothing has been changed but what the rounds used.

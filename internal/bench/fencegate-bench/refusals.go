@@ -50,21 +50,21 @@ func (w *writes) refusals(ctx context.Context) error {
 	}
 	clients := slices.Max(w.Clients)
 	c := rig.Case{Table: refusedTable, Name: clientsName(clients), Clients: clients}
-	zombies := w.overWires([]string{undelayed.URL}, clientAccess{}, refused, undelayed.PID())
+	zombies := w.through(refused, undelayed)
 	zombies.name = "refused"
 	var targets []rig.Target
 	for _, t := range append(w.only("floor"), zombies) {
-		targets = append(targets, t.on(stale, w.config.ValueBytes, "floor"))
+		targets = append(targets, t.on(stale, "floor"))
 	}
 	if err := w.Compare(ctx, c, targets); err != nil {
 		return err
 	}
-	zombies = w.overWires([]string{w.gateway.URL}, clientAccess{}, refused)
-	honest := w.only("http")[0].on(w.layouts[0], w.config.ValueBytes, honestAlone)
+	zombies = w.through(refused, w.gateway)
+	honest := w.only("http")[0].on(w.layouts[0], honestAlone)
 	honest.Name = honestAlone
 	targets = []rig.Target{honest}
 	for _, rate := range w.config.ZombieRates {
-		targets = append(targets, beside(honest, zombies.on(stale, w.config.ValueBytes, ""), rate))
+		targets = append(targets, beside(honest, zombies.on(stale, ""), rate))
 	}
 	c.Table = honestTable
 	return w.Compare(ctx, c, targets)

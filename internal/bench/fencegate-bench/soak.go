@@ -38,14 +38,6 @@ type soakCmd struct {
 	Snapshot time.Duration `help:"How long a snapshot is held open, after a third of the time." default:"1m"`
 }
 
-// Help is shown by --help.
-func (soakCmd) Help() string {
-	return "Two gateways under a moderate load, with ever new names beside it, and for a minute a snapshot that is held " +
-		"open. Shows samples of their memory, goroutines, file descriptors and connections, and of the size of each " +
-		"table and index, on standard error. Exits 1 if something is higher in the last third of the time than in the " +
-		"middle third, or if the load found a violation."
-}
-
 // Validate is called by kong.
 func (c soakCmd) Validate() error {
 	if c.Every <= 0 || c.Duration < 9*c.Every || c.Snapshot < 0 || c.Snapshot > c.Duration/3 || c.Names < 1 ||
@@ -158,9 +150,7 @@ func useName(ctx context.Context, gateway *lockclient.API, name string) error {
 	if err != nil {
 		return err
 	}
-	return gateway.Release(ctx, name, api.ReleaseRequest{
-		OwnerID: lease.OwnerID, LeaseID: lease.LeaseID, FencingToken: lease.FencingToken,
-	})
+	return release(ctx, gateway, lease)
 }
 
 // holdSnapshot keeps a transaction open that sees the database as it was, so that no later version of a row can be
@@ -179,16 +169,6 @@ func (s *soak) holdSnapshot(ctx context.Context) error {
 	s.Progress("a snapshot is held open for %s", s.Snapshot)
 	pause(ctx, s.Snapshot)
 	return tx.Rollback(context.WithoutCancel(ctx))
-}
-
-// pause reports whether it lasted to its end.
-func pause(ctx context.Context, length time.Duration) bool {
-	select {
-	case <-time.After(length):
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // series is one thing that is measured, of a gateway, the database, a table or an index.

@@ -19,21 +19,11 @@ type tablesCmd struct {
 	rig.Servers
 	rig.Pace `set:"clients=1,8,64" set:"rounds=10" set:"duration=500ms" set:"warmup=200ms"` //nolint:staticcheck // kong takes several "set"
 
-	Measure       []string      `help:"What to measure: writes, five, bulk, plans, pgbench." enum:"writes,five,bulk,plans,pgbench" default:"writes,five,bulk,plans,pgbench"`
-	Targets       []string      `help:"What takes part in writes and pgbench: bare, pipelined, guarded, protected, protected-implicit, partitioned, partitioned-protected, settings, by-hand. Default: all." placeholder:"TARGET,…"`
-	Rows          int           `help:"Rows of each table, and fences." default:"1000000"`
-	BulkRows      int           `help:"Bulk: how many rows one statement updates." default:"100000"`
-	BulkResources int           `help:"Bulk: of how many resources, beside one." default:"1000"`
-	FlushDelay    time.Duration `help:"How much longer each flush of the private PostgreSQL takes." default:"0s"`
-	// PgbenchTransactions are those of each of pgbench's clients; 0: as many as they can in Duration.
-	PgbenchTransactions int `hidden:"" default:"0"`
-}
-
-// Help is shown by --help.
-func (tablesCmd) Help() string {
-	return "Updates of tables that fence.protect protects, after fence.guard, beside bare updates of unprotected " +
-		"tables and a fence made by hand, in the same run: by pgx, by pgbench where it is installed, and in bulk. " +
-		quoteRatios
+	Measure       []string `help:"What to measure: ${enum}." enum:"writes,five,bulk" default:"writes,five,bulk"`
+	Targets       []string `help:"What takes part in writes: ${enum}." enum:"${transactions}" default:"${transactions}"`
+	Rows          int      `help:"Rows of each table, and fences." default:"1000000"`
+	BulkRows      int      `help:"Bulk: how many rows one statement updates." default:"100000"`
+	BulkResources int      `help:"Bulk: of how many resources, beside one." default:"1000"`
 }
 
 // rowsOfResource is how many rows of the clients' tables belong to one resource.
@@ -47,13 +37,12 @@ func (c tablesCmd) Validate() error {
 	if len(c.Clients) > 0 && slices.Max(c.Clients)*rowsOfResource > c.Rows {
 		return fmt.Errorf("--rows must be at least %d for each of --clients", rowsOfResource)
 	}
-	return checkTargets(c.Targets, tableTargetNames())
+	return nil
 }
 
 // Run measures.
 func (c *tablesCmd) Run(ctx context.Context, to output) error {
-	private := rig.Private{Settings: manyConnections, FlushDelay: c.FlushDelay}
-	return measure(ctx, to, c.Servers, c.Pace, private, func(r *rig.Rig) error {
+	return measure(ctx, to, c.Servers, c.Pace, rig.Private{Settings: manyConnections}, func(r *rig.Rig) error {
 		t := &tables{Rig: r, rows: c.Rows}
 		if err := t.prepare(ctx); err != nil {
 			return err
@@ -62,15 +51,12 @@ func (c *tablesCmd) Run(ctx context.Context, to output) error {
 			var err error
 			switch measure {
 			case "writes":
-				err = t.transactions(ctx, "writes", wanted(writeTransactions, c.Targets, nameOfTransaction))
+				err = t.transactions(ctx, "writes", slices.DeleteFunc(slices.Clone(writeTransactions),
+					func(t transaction) bool { return !slices.Contains(c.Targets, t.name) }))
 			case "five":
 				err = t.transactions(ctx, "five", fiveTransactions)
 			case "bulk":
 				err = errors.Join(t.bulk(ctx, c.BulkRows, 1), t.bulk(ctx, c.BulkRows, c.BulkResources))
-			case "plans":
-				err = t.plans(ctx)
-			case "pgbench":
-				err = t.pgbench(ctx, wanted(writeTransactions, c.Targets, nameOfTransaction), c.PgbenchTransactions)
 			}
 			if err != nil {
 				return fmt.Errorf("%s: %w", measure, err)
@@ -87,12 +73,10 @@ func (c *tablesCmd) goals(r rig.Report) (goals []rig.Goal) {
 	if r.FlushMicroseconds >= nearlyFreeUS {
 		limits = map[int]float64{64: 0.85}
 	}
-	for _, table := range []string{"writes", "pgbench"} {
-		for _, clients := range []int{1, 8, 64} {
-			if limit := limits[clients]; limit != 0 {
-				goals = append(goals, rig.Goal{Name: fmt.Sprintf("%s, %d clients: protected / bare", table, clients), Limit: limit,
-					Figure: r.Ratio(table, clientsName(clients), "protected", "bare", rig.PerSecond)})
-			}
+	for _, clients := range []int{1, 8, 64} {
+		if limit := limits[clients]; limit != 0 {
+			goals = append(goals, rig.Goal{Name: fmt.Sprintf("writes, %d clients: protected / bare", clients), Limit: limit,
+				Figure: r.Ratio("writes", clientsName(clients), "protected", "bare", rig.PerSecond)})
 		}
 	}
 	for _, clients := range c.Clients {
@@ -105,13 +89,7 @@ func (c *tablesCmd) goals(r rig.Report) (goals []rig.Goal) {
 		goals = append(goals, rig.Goal{Name: fmt.Sprintf("bulk, %d resources: protected / plain", resources), Limit: limit,
 			AtMost: true, Figure: r.Ratio("bulk", bulkName(c.BulkRows, resources), "protected", "plain", "ms")})
 	}
-	scans := rig.Goal{Name: "plans: sequential scans of a transaction", AtMost: true, Figure: rig.SpreadOf(nil)}
-	for _, s := range r.Samples {
-		if s.Table == plansTable {
-			scans.Figure = rig.SpreadOf([]float64{max(s.Values[0].Of, scans.Figure.Median)})
-		}
-	}
-	return append(goals, scans)
+	return goals
 }
 
 // tables are those that clients write to, each with an unprotected or a protected twin.
@@ -124,13 +102,13 @@ type tables struct {
 	sequence int64
 }
 
-// tableSpecs are the kinds of tables.
+// tableSpecs are the kinds of tables, each with its unprotected twin.
 var tableSpecs = []struct {
-	name                   string
+	name, base             string
 	partitioned, protected bool
 }{
-	{"plain", false, false}, {"protected", false, true}, {"partitioned", true, false},
-	{"partitioned_protected", true, true},
+	{"plain", "plain", false, false}, {"protected", "plain", false, true}, {"partitioned", "partitioned", true, false},
+	{"partitioned_protected", "partitioned", true, true},
 }
 
 // prepare makes the tables, and a fence for each resource.
@@ -195,9 +173,6 @@ func (t *tables) numbers() int64 {
 	return t.sequence
 }
 
-// stride is how many resources are between those of two clients: they are spread over the table.
-func (t *tables) stride(clients int) int { return t.rows / rowsOfResource / clients }
-
 const bulkPrefix = "bulk_"
 
 func bulkName(rows, resources int) string {
@@ -235,13 +210,9 @@ func (t *tables) bulk(ctx context.Context, rows, resources int) error {
 	}
 	err := t.InTurn(len(tableSpecs), func(round, i int) error {
 		took, guards, err := update(i)
-		base := "plain"
-		if tableSpecs[i].partitioned {
-			base = "partitioned"
-		}
-		t.Note(rig.Sample{Table: "bulk", Case: bulkName(rows, resources), Target: tableSpecs[i].name, Base: base,
-			Round:  round,
-			Values: []rig.Value{{Name: "ms", Of: milliseconds(took)}, {Name: "guards ms", Of: milliseconds(guards)}}})
+		milliseconds := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }
+		t.Note(rig.Sample{"bulk", bulkName(rows, resources), tableSpecs[i].name, tableSpecs[i].base, round,
+			[]rig.Value{{Name: "ms", Of: milliseconds(took)}, {Name: "guards ms", Of: milliseconds(guards)}}})
 		return err
 	})
 	for _, spec := range tableSpecs {
@@ -250,85 +221,5 @@ func (t *tables) bulk(ctx context.Context, rows, resources int) error {
 	return err
 }
 
-func milliseconds(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }
-
 // guardAll admits a write to each of the resources from 0 to below $4.
 const guardAll = "select count(fence.guard($1 || '/' || i, $2, $3)) from generate_series(0, $4::integer - 1) i"
-
-const plansTable = "plans: the scans of a transaction that updates, deletes and inserts rows"
-
-// errRollback ends a transaction that has done what it was for.
-var errRollback = errors.New("roll back")
-
-// plans counts the scans of transactions of every size, often enough for a prepared statement to get its generic plan.
-func (t *tables) plans(ctx context.Context) error {
-	for _, table := range []string{"protected", "partitioned_protected"} {
-		for _, rows := range []int{1, 100, 1000} {
-			for round := range 7 {
-				if rows*rowsOfResource > t.rows {
-					continue
-				}
-				err := pgx.BeginFunc(ctx, t.Control, func(tx pgx.Tx) error {
-					before, err := countScans(ctx, tx, table)
-					if err != nil {
-						return err
-					}
-					if err := t.writeRows(ctx, tx, table, rows); err != nil {
-						return err
-					}
-					after, err := countScans(ctx, tx, table)
-					if err != nil {
-						return err
-					}
-					for i, scanned := range []string{"fence.fences", "fencegate_bench." + table} {
-						t.Note(rig.Sample{Table: plansTable, Case: fmt.Sprint(rows, " rows"), Target: table + ": " + scanned,
-							Round: round + 1,
-							Values: []rig.Value{{Name: "sequential", Of: after[2*i] - before[2*i]}, {Name: "by index",
-								Of: after[2*i+1] - before[2*i+1]}}})
-					}
-					return errRollback
-				})
-				if !errors.Is(err, errRollback) {
-					return err
-				}
-			}
-		}
-	}
-	return nil
-}
-
-// countScans returns the sequential scans and those of indexes that the transaction made, of the fences and of a table.
-func countScans(ctx context.Context, tx pgx.Tx, table string) (scans [4]float64, err error) {
-	const count = `
-		select coalesce(sum(pg_stat_get_xact_numscans(t)), 0)::float8, coalesce(sum((
-			select sum(pg_stat_get_xact_numscans(i.indexrelid)) from pg_index i where i.indrelid = t)), 0)::float8
-		from (select $1::text::regclass as t union select relid from pg_partition_tree($1::text::regclass) where isleaf) t`
-	err = tx.QueryRow(ctx, count, "fence.fences").Scan(&scans[0], &scans[1])
-	if err == nil {
-		err = tx.QueryRow(ctx, count, "fencegate_bench."+table).Scan(&scans[2], &scans[3])
-	}
-	return scans, err
-}
-
-// writeRows updates, deletes and inserts rows, each of a resource of its own.
-func (t *tables) writeRows(ctx context.Context, tx pgx.Tx, table string, rows int) error {
-	table = "fencegate_bench." + table
-	ids := make([]int64, rows)
-	for i := range ids {
-		ids[i] = int64(i) * rowsOfResource
-	}
-	for _, s := range []struct {
-		sql  string
-		args []any
-	}{
-		{guardAll, []any{t.Prefix, t.token, t.numbers(), rows}},
-		{"update " + table + " set balance = balance + 1 where id = any ($1)", []any{ids}},
-		{"delete from " + table + " where id = any ($1)", []any{ids}},
-		{"insert into " + table + " select id, id / $2, 0 from unnest($1::bigint[]) id", []any{ids, rowsOfResource}},
-	} {
-		if _, err := tx.Exec(ctx, s.sql, s.args...); err != nil {
-			return fmt.Errorf("%s: %w", s.sql, err)
-		}
-	}
-	return nil
-}

@@ -6,92 +6,82 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"regexp"
-	"runtime"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/fencegate/fencegate/internal/bench/peers"
 	"github.com/fencegate/fencegate/internal/bench/rig"
-	"github.com/fencegate/fencegate/internal/embeddedpg"
 )
 
-// transaction is what a client makes over and over. Its statements have pgbench's variables :row (the first row of the
-// client's resource), :resource, :token and :sequence.
+// transaction is what a client makes over and over.
 type transaction struct {
 	name, base string
-	statements []string
+	statements []statement
 	// steps sends the statements one by one, and not in one pipeline.
 	steps bool
-	// script is pgbench's, where it is not just the statements.
-	script string
-	do     func(ctx context.Context, c *tableClient) error
+	// do is made instead of statements.
+	do func(ctx context.Context, c *tableClient) error
 }
 
-const (
-	guardSQL  = "select fence.guard(:resource, :token, :sequence)"
-	updateSQL = "update fencegate_bench.%s set balance = balance + 1 where id = :row"
-)
-
-func updateOf(table string) string { return fmt.Sprintf(updateSQL, table) }
-
-// inTransaction puts statements between begin and commit.
-func inTransaction(statements ...string) []string {
-	return slices.Concat([]string{"begin"}, statements, []string{"commit"})
+// statement is one of a transaction, with its arguments.
+type statement struct {
+	sql  string
+	args func(c *tableClient) []any
 }
 
-// writeTransactions each update one row.
-var writeTransactions = []transaction{
-	{name: "bare", base: "bare", statements: []string{updateOf("plain")}},
-	{name: "pipelined", base: "bare", statements: inTransaction(updateOf("plain"))},
-	{name: "guarded", base: "bare", statements: inTransaction(guardSQL, updateOf("plain"))},
-	{name: "protected", base: "bare", statements: inTransaction(guardSQL, updateOf("protected"))},
-	{name: "protected-implicit", base: "bare", statements: []string{guardSQL, updateOf("protected")}},
-	{name: "partitioned", base: "bare", statements: inTransaction(updateOf("partitioned"))},
-	{name: "partitioned-protected", base: "bare", statements: inTransaction(guardSQL, updateOf("partitioned_protected"))},
-	{name: "settings", base: "bare", statements: inTransaction(
-		"select set_config('fencegate.token', :token::bigint || '.' || :sequence::bigint, true)", updateOf("protected"))},
-	{name: "by-hand", base: "bare", do: byHand, script: `begin;
-select token as last from fencegate_bench.tokens where resource = :resource for update \gset
-\if :last > :token
-rollback;
-\else
-\if :last < :token
-update fencegate_bench.tokens set token = :token where resource = :resource;
-\endif
-` + updateOf("plain") + `;
-commit;
-\endif
-`},
+var guard = statement{"select fence.guard($1, $2, $3)",
+	func(c *tableClient) []any { return []any{c.resource, c.token, c.sequence} }}
+
+// guardBySetting leaves the guarding to the triggers of the table.
+var guardBySetting = statement{"select set_config('fencegate.token', $1::bigint || '.' || $2::bigint, true)",
+	func(c *tableClient) []any { return []any{c.token, c.sequence} }}
+
+func updateSQL(table string) string {
+	return "update fencegate_bench." + table + " set balance = balance + 1 where id = $1"
 }
 
-// fiveTransactions each update the five rows of one resource, in one round trip or in a round trip for each statement.
-var fiveTransactions = []transaction{
-	{name: "five", base: "five", statements: inTransaction(five("plain")...)},
-	{name: "five-protected", base: "five", statements: inTransaction(append([]string{guardSQL}, five("protected")...)...)},
-	{name: "five-steps", base: "five-steps", steps: true, statements: inTransaction(five("plain")...)},
-	{name: "five-steps-protected", base: "five-steps", steps: true,
-		statements: inTransaction(append([]string{guardSQL}, five("protected")...)...)},
+// update changes one row of the client's resource.
+func update(table string, row int64) statement {
+	return statement{updateSQL(table), func(c *tableClient) []any { return []any{c.row + row} }}
 }
 
-func five(table string) (updates []string) {
-	for row := range rowsOfResource {
-		updates = append(updates, fmt.Sprintf("%s::bigint + %d", updateOf(table), row))
+// updateFive changes all rows of the client's resource.
+func updateFive(table string) (updates []statement) {
+	for row := range int64(rowsOfResource) {
+		updates = append(updates, update(table, row))
 	}
 	return updates
 }
 
-func nameOfTransaction(t transaction) string { return t.name }
+// inTransaction puts statements between begin and commit.
+func inTransaction(statements ...statement) []statement {
+	none := func(*tableClient) []any { return nil }
+	return slices.Concat([]statement{{"begin", none}}, statements, []statement{{"commit", none}})
+}
 
-func tableTargetNames() (names []string) {
+// writeTransactions each update one row.
+var writeTransactions = []transaction{
+	{name: "bare", base: "bare", statements: []statement{update("plain", 0)}},
+	{name: "pipelined", base: "bare", statements: inTransaction(update("plain", 0))},
+	{name: "guarded", base: "bare", statements: inTransaction(guard, update("plain", 0))},
+	{name: "protected", base: "bare", statements: inTransaction(guard, update("protected", 0))},
+	{name: "partitioned-protected", base: "bare", statements: inTransaction(guard, update("partitioned_protected", 0))},
+	{name: "settings", base: "bare", statements: inTransaction(guardBySetting, update("protected", 0))},
+	{name: "by-hand", base: "bare", do: byHand},
+}
+
+// fiveTransactions each update the five rows of one resource, in one round trip or in a round trip for each statement.
+var fiveTransactions = []transaction{
+	{name: "five", base: "five", statements: inTransaction(updateFive("plain")...)},
+	{name: "five-protected", base: "five",
+		statements: inTransaction(append([]statement{guard}, updateFive("protected")...)...)},
+	{name: "five-steps", base: "five-steps", steps: true, statements: inTransaction(updateFive("plain")...)},
+	{name: "five-steps-protected", base: "five-steps", steps: true,
+		statements: inTransaction(append([]statement{guard}, updateFive("protected")...)...)},
+}
+
+func transactionNames() (names []string) {
 	for _, t := range writeTransactions {
 		names = append(names, t.name)
 	}
@@ -105,76 +95,29 @@ type tableClient struct {
 	resource             string
 }
 
-var variables = regexp.MustCompile(`\B:(row|resource|token|sequence)\b`)
-
-// prepared is a statement for pgx.
-type prepared struct {
-	sql  string
-	args []string
-}
-
-func prepare(sql string) prepared {
-	p := prepared{}
-	p.sql = variables.ReplaceAllStringFunc(sql, func(variable string) string {
-		p.args = append(p.args, variable[1:])
-		return "$" + strconv.Itoa(len(p.args))
-	})
-	return p
-}
-
-func (c *tableClient) args(p prepared) []any {
-	args := make([]any, len(p.args))
-	for i, name := range p.args {
-		switch name {
-		case "row":
-			args[i] = c.row
-		case "resource":
-			args[i] = c.resource
-		case "token":
-			args[i] = c.token
-		case "sequence":
-			args[i] = c.sequence
-		}
-	}
-	return args
-}
-
 // pipeline sends statements in one round trip, or each when the last is answered.
-func (c *tableClient) pipeline(ctx context.Context, statements []prepared, steps bool) (err error) {
+func (c *tableClient) pipeline(ctx context.Context, statements []statement, steps bool) (err error) {
 	c.sequence++
-	if steps {
-		for _, p := range statements {
-			tag, err := c.conn.Exec(ctx, p.sql, c.args(p)...)
-			if err := checkRows(p, tag, err); err != nil {
-				return err
-			}
+	answer := func(s statement) (pgconn.CommandTag, error) { return c.conn.Exec(ctx, s.sql, s.args(c)...) }
+	if !steps {
+		var batch pgx.Batch
+		for _, s := range statements {
+			batch.Queue(s.sql, s.args(c)...)
 		}
-		return nil
+		results := c.conn.SendBatch(ctx, &batch)
+		defer func() { err = errors.Join(err, results.Close()) }()
+		answer = func(statement) (pgconn.CommandTag, error) { return results.Exec() }
 	}
-	var batch pgx.Batch
-	for _, p := range statements {
-		batch.Queue(p.sql, c.args(p)...)
-	}
-	results := c.conn.SendBatch(ctx, &batch)
-	defer func() { err = errors.Join(err, results.Close()) }()
-	for _, p := range statements {
-		tag, err := results.Exec()
-		if err := checkRows(p, tag, err); err != nil {
-			return err
+	for _, s := range statements {
+		tag, err := answer(s)
+		if err == nil && tag.Update() && tag.RowsAffected() != 1 {
+			err = fmt.Errorf("%d rows", tag.RowsAffected())
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.sql, err)
 		}
 	}
 	return nil
-}
-
-// checkRows makes sure that an update found its row.
-func checkRows(p prepared, tag pgconn.CommandTag, err error) error {
-	if err == nil && tag.Update() && tag.RowsAffected() != 1 {
-		err = fmt.Errorf("%d rows", tag.RowsAffected())
-	}
-	if err != nil {
-		err = fmt.Errorf("%s: %w", p.sql, err)
-	}
-	return err
 }
 
 // byHand is the fence as one writes it by hand: lock the token's row, compare, raise it if it is newer, update.
@@ -189,15 +132,12 @@ func byHand(ctx context.Context, c *tableClient) error {
 		if err == nil && c.token > last {
 			_, err = tx.Exec(ctx, "update fencegate_bench.tokens set token = $2 where resource = $1", c.resource, c.token)
 		}
-		if err != nil {
-			return err
+		if err == nil {
+			_, err = tx.Exec(ctx, updateSQL("plain"), c.row)
 		}
-		_, err = tx.Exec(ctx, "update fencegate_bench.plain set balance = balance + 1 where id = $1", c.row)
 		return err
 	})
 }
-
-func clientsName(clients int) string { return fmt.Sprintf("%d clients", clients) }
 
 // transactions measures transactions with every number of clients.
 func (t *tables) transactions(ctx context.Context, table string, all []transaction) error {
@@ -206,8 +146,8 @@ func (t *tables) transactions(ctx context.Context, table string, all []transacti
 		for _, transaction := range all {
 			targets = append(targets, t.target(transaction))
 		}
-		if err := t.Compare(ctx, rig.Case{Table: table, Name: clientsName(clients), Clients: clients, CPURatio: true},
-			targets); err != nil {
+		c := rig.Case{Table: table, Name: clientsName(clients), Clients: clients, CPURatio: true}
+		if err := t.Compare(ctx, c, targets); err != nil {
 			return err
 		}
 	}
@@ -215,10 +155,6 @@ func (t *tables) transactions(ctx context.Context, table string, all []transacti
 }
 
 func (t *tables) target(made transaction) rig.Target {
-	var statements []prepared
-	for _, sql := range made.statements {
-		statements = append(statements, prepare(sql))
-	}
 	return rig.Target{Name: made.name, Base: made.base,
 		Open: func(ctx context.Context, count, _ int) (rig.Session, error) {
 			clients := make([]*tableClient, 0, count)
@@ -227,96 +163,23 @@ func (t *tables) target(made transaction) rig.Target {
 					err = errors.Join(err, c.conn.Close(context.WithoutCancel(ctx)))
 				}
 				return err
-			}}
-			session.Do = func(ctx context.Context, client, _ int) error {
+			}, Do: func(ctx context.Context, client, _ int) error {
 				if made.do != nil {
 					return made.do(ctx, clients[client])
 				}
-				return clients[client].pipeline(ctx, statements, made.steps)
-			}
+				return clients[client].pipeline(ctx, made.statements, made.steps)
+			}}
 			sequence := t.numbers()
+			stride := t.rows / rowsOfResource / count // the clients' resources are spread over the table
 			for i := range count {
 				conn, err := pgx.Connect(ctx, t.URL)
 				if err != nil {
 					return session, errors.Join(err, session.Close())
 				}
-				account := i * t.stride(count)
+				account := i * stride
 				clients = append(clients, &tableClient{conn, int64(account * rowsOfResource), t.token, sequence,
 					fmt.Sprintf("%s/%d", t.Prefix, account)})
 			}
 			return session, nil
 		}}
-}
-
-// pgbench is the transaction as a script for it.
-func (t transaction) pgbench() string {
-	script := fmt.Sprintf("\\set account :client_id * :stride\n\\set row :account * %d\n\\set sequence :sequence + 1\n",
-		rowsOfResource)
-	if t.script != "" {
-		script += t.script
-	} else {
-		script += "\\startpipeline\n" + strings.Join(t.statements, ";\n") + ";\n\\endpipeline\n"
-	}
-	return strings.ReplaceAll(script, ":resource", ":prefix::text || '/' || :account::text")
-}
-
-// findPgbench returns the program's path: it is beside PostgreSQL's own, or in the PATH.
-func findPgbench() (string, error) {
-	if binaries, err := embeddedpg.FindBinaries(); err == nil {
-		if program, err := exec.LookPath(filepath.Join(binaries.Dir, "pgbench")); err == nil {
-			return program, nil
-		}
-	}
-	program, err := exec.LookPath("pgbench")
-	if err != nil {
-		return "", fmt.Errorf("pgbench: %w", peers.ErrAbsent)
-	}
-	return program, nil
-}
-
-var tps = regexp.MustCompile(`(?m)^tps = ([0-9.]+) `)
-
-// pgbench measures transactions once more, by pgbench's client, for whole seconds.
-func (t *tables) pgbench(ctx context.Context, all []transaction, transactions int) error {
-	program, err := findPgbench()
-	if takesPart, err := t.TakesPart("pgbench", err); !takesPart {
-		return err
-	}
-	dir, err := os.MkdirTemp("", "fencegate-bench-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	script := filepath.Join(dir, "script.sql")
-	length := fmt.Sprintf("--time=%d", max(1, int(math.Ceil(t.Duration.Seconds()))))
-	if transactions > 0 {
-		length = fmt.Sprintf("--transactions=%d", transactions)
-	}
-	for _, clients := range t.Clients {
-		err := t.InTurn(len(all), func(round, i int) error {
-			if err := os.WriteFile(script, []byte(all[i].pgbench()), 0o600); err != nil {
-				return err
-			}
-			cmd := exec.CommandContext(ctx, program, "--no-vacuum", "--protocol=prepared", "--file="+script,
-				"--client="+strconv.Itoa(clients), "--jobs="+strconv.Itoa(min(clients, runtime.NumCPU())),
-				length, "--define=prefix="+t.Prefix,
-				fmt.Sprintf("--define=token=%d", t.token), fmt.Sprintf("--define=stride=%d", t.stride(clients)),
-				fmt.Sprintf("--define=sequence=%d", t.numbers()), t.URL)
-			var failure strings.Builder
-			cmd.Stderr = &failure
-			output, err := cmd.Output()
-			found := tps.FindSubmatch(output)
-			if err != nil || found == nil {
-				return fmt.Errorf("pgbench, %s: %w: %s%s", all[i].name, err, output, &failure)
-			}
-			perSecond, err := strconv.ParseFloat(string(found[1]), 64)
-			t.Note(rig.Sample{Table: "pgbench", Case: clientsName(clients), Target: all[i].name, Base: "bare", Round: round,
-				Values: []rig.Value{{Name: rig.PerSecond, Of: perSecond}}})
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

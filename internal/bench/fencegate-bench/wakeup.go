@@ -18,10 +18,9 @@ const (
 	// that has just begun is not the wake-up: etcd sends a new watcher nothing until a loop of its own, every 100 ms, has
 	// come to it.
 	calm = 150 * time.Millisecond
-	// pairsMax hand locks to and fro at the same time, one hand-off after the other, so that not every hand-off costs the
-	// calm.
+	// pairsMax are made ready together, so that not every hand-off costs the calm.
 	pairsMax = 32
-	// breath is before every release: what the pair before has left to do is over.
+	// breath is before every release: what the hand-off before has left to do is over.
 	breath = 2 * time.Millisecond
 
 	lookInterval = time.Millisecond
@@ -42,26 +41,21 @@ func wakeUps(ctx context.Context, r *rig.Rig, services []service, count int) err
 			return fmt.Errorf("%s: %w", services[i].name, err)
 		}
 		slices.Sort(latencies)
-		r.Note(rig.Sample{Table: "wake-up", Case: fmt.Sprint(count, " hand-offs"), Target: services[i].name, Base: "etcd",
-			Round: round,
-			Values: []rig.Value{{Name: rig.P50, Of: rig.Percentile(latencies, 0.5)}, {Name: rig.P99,
-				Of: rig.Percentile(latencies, 0.99), Ratio: true}}})
+		r.Note(rig.Sample{"wake-up", fmt.Sprint(count, " hand-offs"), services[i].name, "etcd", round, []rig.Value{
+			{Name: rig.P50, Of: rig.Percentile(latencies, 0.5)},
+			{Name: rig.P99, Of: rig.Percentile(latencies, 0.99), Ratio: true}}})
 		return nil
 	})
 }
 
-// handOffs measures so many hand-offs, by pairs of clients in turn.
-func (s service) handOffs(ctx context.Context, lock string, count int) (latencies []time.Duration, err error) {
-	pairs := make([]pair, min(count, pairsMax))
-	lockers, closeAll, err := s.connectAll(ctx, 2*len(pairs)+1)
+// handOffs measures so many hand-offs, one after the other: pairs of clients are made ready together.
+func (s service) handOffs(ctx context.Context, prefix string, count int) (latencies []time.Duration, err error) {
+	together := min(count, pairsMax)
+	lockers, closeAll, err := s.connectAll(ctx, 2*together+1)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, closeAll()) }()
-	onlooker, queues := lockers[2*len(pairs)].(queue)
-	if !queues {
-		return nil, errors.New("the service has no queue")
-	}
 	// Whatever fails ends the waits, before the clients are closed; and a wait that fails ends all.
 	ctx, fail := context.WithCancelCause(ctx)
 	var waiting sync.WaitGroup
@@ -72,100 +66,57 @@ func (s service) handOffs(ctx context.Context, lock string, count int) (latencie
 		fail(nil)
 		waiting.Wait()
 	}()
-	for i := range pairs {
-		pairs[i] = pair{
-			lock: fmt.Sprintf("%s/%d", lock, i), holder: lockers[2*i], waiter: lockers[2*i+1],
-			onlooker: onlooker, waiting: &waiting, fail: fail,
+	for len(latencies) < count {
+		pairs := make([]pair, min(together, count-len(latencies)))
+		for i := range pairs {
+			lock, waiter := fmt.Sprintf("%s/%d", prefix, i), lockers[2*i+1]
+			pairs[i].granted = make(chan grant, 1)
+			if pairs[i].held, err = lockers[2*i].hold(ctx, lock); err != nil {
+				return nil, err
+			}
+			waiting.Go(func() {
+				lease, err := waiter.hold(ctx, lock)
+				got := grant{lease, time.Now()}
+				if err != nil {
+					fail(fmt.Errorf("a waiter: %w", err))
+				}
+				pairs[i].granted <- got
+			})
+			if err := awaitQueue(ctx, lockers[2*together], lock, 1, lookInterval); err != nil {
+				return nil, err
+			}
 		}
-		lease, err := pairs[i].holder.hold(ctx, pairs[i].lock)
-		if err != nil {
-			return nil, err
-		}
-		pairs[i].lease = lease
-		if err := pairs[i].enqueue(ctx); err != nil {
-			return nil, err
-		}
-	}
-	for i := range count {
-		took, err := pairs[i%len(pairs)].handOff(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("hand-off %d: %w", i, err)
-		}
-		latencies = append(latencies, took)
-	}
-	for i := range pairs {
-		got, err := pairs[i].releaseToWaiter(ctx)
-		if err == nil {
-			err = got.lease.release(ctx)
-		}
-		if err != nil {
-			return nil, err
+		pause(ctx, calm)
+		for _, p := range pairs {
+			pause(ctx, breath)
+			before := time.Now()
+			if err := p.held.release(ctx); err != nil {
+				return nil, err
+			}
+			got := <-p.granted
+			latencies = append(latencies, got.at.Sub(before))
+			if err := errors.Join(ctx.Err(), got.lease.release(ctx)); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return latencies, nil
 }
 
-// pair is two clients that hand one lock to each other: one holds it, the other waits.
+// pair is a client that holds a lock, and one that waits for it.
 type pair struct {
-	lock           string
-	holder, waiter locker
-	onlooker       queue
-	waiting        *sync.WaitGroup
-	fail           context.CancelCauseFunc
-
-	lease   held       // the holder's
-	granted chan grant // to the waiter
-	ready   time.Time  // when the waiter has waited for long enough
+	held    held
+	granted chan grant
 }
 
 // grant is what a waiter got, and when.
 type grant struct {
 	lease held
 	at    time.Time
-	err   error
-}
-
-// enqueue lets the waiter wait for the lock, and returns once it is in the queue.
-func (p *pair) enqueue(ctx context.Context) error {
-	p.granted = make(chan grant, 1)
-	p.waiting.Go(func() {
-		lease, err := p.waiter.hold(ctx, p.lock)
-		p.granted <- grant{lease, time.Now(), err}
-		if err != nil {
-			p.fail(fmt.Errorf("a waiter: %w", err))
-		}
-	})
-	err := awaitQueue(ctx, p.onlooker, p.lock, 1, lookInterval)
-	p.ready = time.Now().Add(calm)
-	return err
-}
-
-// handOff releases the lock to the waiter and returns how long that took. Then the two have changed roles.
-func (p *pair) handOff(ctx context.Context) (time.Duration, error) {
-	if !pause(ctx, max(time.Until(p.ready), breath)) {
-		return 0, ctx.Err()
-	}
-	before := time.Now()
-	got, err := p.releaseToWaiter(ctx)
-	if err != nil {
-		return 0, err
-	}
-	p.lease = got.lease
-	p.holder, p.waiter = p.waiter, p.holder
-	return got.at.Sub(before), p.enqueue(ctx)
-}
-
-// releaseToWaiter lets the holder release the lock, and returns what the waiter got.
-func (p *pair) releaseToWaiter(ctx context.Context) (grant, error) {
-	if err := p.lease.release(ctx); err != nil {
-		return grant{}, err
-	}
-	got := <-p.granted
-	return got, got.err
 }
 
 // awaitQueue polls until so many wait.
-func awaitQueue(ctx context.Context, onlooker queue, lock string, length int, interval time.Duration) error {
+func awaitQueue(ctx context.Context, onlooker locker, lock string, length int, interval time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, waitMax)
 	defer cancel()
 	for {

@@ -21,9 +21,9 @@ import (
 
 	"github.com/fencegate/fencegate/internal/access"
 	"github.com/fencegate/fencegate/internal/apikey"
-	"github.com/fencegate/fencegate/internal/bench/floor"
-	"github.com/fencegate/fencegate/internal/bench/peers"
 	"github.com/fencegate/fencegate/internal/devcert"
+	"github.com/fencegate/fencegate/internal/testenv/gateway"
+	"github.com/fencegate/fencegate/internal/testenv/peers"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -88,47 +88,57 @@ func (a clientAccess) dial(ctx context.Context, address string) (net.Conn, error
 // wireWrite makes a request over a client's wire.
 type wireWrite func(s setting, wire *wire, w *writer) error
 
+// through is a target whose clients write to gateways in turn, without credentials.
+func (w *writes) through(write wireWrite, gateways ...*gateway.Process) writeTarget {
+	var urls []string
+	var pids []int
+	for _, gateway := range gateways {
+		urls, pids = append(urls, gateway.URL), append(pids, gateway.PID())
+	}
+	return w.overWires(urls, clientAccess{}, write, pids...)
+}
+
 // overWires is a target whose clients write to servers in turn, each over a wire of its own. When ctx ends the
 // connections are closed, and what waits for an answer fails. Where clients share resources they write without numbers,
 // under a policy: their requests take several connections, and have no order.
 func (w *writes) overWires(servers []string, a clientAccess, write wireWrite, pids ...int) writeTarget {
-	return writeTarget{servers: pids, open: func(ctx context.Context, s setting) (session writeSession, err error) {
+	return writeTarget{servers: pids, open: func(ctx context.Context, s setting) (writeSession, error) {
 		var wires []*wire
 		prefix := string(s.layout.prefix)
-		restore := func() error { return nil }
-		if s.shared() {
-			err = w.Store.PutPolicy(ctx, store.Policy{Prefix: prefix, Rule: store.RuleSameToken,
-				Authority: store.AuthorityBuiltin})
-			restore = func() error { return w.Store.DeletePolicy(context.WithoutCancel(ctx), prefix) }
-		}
 		closeWires := func() {
 			for _, wire := range wires {
 				_ = wire.conn.Close()
 			}
 		}
-		for client := 0; err == nil && client < s.clients; client++ {
-			var base *url.URL
-			if base, err = url.Parse(servers[client%len(servers)]); err != nil {
-				break
-			}
-			var conn net.Conn
-			if conn, err = a.dial(ctx, base.Host); err == nil {
-				wires = append(wires, &wire{conn: conn, in: bufio.NewReaderSize(conn, 16<<10), credential: a.credential})
-			}
-		}
-		if err != nil {
-			closeWires()
-			return session, errors.Join(err, restore())
-		}
 		stop := context.AfterFunc(ctx, closeWires)
-		return writeSession{
-			write: func(_ context.Context, client int, of *writer) error { return write(s, wires[client], of) },
-			close: func() error {
-				stop()
-				closeWires()
-				return restore()
-			},
-		}, nil
+		closeAll := func() error {
+			stop()
+			closeWires()
+			if s.shared() {
+				return w.Store.DeletePolicy(context.WithoutCancel(ctx), prefix)
+			}
+			return nil
+		}
+		if s.shared() {
+			err := w.Store.PutPolicy(ctx, store.Policy{Prefix: prefix, Rule: store.RuleSameToken,
+				Authority: store.AuthorityBuiltin})
+			if err != nil {
+				return writeSession{}, err
+			}
+		}
+		for client := range s.clients {
+			base, err := url.Parse(servers[client%len(servers)])
+			if err != nil {
+				return writeSession{}, errors.Join(err, closeAll())
+			}
+			conn, err := a.dial(ctx, base.Host)
+			if err != nil {
+				return writeSession{}, errors.Join(err, closeAll())
+			}
+			wires = append(wires, &wire{conn: conn, in: bufio.NewReaderSize(conn, 16<<10), credential: a.credential})
+		}
+		return writeSession{close: closeAll,
+			write: func(_ context.Context, client int, of *writer) error { return write(s, wires[client], of) }}, nil
 	}}
 }
 
@@ -158,28 +168,28 @@ func (w *wire) put(of *writer, numbered bool, statuses ...int) error {
 
 // fleet is single writes through so many gateways, of which one runs already.
 func (w *writes) fleet(ctx context.Context, count int) (writeTarget, error) {
-	servers, pids := []string{w.gateway.URL}, []int{w.gateway.PID()}
+	gateways := []*gateway.Process{w.gateway}
 	for range count - 1 {
 		gateway, err := w.Gateway(ctx)
 		if err != nil {
 			return writeTarget{}, err
 		}
-		servers, pids = append(servers, gateway.URL), append(pids, gateway.PID())
+		gateways = append(gateways, gateway)
 	}
-	t := w.overWires(servers, clientAccess{}, putting, pids...)
-	t.name = fmt.Sprintf("http x%d", count)
-	return t, nil
+	return w.through(putting, gateways...), nil
 }
 
 // pooled is a gateway behind PgBouncer in transaction mode.
 func (w *writes) pooled(ctx context.Context) (writeTarget, error) {
 	pooler, err := peers.StartPgBouncer(ctx, w.URL)
+	if err := w.Keep("http-pooled", pooler, err); err != nil {
+		return writeTarget{}, err
+	}
+	pooled, err := peers.ThroughPgBouncer(pooler, w.URL)
 	if err != nil {
 		return writeTarget{}, err
 	}
-	w.OnClose(pooler.Stop)
-	w.Report.Peers["http-pooled"] = pooler.Version
-	gateway, err := w.Gateway(ctx, "--database-url", pooler.URL, "--listen-url", w.URL)
+	gateway, err := w.Gateway(ctx, "--database-url", pooled, "--listen-url", w.URL)
 	if err != nil {
 		return writeTarget{}, err
 	}
@@ -212,14 +222,12 @@ func (w *writes) encrypted(ctx context.Context) (writeTarget, error) {
 	if err != nil {
 		return writeTarget{}, err
 	}
-	dir, err := os.MkdirTemp("", "fencegate-bench-")
-	if err != nil {
-		return writeTarget{}, err
-	}
-	w.OnClose(func() error { return os.RemoveAll(dir) })
+	dir, err := w.TempDir()
 	certificate, key := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
-	if err := errors.Join(os.WriteFile(certificate, server.Certificate, 0o600), os.WriteFile(key, server.Key,
-		0o600)); err != nil {
+	if err == nil {
+		err = errors.Join(os.WriteFile(certificate, server.Certificate, 0o600), os.WriteFile(key, server.Key, 0o600))
+	}
+	if err != nil {
 		return writeTarget{}, err
 	}
 	encryption := &tls.Config{RootCAs: authority.Pool(), MinVersion: tls.VersionTLS13}
@@ -232,7 +240,9 @@ func (w *writes) floor(ctx context.Context) (writeTarget, error) {
 	if err != nil {
 		return writeTarget{}, err
 	}
-	empty, err := peers.StartProgram(ctx, self, floor.Arguments)
+	empty, err := peers.StartProgram(ctx, self, func(address string) []string {
+		return []string{"floor", "--listen", address}
+	})
 	if err != nil {
 		return writeTarget{}, err
 	}
@@ -250,7 +260,7 @@ const (
 
 // bulk makes 100 writes at once.
 func (w *writes) bulk(write wireWrite) writeTarget {
-	t := w.overWires([]string{w.gateway.URL}, clientAccess{}, write, w.gateway.PID())
+	t := w.through(write, w.gateway)
 	t.perRequest = linesPerRequest
 	return t
 }

@@ -7,69 +7,87 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/go-zookeeper/zk"
 	"github.com/redis/go-redis/v9"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/fencegate/fencegate/internal/bench/peers"
+	"github.com/fencegate/fencegate/internal/testenv/peers"
 )
 
 // errFenced is a write that was rejected as stale. Only the writer has the lock, so something is wrong.
 var errFenced = errors.New("the write was refused")
 
-// setupInFlight is how many requests are under way while a peer's keys are made.
-const setupInFlight = 64
+const (
+	// setupInFlight is how many requests are under way while a peer's keys are made.
+	setupInFlight = 64
+	// connectTimeout is longer than a server waits for the processor while everything is busy on a few cores.
+	connectTimeout = 30 * time.Second
+)
 
-// sharing is a target whose clients share connections, each of which many may use at once.
+// peer starts a peer and makes it a target.
+func (w *writes) peer(ctx context.Context, name string) (writeTarget, error) {
+	switch name {
+	case "etcd":
+		server, err := peers.StartEtcd(ctx)
+		return etcdTarget(server), w.Keep(name, server, err)
+	case "zookeeper":
+		server, err := peers.StartZooKeeper(ctx)
+		return zooKeeperTarget(server), w.Keep(name, server, err)
+	}
+	server, err := peers.StartRedis(ctx, "--appendonly", "yes", "--appendfsync", "always")
+	return redisTarget(server), w.Keep(name, server, err)
+}
+
+// peerWrite makes a write over a connection of a peer.
+type peerWrite[C any] func(ctx context.Context, client C, r *resource, value []byte) error
+
+// sharing is a target whose clients share connections to a peer, each of which many may use at once.
 func sharing[C any](
-	peer *peers.Peer, connect func() (C, error), end func(C) error,
-	prepare func(ctx context.Context, client C, l layout) (write func(context.Context, C, *resource, []byte) error,
-		err error),
+	server *peers.Peer, tuned []int, connect func(address string) (C, error), end func(C) error,
+	prepare func(ctx context.Context, client C, l layout) (peerWrite[C], error),
 ) writeTarget {
-	return writeTarget{tuned: []int{1, 4, 16, 64}, servers: []int{peer.PID()},
-		open: func(ctx context.Context, s setting) (writeSession, error) {
-			var clients []C
-			session := writeSession{close: func() (err error) {
-				for _, client := range clients {
-					err = errors.Join(err, end(client))
-				}
-				return err
-			}}
-			for range s.connections {
-				client, err := connect()
-				if err != nil {
-					return session, errors.Join(err, session.close())
-				}
-				clients = append(clients, client)
+	t := writeTarget{tuned: tuned, open: func(ctx context.Context, s setting) (writeSession, error) {
+		var clients []C
+		session := writeSession{close: func() (err error) {
+			for _, client := range clients {
+				err = errors.Join(err, end(client))
 			}
-			write, err := prepare(ctx, clients[0], s.layout)
+			return err
+		}}
+		for range s.connections {
+			client, err := connect(server.Address)
 			if err != nil {
 				return session, errors.Join(err, session.close())
 			}
-			session.write = func(ctx context.Context, client int, w *writer) error {
-				r, value := w.next()
-				return write(ctx, clients[client%len(clients)], r, value)
-			}
-			return session, nil
-		}}
-}
-
-// etcd is a transaction: if the lock key still has its revision, put.
-func (w *writes) etcd(ctx context.Context) (writeTarget, error) {
-	server, err := peers.StartEtcd(ctx)
-	if err != nil {
-		return writeTarget{}, err
+			clients = append(clients, client)
+		}
+		write, err := prepare(ctx, clients[0], s.layout)
+		if err != nil {
+			return session, errors.Join(err, session.close())
+		}
+		session.write = func(ctx context.Context, client int, w *writer) error {
+			r, value := w.next()
+			return write(ctx, clients[client%len(clients)], r, value)
+		}
+		return session, nil
+	}}
+	if server != nil {
+		t.servers = []int{server.PID()}
 	}
-	w.OnClose(server.Stop)
-	w.Report.Peers["etcd"] = server.Version
-	return etcdTarget(server), nil
+	return t
 }
 
-func etcdTarget(server *peers.Etcd) writeTarget {
-	prepare := func(ctx context.Context, client *clientv3.Client, l layout) (func(context.Context, *clientv3.Client,
-		*resource, []byte) error, error) {
+func connectEtcd(address string) (*clientv3.Client, error) {
+	return clientv3.New(clientv3.Config{Endpoints: []string{address}, DialTimeout: connectTimeout, Logger: zap.NewNop()})
+}
+
+// etcdTarget is a transaction: if the lock key still has its revision, put.
+func etcdTarget(server *peers.Peer) writeTarget {
+	prepare := func(ctx context.Context, client *clientv3.Client, l layout) (peerWrite[*clientv3.Client], error) {
 		revisions, err := etcdLocks(ctx, client, l)
 		return func(ctx context.Context, client *clientv3.Client, r *resource, value []byte) error {
 			answer, err := client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(lockOf(r)), "=", revisions[r.index])).
@@ -80,7 +98,7 @@ func etcdTarget(server *peers.Etcd) writeTarget {
 			return err
 		}, err
 	}
-	return sharing(server.Peer, server.Connect, (*clientv3.Client).Close, prepare)
+	return sharing(server, []int{1, 4, 16, 64}, connectEtcd, (*clientv3.Client).Close, prepare)
 }
 
 func lockOf(r *resource) string { return "locks/" + string(r.name) }
@@ -113,24 +131,38 @@ func etcdLocks(ctx context.Context, client *clientv3.Client, l layout) ([]int64,
 	return revisions, putting.Wait()
 }
 
-// zooKeeper is a multi: check the version of the lock's node, set the data.
-func (w *writes) zooKeeper(ctx context.Context) (writeTarget, error) {
-	server, err := peers.StartZooKeeper(ctx)
+// connectZooKeeper waits until the client has a session.
+func connectZooKeeper(address string) (*zk.Conn, error) {
+	client, events, err := zk.Connect([]string{address}, peers.ZooKeeperSessionTimeout, zk.WithLogger(silent{}),
+		zk.WithLogInfo(false))
 	if err != nil {
-		return writeTarget{}, err
+		return nil, err
 	}
-	w.OnClose(server.Stop)
-	w.Report.Peers["zookeeper"] = server.Version
-	return zooKeeperTarget(server), nil
+	timeout := time.After(connectTimeout)
+	for {
+		select {
+		case event := <-events:
+			if event.State == zk.StateHasSession {
+				return client, nil
+			}
+		case <-timeout:
+			client.Close()
+			return nil, fmt.Errorf("zookeeper at %s gives no session", address)
+		}
+	}
 }
 
-func zooKeeperTarget(server *peers.ZooKeeper) writeTarget {
+type silent struct{}
+
+func (silent) Printf(string, ...any) {}
+
+// zooKeeperTarget is a multi: check the version of the lock's node, set the data.
+func zooKeeperTarget(server *peers.Peer) writeTarget {
 	end := func(client *zk.Conn) error {
 		client.Close()
 		return nil
 	}
-	prepare := func(ctx context.Context, client *zk.Conn, l layout) (func(context.Context, *zk.Conn, *resource,
-		[]byte) error, error) {
+	prepare := func(ctx context.Context, client *zk.Conn, l layout) (peerWrite[*zk.Conn], error) {
 		return func(_ context.Context, client *zk.Conn, r *resource, value []byte) error {
 			answers, err := client.Multi(&zk.CheckVersionRequest{Path: "/" + string(r.name) + "/lock", Version: 0},
 				&zk.SetDataRequest{Path: "/" + string(r.name) + "/data", Data: value, Version: -1})
@@ -143,7 +175,7 @@ func zooKeeperTarget(server *peers.ZooKeeper) writeTarget {
 			return err
 		}, zooKeeperNodes(ctx, client, l)
 	}
-	return sharing(server.Peer, server.Connect, end, prepare)
+	return sharing(server, []int{1, 4, 16, 64}, connectZooKeeper, end, prepare)
 }
 
 // zooKeeperNodes makes the nodes of every resource, unless they are there already.
@@ -185,34 +217,23 @@ if last and tonumber(ARGV[1]) < tonumber(last) then return 0 end
 redis.call("hset", KEYS[1], "token", ARGV[1], "value", ARGV[2])
 return 1`)
 
-// redis is a script over an append-only file that is flushed always, or every second.
-func (w *writes) redis(ctx context.Context, name string) (writeTarget, error) {
-	fsync := "always"
-	if name == "redis-everysec" {
-		fsync = "everysec"
-	}
-	server, err := peers.StartRedis(ctx, "--appendonly", "yes", "--appendfsync", fsync)
-	if err != nil {
-		return writeTarget{}, err
-	}
-	w.OnClose(server.Stop)
-	w.Report.Peers[name] = server.Version
-	return redisTarget(server), nil
+// connectRedis makes a client with one connection.
+func connectRedis(address string) *redis.Client {
+	return redis.NewClient(&redis.Options{Addr: address, PoolSize: 1, MaxRetries: -1, ReadTimeout: connectTimeout,
+		DisableIdentity: true})
 }
 
-func redisTarget(server *peers.Redis) writeTarget {
-	return writeTarget{tuned: []int{16, 64}, servers: []int{server.PID()},
-		open: func(ctx context.Context, s setting) (writeSession, error) {
-			client := redis.NewClient(&redis.Options{Addr: server.Address, PoolSize: s.connections, MaxRetries: -1,
-				DisableIdentity: true})
-			session := writeSession{close: client.Close, write: func(ctx context.Context, _ int, w *writer) error {
-				r, value := w.next()
-				set, err := checkAndSet.EvalSha(ctx, client, []string{string(r.name)}, r.token, value).Int()
-				if err == nil && set != 1 {
-					err = fmt.Errorf("%w: %s", errFenced, r.name)
-				}
-				return err
-			}}
-			return session, checkAndSet.Load(ctx, client).Err()
-		}}
+// redisTarget is a script over an append-only file that is always flushed.
+func redisTarget(server *peers.Peer) writeTarget {
+	prepare := func(ctx context.Context, client *redis.Client, _ layout) (peerWrite[*redis.Client], error) {
+		return func(ctx context.Context, client *redis.Client, r *resource, value []byte) error {
+			set, err := checkAndSet.EvalSha(ctx, client, []string{string(r.name)}, r.token, value).Int()
+			if err == nil && set != 1 {
+				err = fmt.Errorf("%w: %s", errFenced, r.name)
+			}
+			return err
+		}, checkAndSet.Load(ctx, client).Err()
+	}
+	connect := func(address string) (*redis.Client, error) { return connectRedis(address), nil }
+	return sharing(server, []int{16, 64}, connect, (*redis.Client).Close, prepare)
 }

@@ -20,42 +20,38 @@ type writesCmd struct {
 	rig.Servers
 	rig.Pace `set:"clients=1,8,64,256" set:"rounds=3" set:"duration=2s" set:"warmup=500ms"` //nolint:staticcheck // kong takes several "set"
 
-	Measure     []string      `help:"What to measure: throughput, latency, sizes, fences, refusals, flush." enum:"throughput,latency,sizes,fences,refusals,flush" default:"throughput,refusals,flush"`
-	Targets     []string      `help:"What takes part: direct, handmade, store, store-unfenced, http, http-pooled, http-key, http-tls, ndjson, ndjson-stream, floor, etcd, zookeeper, redis, redis-everysec. Default: all." placeholder:"TARGET,…"`
-	Gateways    []int         `help:"Throughput: numbers of gateways to measure http with, too, which its clients take turns between." placeholder:"2,4"`
-	Resources   int           `help:"How many resources are written to; 0: none." default:"10000"`
-	Hot         int           `help:"How many hot resources are written to after that; 0: none." default:"16"`
-	ValueBytes  int           `help:"Size of the values." default:"256"`
-	Sizes       []int         `help:"Sizes: the sizes of values." default:"64,256,1024,4096,16384,65536,262144,1048576"`
-	Fences      []int         `help:"Fences: how many there are." default:"1000,10000,100000,1000000"`
-	ZombieRates []float64     `help:"Refusals: how many writes a second zombies make beside honest writers; 0: as many as they can." default:"1000,10000,0"`
-	FlushDelay  time.Duration `help:"Flush: how much longer each flush of the private PostgreSQL takes." default:"1ms"`
+	Measure     []string  `help:"What to measure: ${enum}." enum:"throughput,latency,sizes,fences,refusals,flush" default:"throughput,refusals,flush"`
+	Targets     []string  `help:"What takes part: ${enum}." enum:"${writes}" default:"${writes}"`
+	Gateways    []int     `help:"Throughput: numbers of gateways to measure http with, too, which its clients take turns between." placeholder:"2,4"`
+	Resources   int       `help:"How many resources are written to; 0: none." default:"10000"`
+	Hot         int       `help:"How many hot resources are written to after that; 0: none." default:"16"`
+	Sizes       []int     `help:"Sizes: the sizes of values." default:"64,256,1024,4096,16384,65536,262144,1048576"`
+	Fences      []int     `help:"Fences: how many there are." default:"1000,10000,100000,1000000"`
+	ZombieRates []float64 `help:"Refusals: how many writes a second zombies make beside honest writers; 0: as many as they can." default:"1000,10000,0"`
 }
 
-// Help is shown by --help.
-func (writesCmd) Help() string {
-	return "Writes per second and latencies of fenced writes, through the store and through a gateway process, beside " +
-		"direct, unfenced upserts, a fence made by hand, etcd, ZooKeeper and Redis, in the same run. This process is the " +
-		"load; all else runs in processes of its own. " + quoteRatios
-}
+const (
+	// valueBytes is the size of values where it is not what is measured.
+	valueBytes = 256
+	// flushDelay is how much longer each flush of a private PostgreSQL takes where that is measured.
+	flushDelay = time.Millisecond
+	flushTable = "each flush 1ms slower"
+)
 
 // Validate is called by kong.
 func (c writesCmd) Validate() error {
 	const valueBytesMax = 1 << 20
-	for _, size := range append(slices.Clone(c.Sizes), c.ValueBytes) {
-		if size < 8 || size > valueBytesMax {
-			return fmt.Errorf("--value-bytes and --sizes must be 8 to %d", valueBytesMax)
-		}
-	}
 	switch {
+	case slices.Min(c.Sizes) < 8 || slices.Max(c.Sizes) > valueBytesMax:
+		return fmt.Errorf("--sizes must be 8 to %d", valueBytesMax)
 	case c.Resources < 0 || c.Hot < 0 || c.Resources+c.Hot == 0:
 		return errors.New("--resources and --hot must not be negative, and one of them positive")
-	case len(c.Gateways) > 0 && slices.Min(c.Gateways) < 2 || len(c.Fences) > 0 && slices.Min(c.Fences) < 1:
+	case len(c.Gateways) > 0 && slices.Min(c.Gateways) < 2 || slices.Min(c.Fences) < 1:
 		return errors.New("--gateways must be at least 2, and --fences positive")
-	case len(c.ZombieRates) > 0 && slices.Min(c.ZombieRates) < 0:
+	case slices.Min(c.ZombieRates) < 0:
 		return errors.New("--zombie-rates must not be negative")
 	}
-	return checkTargets(c.Targets, writeTargetNames)
+	return nil
 }
 
 // manyConnections are a connection for each of 256 clients, beside the store's and the gateway's.
@@ -74,7 +70,7 @@ func (c *writesCmd) Run(ctx context.Context, to output) error {
 			var err error
 			switch measure {
 			case "throughput":
-				err = w.throughput(ctx, "throughput", w.layouts)
+				err = w.throughput(ctx, "throughput")
 			case "latency":
 				err = w.latency(ctx)
 			case "sizes":
@@ -102,9 +98,9 @@ func (c *writesCmd) slowed(ctx context.Context, r *rig.Rig, to output) (err erro
 	config := *c
 	config.Hot, config.Gateways = 0, nil
 	config.Targets = slices.DeleteFunc(slices.Clone(flushTargets), func(name string) bool {
-		return len(c.Targets) > 0 && !slices.Contains(c.Targets, name)
+		return !slices.Contains(c.Targets, name)
 	})
-	slow, err := rig.Open(ctx, c.Servers, c.Pace, rig.Private{Settings: manyConnections, FlushDelay: c.FlushDelay}, to.err)
+	slow, err := rig.Open(ctx, c.Servers, c.Pace, rig.Private{Settings: manyConnections, FlushDelay: flushDelay}, to.err)
 	defer func() { err = errors.Join(err, slow.Close()) }()
 	if err != nil || len(config.Targets) == 0 {
 		return err
@@ -113,15 +109,13 @@ func (c *writesCmd) slowed(ctx context.Context, r *rig.Rig, to output) (err erro
 	if err := w.open(ctx); err != nil {
 		return err
 	}
-	if err := w.throughput(ctx, c.flushTable(), w.layouts); err != nil {
+	if err := w.throughput(ctx, flushTable); err != nil {
 		return err
 	}
 	r.Report.Samples = append(r.Report.Samples, slow.Report.Samples...)
 	r.Report.Failed = append(r.Report.Failed, slow.Report.Failed...)
 	return nil
 }
-
-func (c *writesCmd) flushTable() string { return fmt.Sprintf("each flush %s slower", c.FlushDelay) }
 
 func resourcesName(resources, clients int) string {
 	return fmt.Sprintf("%d resources, %s", resources, clientsName(clients))
@@ -133,41 +127,33 @@ func (c *writesCmd) goals(r rig.Report) (goals []rig.Goal) {
 		goals = append(goals, rig.Goal{Name: fmt.Sprintf("%s, %s: %s / %s", table, resourcesName(resources, clients), of, to),
 			Limit: limit, Figure: r.Ratio(table, resourcesName(resources, clients), of, to, rig.PerSecond)})
 	}
-	many := func(clients int, of, to string, limit float64) {
-		add("throughput", c.Resources, clients, of, to, limit)
+	for _, g := range []struct {
+		clients int
+		of, to  string
+		limit   float64
+	}{
+		{1, "store", "direct", 0.85}, {8, "store", "direct", 1}, {64, "store", "direct", 2.5}, {256, "store", "direct", 3.5},
+		{64, "http", "direct", 1.2}, {256, "http", "direct", 1.5}, {64, "ndjson", "direct", 4},
+		{64, "store", "handmade", 7}, {64, "store", "etcd", 6}, {64, "http", "etcd", 1.5},
+		{256, "store", "handmade", 7}, {256, "store", "etcd", 6}, {256, "http", "etcd", 1.5},
+		{256, "store", "redis", 1}, {256, "store", "zookeeper", 1}, {256, "store", "store-unfenced", 0.8},
+		{256, "http-key", "http", 0.95}, {256, "http-tls", "http", 0.8},
+	} {
+		add("throughput", c.Resources, g.clients, g.of, g.to, g.limit)
 	}
-	many(1, "store", "direct", 0.85)
-	many(8, "store", "direct", 1)
-	many(64, "store", "direct", 2.5)
-	many(256, "store", "direct", 3.5)
-	many(64, "http", "direct", 1.2)
-	many(256, "http", "direct", 1.5)
-	many(64, "ndjson", "direct", 4)
 	add("throughput", c.Hot, 256, "store", "direct", 5)
 	add("throughput", c.Hot, 256, "ndjson", "direct", 2.4)
-	for _, clients := range []int{64, 256} {
-		many(clients, "store", "handmade", 7)
-		many(clients, "store", "etcd", 6)
-		many(clients, "http", "etcd", 1.5)
+	for clients, limit := range map[int]float64{1: 0.95, 8: 0.95, 64: 1, 256: 1} {
+		add(flushTable, c.Resources, clients, "store", "direct", limit)
 	}
-	many(256, "store", "redis", 1)
-	many(256, "store", "zookeeper", 1)
-	many(256, "store", "store-unfenced", 0.8)
-	many(256, "http-key", "http", 0.95)
-	many(256, "http-tls", "http", 0.8)
 	goals = append(goals, rig.Goal{Name: "p99 of store / p99 of direct, 64 clients", Limit: 1, AtMost: true,
 		Figure: r.Ratio("throughput", resourcesName(c.Resources, 64), "store", "direct", rig.P99)})
-	if len(c.Clients) > 0 {
-		most := clientsName(slices.Max(c.Clients))
-		goals = append(goals, rig.Goal{Name: "refused / empty handler", Limit: 0.7,
-			Figure: r.Ratio(refusedTable, most, "refused", "floor", rig.PerSecond)})
-		for _, rate := range c.ZombieRates {
-			goals = append(goals, rig.Goal{Name: "http, " + besideZombies(rate) + " / " + honestAlone, Limit: 0.8,
-				Figure: r.Ratio(honestTable, most, besideZombies(rate), honestAlone, rig.PerSecond)})
-		}
-	}
-	for clients, limit := range map[int]float64{1: 0.95, 8: 0.95, 64: 1, 256: 1} {
-		add(c.flushTable(), c.Resources, clients, "store", "direct", limit)
+	most := clientsName(slices.Max(c.Clients))
+	goals = append(goals, rig.Goal{Name: "refused / empty handler", Limit: 0.7,
+		Figure: r.Ratio(refusedTable, most, "refused", "floor", rig.PerSecond)})
+	for _, rate := range c.ZombieRates {
+		goals = append(goals, rig.Goal{Name: "http, " + besideZombies(rate) + " / " + honestAlone, Limit: 0.8,
+			Figure: r.Ratio(honestTable, most, besideZombies(rate), honestAlone, rig.PerSecond)})
 	}
 	return goals
 }
@@ -194,8 +180,8 @@ type writeTarget struct {
 
 // setting is what a target is opened for.
 type setting struct {
-	layout                           layout
-	clients, connections, valueBytes int
+	layout               layout
+	clients, connections int
 }
 
 func (s setting) shared() bool { return s.layout.shared(s.clients) }
@@ -206,13 +192,12 @@ type writeSession struct {
 	close func() error
 }
 
-// on is the target with values of a size, written to the resources of a layout.
-func (t writeTarget) on(l layout, valueBytes int, base string) rig.Target {
+// on is the target, written to the resources of a layout.
+func (t writeTarget) on(l layout, base string) rig.Target {
 	return rig.Target{Name: t.name, Base: base, Tuned: t.tuned, PerCall: t.perRequest, Servers: t.servers,
 		Open: func(ctx context.Context, clients, connections int) (rig.Session, error) {
-			s := setting{l, clients, connections, valueBytes}
-			opened, err := t.open(ctx, s)
-			writers := l.writers(clients, valueBytes)
+			opened, err := t.open(ctx, setting{l, clients, connections})
+			writers := l.writers(clients)
 			return rig.Session{Close: opened.close, Do: func(ctx context.Context, client, _ int) error {
 				return opened.write(ctx, client, writers[client])
 			}}, err
@@ -220,10 +205,10 @@ func (t writeTarget) on(l layout, valueBytes int, base string) rig.Target {
 }
 
 // compare measures targets on a layout with so many clients, in turn.
-func (w *writes) compare(ctx context.Context, c rig.Case, l layout, valueBytes int, targets []writeTarget) error {
+func (w *writes) compare(ctx context.Context, c rig.Case, l layout, targets []writeTarget) error {
 	var all []rig.Target
 	for _, t := range targets {
-		all = append(all, t.on(l, valueBytes, "direct"))
+		all = append(all, t.on(l, "direct"))
 	}
 	return w.Compare(ctx, c, all)
 }
@@ -234,14 +219,14 @@ func (w *writes) only(names ...string) []writeTarget {
 }
 
 // throughput measures all targets, with every number of clients, on every layout.
-func (w *writes) throughput(ctx context.Context, table string, layouts []layout) error {
-	for _, l := range layouts {
+func (w *writes) throughput(ctx context.Context, table string) error {
+	for _, l := range w.layouts {
 		if err := w.prime(ctx, l); err != nil {
 			return err
 		}
 		for _, clients := range w.Clients {
 			c := rig.Case{Table: table, Name: resourcesName(len(l.resources), clients), Clients: clients}
-			if err := w.compare(ctx, c, l, w.config.ValueBytes, w.targets); err != nil {
+			if err := w.compare(ctx, c, l, w.targets); err != nil {
 				return err
 			}
 		}
@@ -254,12 +239,12 @@ func (w *writes) prime(ctx context.Context, l layout) error {
 	const primeClients = 16
 	clients := min(primeClients, len(l.resources))
 	for _, t := range w.targets {
-		opened, err := t.open(ctx, setting{l, clients, clients, w.config.ValueBytes})
+		opened, err := t.open(ctx, setting{l, clients, clients})
 		if err != nil {
 			return fmt.Errorf("%s: %w", t.name, err)
 		}
 		var running errgroup.Group
-		for client, of := range l.writers(clients, w.config.ValueBytes) {
+		for client, of := range l.writers(clients) {
 			running.Go(func() error {
 				for of.turn < len(of.resources) {
 					if err := opened.write(ctx, client, of); err != nil {
@@ -299,7 +284,7 @@ func (w *writes) latency(ctx context.Context) error {
 				c.Rates[t.name] = w.Report.Spread("latency", clientsName(w.someClients())+", "+full, of, rig.PerSecond).Median / 2
 			}
 		}
-		if err := w.compare(ctx, c, l, w.config.ValueBytes, targets); err != nil {
+		if err := w.compare(ctx, c, l, targets); err != nil {
 			return err
 		}
 	}
@@ -314,10 +299,11 @@ func (w *writes) sizes(ctx context.Context) error {
 	}
 	for _, size := range w.config.Sizes {
 		l := w.layouts[0]
+		l.valueBytes = size
 		l.resources = l.resources[:min(len(l.resources), max(64, sizesBytesMax/size))]
 		c := rig.Case{Table: "sizes", Name: fmt.Sprintf("%d bytes, %s", size, clientsName(w.someClients())),
 			Clients: w.someClients()}
-		if err := w.compare(ctx, c, l, size, w.only("direct", "store", "http")); err != nil {
+		if err := w.compare(ctx, c, l, w.only("direct", "store", "http")); err != nil {
 			return err
 		}
 	}
@@ -334,7 +320,7 @@ func (w *writes) fences(ctx context.Context) error {
 		}
 		clients := min(w.someClients(), count)
 		c := rig.Case{Table: "fences", Name: fmt.Sprintf("%d fences, %s", count, clientsName(clients)), Clients: clients}
-		if err := w.compare(ctx, c, l, w.config.ValueBytes, w.only("direct", "store", "http")); err != nil {
+		if err := w.compare(ctx, c, l, w.only("direct", "store", "http")); err != nil {
 			return err
 		}
 	}

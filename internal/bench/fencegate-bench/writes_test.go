@@ -13,8 +13,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/fencegate/fencegate/internal/bench/peers"
 	"github.com/fencegate/fencegate/internal/bench/rig"
+	"github.com/fencegate/fencegate/internal/testenv/peers"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -22,7 +22,7 @@ import (
 func openWrites(t *testing.T, targets ...string) *writes {
 	t.Helper()
 	w := &writes{Rig: openRig(t, rig.Pace{Connections: 4}),
-		config: &writesCmd{Targets: targets, Resources: 20, ValueBytes: 100}}
+		config: &writesCmd{Targets: targets, Resources: 20}}
 	if err := w.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +32,7 @@ func openWrites(t *testing.T, targets ...string) *writes {
 // inUse opens the target for two clients.
 func inUse(t *testing.T, target writeTarget, l layout) (writeSession, []*writer) {
 	t.Helper()
-	opened, err := target.open(t.Context(), setting{l, 2, 2, 100})
+	opened, err := target.open(t.Context(), setting{l, 2, 2})
 	if err != nil {
 		t.Fatalf("%s: %v", target.name, err)
 	}
@@ -41,7 +41,7 @@ func inUse(t *testing.T, target writeTarget, l layout) (writeSession, []*writer)
 			t.Errorf("%s: %v", target.name, err)
 		}
 	})
-	return opened, l.writers(2, 100)
+	return opened, l.writers(2)
 }
 
 // TestTargetsReallyWrite checks that the database has what the clients wrote last, and that the fenced targets refuse a
@@ -119,7 +119,7 @@ func checkLatest(t *testing.T, url, table string, target writeTarget, of *writer
 // TestZombiesAreRefused checks that a refusal is what counts as one.
 func TestZombiesAreRefused(t *testing.T) {
 	w := openWrites(t, "http")
-	zombies := w.overWires([]string{w.gateway.URL}, clientAccess{}, refused)
+	zombies := w.through(refused, w.gateway)
 	session, writers := inUse(t, zombies, w.layouts[0])
 	if err := session.write(t.Context(), 0, writers[0]); !errors.Is(err, errAnswer) {
 		t.Errorf("the holder's write counts as refused: %v", err)
@@ -139,11 +139,15 @@ func TestZombiesAreRefused(t *testing.T) {
 // TestPeersWriteAndRefuse checks that a peer has what was written, and refuses it when another has the lock.
 func TestPeersWriteAndRefuse(t *testing.T) {
 	ctx := t.Context()
+	started := func(t *testing.T, server *peers.Peer, err error) string {
+		t.Helper()
+		skipIfAbsent(t, err)
+		t.Cleanup(func() { _ = server.Stop() })
+		return server.Address
+	}
 	t.Run("etcd", func(t *testing.T) {
 		server, err := peers.StartEtcd(ctx)
-		skipIfAbsent(t, err)
-		defer func() { _ = server.Stop() }()
-		client, err := server.Connect()
+		client, err := connectEtcd(started(t, server, err))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -164,9 +168,7 @@ func TestPeersWriteAndRefuse(t *testing.T) {
 		if errors.Is(err, peers.ErrAbsent) {
 			t.Skip(err) // on CI, too: scripts/test-deps does not install it
 		}
-		skipIfAbsent(t, err)
-		defer func() { _ = server.Stop() }()
-		client, err := server.Connect()
+		client, err := connectZooKeeper(started(t, server, err))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -181,9 +183,7 @@ func TestPeersWriteAndRefuse(t *testing.T) {
 	})
 	t.Run("redis", func(t *testing.T) {
 		server, err := peers.StartRedis(ctx, "--appendonly", "yes", "--appendfsync", "always")
-		skipIfAbsent(t, err)
-		defer func() { _ = server.Stop() }()
-		client := server.Connect()
+		client := connectRedis(started(t, server, err))
 		defer client.Close()
 		writesAndRefuses(t, redisTarget(server), func(r *resource) ([]byte, error) {
 			return client.HGet(ctx, string(r.name), "value").Bytes()
@@ -194,7 +194,7 @@ func TestPeersWriteAndRefuse(t *testing.T) {
 func writesAndRefuses(t *testing.T, target writeTarget, read func(*resource) ([]byte, error),
 	supersede func(*resource) error) {
 	t.Helper()
-	l := layout{prefix: "bench/peers"}
+	l := layout{prefix: "bench/peers", valueBytes: 100}
 	for i := range 4 {
 		l.resources = append(l.resources, &resource{name: store.Name(fmt.Sprintf("%s/%d", l.prefix, i)), token: 7, index: i})
 	}

@@ -17,9 +17,6 @@ type Load struct {
 	Took      time.Duration
 }
 
-// PerSecond is how much was done in a second.
-func (l Load) PerSecond() float64 { return float64(len(l.Latencies)) / l.Took.Seconds() }
-
 // Do is what a client does once; i counts, from 0, what that client did before.
 type Do func(ctx context.Context, client, i int) error
 

@@ -1,14 +1,20 @@
 package rig
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
 	"math"
+	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // Sample is what one target did in one round of a case.
@@ -223,4 +229,105 @@ func writeGoals(out io.Writer, goals []Goal) error {
 		lines = append(lines, append(line, g.verdict()))
 	}
 	return WriteTable(out, "Targets that we set ourselves", lines)
+}
+
+// Spread is what the rounds of one measurement come to. Without any round all three are NaN.
+type Spread struct {
+	Median, Low, High float64
+}
+
+// SpreadOf summarizes one value a round.
+func SpreadOf(values []float64) Spread {
+	if len(values) == 0 {
+		return Spread{math.NaN(), math.NaN(), math.NaN()}
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	middle := len(sorted) / 2
+	median := sorted[middle]
+	if len(sorted)%2 == 0 {
+		median = (sorted[middle-1] + sorted[middle]) / 2
+	}
+	return Spread{Median: median, Low: sorted[0], High: sorted[len(sorted)-1]}
+}
+
+// Percentile is the smallest of the sorted latencies that at least the share p of them (0 to 1) does not exceed, in
+// milliseconds; 0 where there are none.
+func Percentile(sorted []time.Duration, p float64) float64 {
+	if len(sorted) == 0 {
+		return 0
+	}
+	rank := int(math.Ceil(p * float64(len(sorted))))
+	return float64(sorted[min(max(rank, 1), len(sorted))-1].Microseconds()) / 1000
+}
+
+// Environment is what figures depend on beside the code.
+type Environment struct {
+	At   time.Time `json:"at"`
+	CPUs int       `json:"cpus"`
+	Go   string    `json:"go"`
+	// FlushMicroseconds is the median time in which a page that was written over is on disk, in the temporary directory,
+	// where private servers have their data.
+	FlushMicroseconds float64 `json:"flush_us,omitempty"`
+	// PostgreSQL are settings of the server's, by name.
+	PostgreSQL map[string]string `json:"environment"`
+}
+
+// readEnvironment reads the settings of the database, and measures a flush.
+func readEnvironment(ctx context.Context, db *pgxpool.Pool) (Environment, error) {
+	environment := Environment{At: time.Now().UTC(), CPUs: runtime.NumCPU(), Go: runtime.Version()}
+	err := db.QueryRow(ctx, `
+		select json_object_agg(name, setting) from pg_settings where name in (
+			'server_version', 'fsync', 'synchronous_commit', 'full_page_writes', 'wal_sync_method', 'wal_level', 'commit_delay',
+			'shared_buffers', 'max_wal_size', 'checkpoint_timeout', 'autovacuum', 'max_connections')`,
+	).Scan(&environment.PostgreSQL)
+	if err != nil {
+		return environment, fmt.Errorf("read the settings: %w", err)
+	}
+	flush, err := flushTime("")
+	if err != nil {
+		return environment, fmt.Errorf("see how long a flush takes: %w", err)
+	}
+	environment.FlushMicroseconds = float64(flush.Nanoseconds()) / 1000
+	return environment, nil
+}
+
+func (e Environment) String() string {
+	text := fmt.Sprintf("%d CPUs, %s, PostgreSQL %s, fsync %s, synchronous_commit %s",
+		e.CPUs, e.Go, e.PostgreSQL["server_version"], e.PostgreSQL["fsync"], e.PostgreSQL["synchronous_commit"])
+	if e.FlushMicroseconds > 0 {
+		text += fmt.Sprintf(", a flush takes %.0f µs", e.FlushMicroseconds)
+	}
+	return text
+}
+
+const (
+	flushes    = 200
+	flushBytes = 8 << 10 // a page of PostgreSQL's
+)
+
+// flushTime writes pages of a file in dir over, as a log does that is used again, each followed by fsync, and returns
+// the median time of that.
+func flushTime(dir string) (_ time.Duration, err error) {
+	file, err := os.CreateTemp(dir, "fencegate-flush-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.Remove(file.Name())
+	defer file.Close()
+	page := make([]byte, flushBytes)
+	var took []time.Duration
+	for i := range 2 * flushes { // once to make the file, once to measure
+		before := time.Now()
+		if _, err := file.WriteAt(page, int64(i%flushes)*flushBytes); err != nil {
+			return 0, err
+		}
+		if err := file.Sync(); err != nil {
+			return 0, err
+		}
+		if i >= flushes {
+			took = append(took, time.Since(before))
+		}
+	}
+	slices.Sort(took)
+	return took[len(took)/2], nil
 }

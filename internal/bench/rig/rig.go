@@ -16,10 +16,9 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/fencegate/fencegate/internal/bench/peers"
-	"github.com/fencegate/fencegate/internal/bench/slowflush"
 	"github.com/fencegate/fencegate/internal/embeddedpg"
 	"github.com/fencegate/fencegate/internal/testenv/gateway"
+	"github.com/fencegate/fencegate/internal/testenv/peers"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -117,26 +116,13 @@ func Open(ctx context.Context, servers Servers, pace Pace, private Private, log 
 }
 
 func (r *Rig) startDatabase(ctx context.Context, private Private) error {
-	dir, err := os.MkdirTemp("", "fencegate-bench-")
+	dir, err := r.TempDir()
 	if err != nil {
-		return err
-	}
-	r.OnClose(func() error { return os.RemoveAll(dir) })
-	// If root starts it, PostgreSQL runs as another user, which must get through here to its own directory.
-	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // nothing is in it but that directory
 		return err
 	}
 	config := embeddedpg.Config{DataDir: filepath.Join(dir, "data"), Settings: private.Settings}
 	if private.FlushDelay != 0 {
-		binaries, err := embeddedpg.FindBinaries()
-		if err != nil {
-			return err
-		}
-		config.BinDir = filepath.Join(dir, "bin")
-		if err := os.Mkdir(config.BinDir, 0o755); err != nil { // PostgreSQL's user runs what is in it
-			return err
-		}
-		if err := slowflush.Programs(ctx, config.BinDir, binaries.Dir, private.FlushDelay); err != nil {
+		if config.BinDir, err = slowPrograms(ctx, filepath.Join(dir, "bin"), private.FlushDelay); err != nil {
 			return err
 		}
 	}
@@ -151,6 +137,17 @@ func (r *Rig) startDatabase(ctx context.Context, private Private) error {
 	})
 	r.URL = cluster.URL()
 	return nil
+}
+
+// TempDir makes a directory until the rig is closed. If root starts it, PostgreSQL runs as another user, which must get
+// through here to its own directory.
+func (r *Rig) TempDir() (string, error) {
+	dir, err := os.MkdirTemp("", "fencegate-bench-")
+	if err != nil {
+		return "", err
+	}
+	r.OnClose(func() error { return os.RemoveAll(dir) })
+	return dir, os.Chmod(dir, 0o711) //nolint:gosec // nothing is in it but files that have their own permissions
 }
 
 // OpenPool makes a pool of so many connections.
@@ -229,6 +226,16 @@ func (r *Rig) TakesPart(what string, err error) (bool, error) {
 		err = fmt.Errorf("%s: %w", what, err)
 	}
 	return err == nil, err
+}
+
+// Keep stops a peer when the rig is closed, and puts its version into the report under a name. It returns the error of
+// the peer's start.
+func (r *Rig) Keep(name string, peer *peers.Peer, err error) error {
+	if err == nil {
+		r.OnClose(peer.Stop)
+		r.Report.Peers[name] = peer.Version
+	}
+	return err
 }
 
 // OtherDatabase makes another database on the same server until the rig is closed, and returns its URL.

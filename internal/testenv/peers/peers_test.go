@@ -25,16 +25,47 @@ func skipIfAbsent(t *testing.T, err error) {
 	}
 }
 
+// Each that is here is started, says its version, leaves the ports to a second start, and leaves nothing behind.
+func TestPeers(t *testing.T) {
+	for name, start := range map[string]func(*testing.T) (*Peer, error){
+		"etcd":  func(*testing.T) (*Peer, error) { return StartEtcd(t.Context()) },
+		"redis": func(*testing.T) (*Peer, error) { return StartRedis(t.Context(), "--appendonly", "yes") },
+		"zookeeper": func(t *testing.T) (*Peer, error) {
+			peer, err := StartZooKeeper(t.Context())
+			if errors.Is(err, ErrAbsent) {
+				t.Skip(err) // on CI, too: scripts/test-deps does not install it, as it brings Java
+			}
+			return peer, err
+		},
+		"pgbouncer": func(*testing.T) (*Peer, error) {
+			return StartPgBouncer(t.Context(), "postgres://nobody@127.0.0.1:1/none") // connects when a client does
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			peer, err := start(t)
+			skipIfAbsent(t, err)
+			if peer.Version == "" {
+				t.Error("it has no version")
+			}
+			peer.Kill()
+			if err := peer.Start(t.Context()); err != nil {
+				t.Error(err)
+			}
+			leavesNothing(t, peer)
+		})
+	}
+}
+
 func TestRedisTakesSettings(t *testing.T) {
 	server, err := StartRedis(t.Context(), "--appendonly", "yes", "--appendfsync", "always")
 	skipIfAbsent(t, err)
-	client := server.Connect()
+	client := redis.NewClient(&redis.Options{Addr: server.Address, DisableIdentity: true})
 	got, err := client.ConfigGet(t.Context(), "append*").Result()
 	if err != nil || got["appendonly"] != "yes" || got["appendfsync"] != "always" {
 		t.Errorf("got %v, %v", got, err)
 	}
 	_ = client.Close()
-	leavesNothing(t, server.Peer)
+	leavesNothing(t, server)
 }
 
 func leavesNothing(t *testing.T, p *Peer) {
@@ -75,7 +106,7 @@ func TestErrorsHaveThePeersOutput(t *testing.T) {
 func TestAnEndedContextEndsTheStart(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	c := command{program: "sleep", ports: 1, args: func(string, []int) []string { return []string{"600"} },
+	c := command{program: "sleep", addresses: 1, args: func(string, []string) []string { return []string{"600"} },
 		ready: func(context.Context, string) (string, error) { return "", redis.Nil }}
 	if p, err := c.start(ctx); !errors.Is(err, redis.Nil) || p != nil {
 		t.Errorf("got %v, %v", p, err)

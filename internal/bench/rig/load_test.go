@@ -23,8 +23,7 @@ func TestSpreadOf(t *testing.T) {
 			t.Errorf("of %v: got %v, want %v", test.values, got, test.want)
 		}
 	}
-	none := SpreadOf(nil)
-	if !math.IsNaN(none.Median) || !math.IsNaN(none.Low) || !math.IsNaN(none.High) {
+	if none := SpreadOf(nil); !math.IsNaN(none.Median) || !math.IsNaN(none.Low) || !math.IsNaN(none.High) {
 		t.Errorf("of nothing: %v", none)
 	}
 	values := []float64{2, 1}
@@ -67,9 +66,8 @@ func TestRepeatCountsCallsBegunInTime(t *testing.T) {
 	if err != nil || len(load.Latencies) != total || min(counts[0], counts[1], counts[2]) < 1 {
 		t.Errorf("%d of %v counted: %v", len(load.Latencies), counts, err)
 	}
-	if load.Took < 30*time.Millisecond || !slices.IsSorted(load.Latencies) ||
-		load.PerSecond() != float64(total)/load.Took.Seconds() {
-		t.Errorf("took %s for %d, %v/s", load.Took, total, load.PerSecond())
+	if load.Took < 30*time.Millisecond || !slices.IsSorted(load.Latencies) {
+		t.Errorf("took %s for %d: %v", load.Took, total, load.Latencies)
 	}
 }
 
