@@ -1,19 +1,40 @@
+// Package journal checks histories: what the clients of a load saw while gateways and databases broke, against what the
+// database has in the end. Tests that break something use it.
+//
+// Journal keeps what was sent, when, and what was answered. When the load has ended and every fault is healed,
+// Journal.Check compares that with the database. checkHistory is a pure function of the two. Most of what it looks at
+// are properties P1 to P5 and P9 to P12 of the product's contract.
+//
+// A client writes each record under a key of its own, so that none can hide another. A resource's versions then are 1,
+// 2, 3, … with one record each, and a write that was lost or applied twice leaves a hole. A client that got no answer
+// sends the same numbered write, by another gateway, until its outcome is known. A client whose answer was that nothing
+// was changed sometimes leaves it at that, and the record must not be there.
+//
+// A lease on a subtree counts for every name below. A row of a protected table is one write, as a record is.
+//
+// A failover without synchronous replication, or a restored backup, loses by design what the new database never had.
+// Journal.Lost names the time in which that was answered. Even then tokens must rise, and nothing that the new database
+// has acknowledged may be missing.
 package journal
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/load"
+	"github.com/fencegate/fencegate/lockclient"
 )
 
 // history is what clients saw. Times are since the begin of the journal.
@@ -190,4 +211,133 @@ func (j *Journal) Check(ctx context.Context, db *pgxpool.Pool, prefix string) ([
 		return nil, errors.New("nothing was done")
 	}
 	return slices.Concat(j.unexpected, checkHistory(j.history, stored)), nil
+}
+
+// leaseTTLMS is the TTL of a load's leases. It is short enough for abandoned leases to expire while a load lasts.
+const leaseTTLMS = 200
+
+// Exercise returns the load of clients that contend for locks, and note in the journal what they see. The caller adds
+// the gateways.
+func (j *Journal) Exercise(clients int, locks []string, finishWithin time.Duration) load.Exercise {
+	return load.Exercise{
+		Clients: clients, Locks: locks, Observer: j, TTLMS: leaseTTLMS, FinishWithin: finishWithin,
+		Compose: compose, Put: Send,
+	}
+}
+
+// compose makes a put of one record, or a transaction that puts three.
+func compose(random *rand.Rand, number, owner string) (key, value string) {
+	key, value = Put(number, owner)
+	if random.IntN(2) == 0 {
+		value = byTransaction + strings.TrimPrefix(value, byPut)
+	}
+	return key, value
+}
+
+// Put returns the key and the value of a numbered write that puts one record.
+func Put(number, owner string) (key, value string) { return Value("put", number, owner) }
+
+// Value returns the key and the value of a numbered write of one record or row. The kind is a word that says how it came.
+func Value(kind, number, owner string) (key, value string) {
+	return ownPrefix + number, `"` + kind + " " + number + " by " + owner + `"`
+}
+
+// kindOf returns what a value begins with: its kind.
+func kindOf(value string) string {
+	kind, _, _ := strings.Cut(value, " ")
+	return kind + " "
+}
+
+// Send sends a write by the source that its value names.
+func Send(ctx context.Context, to *lockclient.API, resource, key string, w lockclient.Write) (api.WriteResult, error) {
+	if !strings.HasPrefix(string(w.Value), byTransaction) {
+		return to.Put(ctx, resource, key, w)
+	}
+	value := json.RawMessage(w.Value)
+	result, err := to.Transaction(ctx, api.TransactionRequest{
+		Fences: []api.WriteToken{{Resource: resource, FencingToken: &w.Token.Token, Sequence: w.Token.Sequence}},
+		Ops: []api.Op{
+			{Op: "put", Resource: resource, Key: key, Value: value},
+			{Op: "put", Resource: resource, Key: otherKey(key), Value: value},
+			{Op: "put", Resource: resource, Key: lastKey, Value: value},
+		},
+	})
+	if err != nil {
+		return api.WriteResult{}, err
+	}
+	return api.WriteResult{Version: result.Results[0].Version, Replayed: result.Replayed}, nil
+}
+
+// readState reads what the database keeps of the names with a prefix, as of one moment. For rows see Journal.
+func readState(ctx context.Context, db *pgxpool.Pool, prefix, rows string) (state, error) {
+	s := state{fences: map[string]storedFence{}}
+	err := pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
+		err := readTables(ctx, tx, prefix, &s)
+		if err == nil && rows != "" {
+			err = readRows(ctx, tx, rows, prefix, &s)
+		}
+		return err
+	})
+	return s, err
+}
+
+// readRows reads the rows of protected tables. Their resources have no records. A row has no version: its place in the
+// order of numbers is one, and the fence counts none.
+func readRows(ctx context.Context, tx pgx.Tx, query, prefix string, s *state) error {
+	rows, err := tx.Query(ctx, query, prefix)
+	if err != nil {
+		return err
+	}
+	var r storedRecord
+	columns := []any{&r.resource, &r.key, &r.value, &r.token, &r.sequence, &r.updatedAt}
+	_, err = pgx.ForEachRow(rows, columns, func() error {
+		f := s.fences[r.resource]
+		f.lastVersion++
+		r.version, s.fences[r.resource] = f.lastVersion, f
+		s.records = append(s.records, r)
+		return nil
+	})
+	return errors.Join(err, rows.Err())
+}
+
+func readTables(ctx context.Context, tx pgx.Tx, prefix string, s *state) error {
+	leases, err := tx.Query(ctx, `
+		select lock, owner_id, lease_id::text, fencing_token, mode = 'shared', scope = 'subtree', granted_at,
+			coalesce(ended_at, fence.runs_until(l))
+		from fence.leases l where starts_with(lock, $1)`, prefix)
+	if err != nil {
+		return err
+	}
+	s.leases, err = pgx.CollectRows(leases, func(row pgx.CollectableRow) (l storedLease, err error) {
+		return l, row.Scan(&l.lock, &l.owner, &l.leaseID, &l.token, &l.shared, &l.subtree, &l.grantedAt, &l.endsAt)
+	})
+	if err != nil {
+		return err
+	}
+	records, err := tx.Query(ctx, `
+		select resource, key, version, fencing_token, coalesce(sequence, 0), convert_from(value, 'UTF8'), updated_at
+		from fence.records where starts_with(resource, $1)`, prefix)
+	if err != nil {
+		return err
+	}
+	s.records, err = pgx.CollectRows(records, func(row pgx.CollectableRow) (r storedRecord, err error) {
+		return r, row.Scan(&r.resource, &r.key, &r.version, &r.token, &r.sequence, &r.value, &r.updatedAt)
+	})
+	if err != nil {
+		return err
+	}
+	rows, err := tx.Query(ctx, `
+		select resource, granted_token, last_token, last_sequence, last_version from fence.fences
+		where starts_with(resource, $1)`, prefix)
+	if err != nil {
+		return err
+	}
+	var name string
+	var f storedFence
+	columns := []any{&name, &f.grantedToken, &f.lastToken, &f.lastSequence, &f.lastVersion}
+	_, err = pgx.ForEachRow(rows, columns, func() error {
+		s.fences[name] = f
+		return nil
+	})
+	return errors.Join(err, rows.Err())
 }
