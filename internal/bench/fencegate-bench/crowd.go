@@ -47,14 +47,15 @@ func (c *locksCmd) crowd(ctx context.Context, r *rig.Rig, round int) (err error)
 			err = errors.Join(err, gateway.Stop())
 		}
 	}()
+	var pids []int
 	for range crowdGateways {
 		gateway, err := r.Gateway(ctx)
 		if err != nil {
 			return err
 		}
-		gateways = append(gateways, gateway)
+		gateways, pids = append(gateways, gateway), append(pids, gateway.PID())
 	}
-	groups, pids, err := c.crowdGroups(ctx, gateways)
+	groups, err := c.crowdGroups(ctx, gateways)
 	if err != nil {
 		return err
 	}
@@ -133,12 +134,7 @@ func queueUp(ctx context.Context, groups []group, lock string, onlooker locker, 
 }
 
 // crowdGroups makes the clients, of the gateways in turn, and lets each make a connection.
-func (c *locksCmd) crowdGroups(
-	ctx context.Context, gateways []*gateway.Process,
-) (groups []group, pids []int, err error) {
-	for _, gateway := range gateways {
-		pids = append(pids, gateway.PID())
-	}
+func (c *locksCmd) crowdGroups(ctx context.Context, gateways []*gateway.Process) (groups []group, err error) {
 	count := (c.Waiters + groupMax*crowdGateways - 1) / (groupMax * crowdGateways) * crowdGateways
 	for i := range count {
 		client, _, err := gatewayClient{url: gateways[i%crowdGateways].URL, http2: true}.dial()
@@ -146,11 +142,11 @@ func (c *locksCmd) crowdGroups(
 			err = client.Ready(ctx)
 		}
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		groups = append(groups, group{client, fmt.Sprintf("bench-%d", i), (i+1)*c.Waiters/count - i*c.Waiters/count})
 	}
-	return groups, pids, nil
+	return groups, nil
 }
 
 // observe notes the load while nothing happens, and returns the memory of all gateways.

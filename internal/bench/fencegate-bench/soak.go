@@ -42,8 +42,7 @@ type soakCmd struct {
 func (c soakCmd) Validate() error {
 	if c.Every <= 0 || c.Duration < 9*c.Every || c.Snapshot < 0 || c.Snapshot > c.Duration/3 || c.Names < 1 ||
 		c.Names > 1000 {
-		return errors.New("--duration must be at least 9 times --every, --snapshot at most a third of it, and --names 1 " +
-			"to 1000")
+		return errors.New("--duration must be 9 times --every, --snapshot at most a third of it, --names 1 to 1000")
 	}
 	return nil
 }
@@ -284,7 +283,7 @@ func addGateway(ctx context.Context, values map[series]float64, name, url string
 	return lines.Err()
 }
 
-func sortedSeries(values map[series]float64) []series {
+func sortedSeries[V any](values map[series]V) []series {
 	return slices.SortedFunc(maps.Keys(values), func(a, b series) int {
 		return cmp.Or(cmp.Compare(a.what, b.what), cmp.Compare(a.of, b.of))
 	})
@@ -299,11 +298,7 @@ func judge(samples []map[series]float64) (lines [][]string, flat bool) {
 			values[at] = append(values[at], value)
 		}
 	}
-	latest := map[series]float64{}
-	for at, of := range values {
-		latest[at] = of[len(of)-1]
-	}
-	for _, at := range sortedSeries(latest) {
+	for _, at := range sortedSeries(values) {
 		of := values[at]
 		third := len(of) / 3
 		median := func(part []float64) float64 { return rig.SpreadOf(part).Median }
