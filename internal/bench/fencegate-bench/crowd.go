@@ -39,7 +39,7 @@ type group struct {
 func (c *locksCmd) crowd(ctx context.Context, r *rig.Rig, round int) (err error) {
 	lock := fmt.Sprintf("%s/crowd/%d", r.Prefix, round)
 	note := func(figure string, value float64) {
-		r.Note(rig.Sample{c.crowdTable(), figure, "fencegate", "", round, []rig.Value{{Name: crowdValue, Of: value}}})
+		r.Note(c.crowdTable(), figure, "fencegate", "", round, rig.Value{Name: crowdValue, Of: value})
 	}
 	var gateways []*gateway.Process
 	defer func() {

@@ -67,8 +67,7 @@ func (c *namesCmd) Run(ctx context.Context, to output) error {
 			return func(round, i int) error {
 				d := databases[i]
 				d.note = func(what, unit string, value float64) {
-					r.Note(rig.Sample{"names, " + unit, what, strconv.Itoa(d.names), base, round,
-						[]rig.Value{{Name: unit, Of: value}}})
+					r.Note("names, "+unit, what, strconv.Itoa(d.names), base, round, rig.Value{Name: unit, Of: value})
 				}
 				for _, step := range steps {
 					if err := step(ctx, d); err != nil {

@@ -211,8 +211,8 @@ func (t *tables) bulk(ctx context.Context, rows, resources int) error {
 	err := t.InTurn(len(tableSpecs), func(round, i int) error {
 		took, guards, err := update(i)
 		milliseconds := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }
-		t.Note(rig.Sample{"bulk", bulkName(rows, resources), tableSpecs[i].name, tableSpecs[i].base, round,
-			[]rig.Value{{Name: "ms", Of: milliseconds(took)}, {Name: "guards ms", Of: milliseconds(guards)}}})
+		t.Note("bulk", bulkName(rows, resources), tableSpecs[i].name, tableSpecs[i].base, round,
+			rig.Value{Name: "ms", Of: milliseconds(took)}, rig.Value{Name: "guards ms", Of: milliseconds(guards)})
 		return err
 	})
 	for _, spec := range tableSpecs {

@@ -41,9 +41,9 @@ func wakeUps(ctx context.Context, r *rig.Rig, services []service, count int) err
 			return fmt.Errorf("%s: %w", services[i].name, err)
 		}
 		slices.Sort(latencies)
-		r.Note(rig.Sample{"wake-up", fmt.Sprint(count, " hand-offs"), services[i].name, "etcd", round, []rig.Value{
-			{Name: rig.P50, Of: rig.Percentile(latencies, 0.5)},
-			{Name: rig.P99, Of: rig.Percentile(latencies, 0.99), Ratio: true}}})
+		r.Note("wake-up", fmt.Sprint(count, " hand-offs"), services[i].name, "etcd", round,
+			rig.Value{Name: rig.P50, Of: rig.Percentile(latencies, 0.5)},
+			rig.Value{Name: rig.P99, Of: rig.Percentile(latencies, 0.99), Ratio: true})
 		return nil
 	})
 }

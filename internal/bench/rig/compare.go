@@ -90,7 +90,7 @@ func (r *Rig) Compare(ctx context.Context, c Case, targets []Target) error {
 		if err != nil {
 			return failure(i, err)
 		}
-		r.Note(Sample{c.Table, c.Name, targets[i].Name, targets[i].Base, round, values})
+		r.Note(c.Table, c.Name, targets[i].Name, targets[i].Base, round, values...)
 		return nil
 	})
 }
@@ -111,8 +111,9 @@ func (r *Rig) InTurn(count int, do func(round, i int) error) error {
 	return nil
 }
 
-// Note puts a sample into the report.
-func (r *Rig) Note(s Sample) {
+// Note puts a sample into the report; base is "" where there is none.
+func (r *Rig) Note(table, inCase, target, base string, round int, values ...Value) {
+	s := Sample{table, inCase, target, base, round, values}
 	r.Report.Samples = append(r.Report.Samples, s)
 	text := fmt.Sprintf("%s, %s, round %d: %-20s", s.Table, s.Case, s.Round, s.Target)
 	for _, v := range s.Values {
