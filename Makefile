@@ -6,8 +6,8 @@
 BENCH := internal/bench
 EXTERNAL := demo/external
 EXAMPLES := examples/go
-# Modules that import what is large: Kubernetes' client, Helm.
-INTEGRATIONS := lockclient/k8slock deploy/kubernetes
+# Modules that import what is large: Kubernetes' client, Helm, testcontainers-go.
+INTEGRATIONS := lockclient/k8slock deploy/kubernetes internal/testenv/postgres/container
 
 # The systems of a release, beside linux/amd64, which every other target builds.
 SYSTEMS := linux/arm64 darwin/amd64 darwin/arm64 freebsd/amd64 windows/amd64
@@ -97,7 +97,7 @@ test-postgres: ## Run the tests of the database on other versions of PostgreSQL,
 test-clients: ## Run the contract cases with the clients of all languages, and show a table; check their types and quick starts
 	@scripts/with-postgres go test ./clients -count=1 -v
 
-test-integrations: ## Run the tests of the modules for Kubernetes and Helm; Go fetches what they import, once
+test-integrations: ## Run the tests of the modules for Kubernetes, Helm and Docker; Go fetches what they import, once
 	@set -e; for module in $(INTEGRATIONS); do RACE=0 scripts/test $$module $(TEST_FLAGS) ./...; done
 
 check-openapi: ## Lint openapi.yaml, and compile the types that openapi-typescript makes of it; npm fetches both
@@ -111,7 +111,7 @@ lint: ## Run the linters, the import rules among them
 	cd $(BENCH) && ../../scripts/golangci-lint run ./...
 	cd $(EXTERNAL) && ../../scripts/golangci-lint run ./...
 	cd $(EXAMPLES) && ../../scripts/golangci-lint run ./...
-	@set -e; for module in $(INTEGRATIONS); do (cd $$module && ../../scripts/golangci-lint run ./...); done
+	@set -e; for module in $(INTEGRATIONS); do (cd $$module && '$(CURDIR)/scripts/golangci-lint' run ./...); done
 
 bench: build-bench ## Measure fenced writes beside unfenced ones, etcd, ZooKeeper and Redis, where those are installed (BENCH_FLAGS)
 	scripts/with-postgres bin/fencegate-bench writes --goals $(BENCH_FLAGS)

@@ -2,7 +2,7 @@
 // the server by FENCEGATE_DATABASE_URL, and container exits with the command's status. It exits with 1 if no engine
 // answers, and says what else will do.
 //
-// It is a program of its own so that the tests, which use the server, need not link the library.
+// It is a program, and a module, of its own: the tests, which use the server, need not link the library.
 package main
 
 import (
