@@ -1,6 +1,6 @@
 # Everything is done from here; `make` alone lists it. What a target does is in scripts/, where it can be called too.
 .DEFAULT_GOAL := help
-.PHONY: help build cross check-release build-bench build-demo run demo demo-all demo-deps demo-etcd demo-zookeeper demo-redis test test-postgres test-clients test-integrations check-openapi test-deps lint bench bench-locks bench-tables bench-names bench-cpu soak fuzz hostile random chaos chaos-safeguards failovers screenshots golden golden-check docs verify
+.PHONY: help build cross check-release build-bench build-demo run demo demo-all demo-deps demo-etcd demo-zookeeper demo-redis test test-slow test-postgres test-clients test-integrations check-openapi test-deps lint bench bench-locks bench-tables bench-names bench-cpu soak fuzz hostile random chaos chaos-safeguards failovers screenshots golden golden-check docs verify
 
 # Modules of their own: the benchmarks, the demos with locks of other services, and the examples.
 BENCH := internal/bench
@@ -19,6 +19,10 @@ PACKAGES   ?= ./...
 TEST_FLAGS ?=
 # auto: with the race detector where it can be built; 1: always; 0: never.
 RACE       ?= auto
+# What test leaves to test-slow: tests of this name, and the packages that have some.
+SLOW          := ^TestSlow_
+SLOW_PACKAGES  = $(addprefix ./,$(sort $(dir $(shell grep -rl --include='*_test.go' '^func TestSlow_' \
+  cmd deploy docs gateway internal lockclient migrations store))))
 RUN_FLAGS  ?=
 BENCH_FLAGS ?=
 # The versions that test-postgres runs the database's tests on, and those tests.
@@ -81,12 +85,12 @@ demo-etcd: ## Watch the write of a zombie of an etcd lock being rejected; needs 
 demo-zookeeper: ## The same with a ZooKeeper lock; needs ZooKeeper (Debian's libzookeeper-java, or ZOOKEEPER_CLASSPATH)
 demo-redis: ## The same with a Redis lock; needs Redis
 
-test: ## Run all tests, with the race detector if there is a C compiler (PACKAGES, TEST_FLAGS, RACE)
-	@RACE='$(RACE)' scripts/test $(MODULE) $(TEST_FLAGS) $(PACKAGES)
-ifeq ($(MODULE) $(PACKAGES),. ./...)
-	@RACE='$(RACE)' scripts/test $(BENCH) $(TEST_FLAGS) ./...
-	@RACE='$(RACE)' scripts/test $(EXTERNAL) $(TEST_FLAGS) ./...
-endif
+test: ## Run the tests, but the slow ones, with the race detector if there is a C compiler (PACKAGES, TEST_FLAGS, RACE)
+	@RACE='$(RACE)' scripts/test $(MODULE) -skip '$(SLOW)' $(TEST_FLAGS) $(PACKAGES)
+
+test-slow: ## Run the tests that take long and rarely fail: images, fleets, pictures; benchmarks, demos of other locks (TEST_FLAGS)
+	@RACE=0 scripts/test . -run '$(SLOW)' $(TEST_FLAGS) $(SLOW_PACKAGES)
+	@set -e; for module in $(BENCH) $(EXTERNAL); do RACE=0 scripts/test $$module $(TEST_FLAGS) ./...; done
 
 test-postgres: ## Run the tests of the database on other versions of PostgreSQL, fetched by npm (POSTGRES_VERSIONS, POSTGRES_PACKAGES, TEST_FLAGS)
 	@set -e; for version in $(POSTGRES_VERSIONS); do \
@@ -158,7 +162,7 @@ chaos-safeguards: ## Switch off one safeguard after the other: each violation mu
 	@$(MAKE) chaos WITHOUT=all
 
 screenshots: ## Keep pictures of every page of the dashboard, under a running load with zombies, in artifacts/ (FENCEGATE_ARTIFACTS)
-	FENCEGATE_ARTIFACTS='$(abspath $(or $(FENCEGATE_ARTIFACTS),artifacts))' CI=true scripts/with-postgres go test ./internal/dashboard -run TestScreenshots -count=1
+	FENCEGATE_ARTIFACTS='$(abspath $(or $(FENCEGATE_ARTIFACTS),artifacts))' CI=true scripts/with-postgres go test ./internal/dashboard -run TestSlow_Screenshots -count=1
 
 golden: ## Rewrite the golden schema from the migrations and guard functions
 	scripts/with-postgres go test ./migrations -run 'TestGoldenSchema|TestGuardRevision$$' -update
@@ -172,4 +176,4 @@ docs: ## Rewrite docs/metrics.md, docs/access.md and the Grafana dashboards from
 	go run ./deploy/grafana/generate
 
 verify: RACE = 1
-verify: lint test golden-check demo ## Do what CI does on every machine: lint, test with the race detector, golden schema, demo
+verify: lint test test-slow golden-check demo ## Do what CI does on every machine: lint, test with the race detector, slow tests, golden schema, demo

@@ -97,9 +97,9 @@ func command(t *testing.T, line ...string) []byte {
 	return out.Bytes()
 }
 
-// TestFleets checks that names are split over two databases by the proxy's rules, that what would need both is refused,
-// and that a prefix moves from one to the other without a write of its former holder.
-func TestFleets(t *testing.T) {
+// TestSlow_Fleets checks that names are split over two databases by the proxy's rules, that what would need both is
+// refused, and that a prefix moves from one to the other without a write of its former holder.
+func TestSlow_Fleets(t *testing.T) {
 	t.Parallel()
 	postgres.Require(t, "psql")
 	f := startFleets(t)

@@ -50,9 +50,9 @@ func TestDockerfile(t *testing.T) {
 	}
 }
 
-// TestImage checks that the files that .dockerignore lets through suffice to build the program, and that the program
+// TestSlow_Image checks that the files that .dockerignore lets through suffice to build the program, and that the program
 // needs no other file: it runs in an empty root directory, as the user of the image, and its health checks work.
-func TestImage(t *testing.T) {
+func TestSlow_Image(t *testing.T) {
 	t.Parallel()
 	root := filepath.Join(t.TempDir(), "root")
 	check(t, os.Mkdir(root, 0o755))
@@ -137,8 +137,8 @@ func buildContext(t *testing.T) string {
 	return to
 }
 
-// TestImageIsBuiltByDocker builds the image as users do, and runs it, if there is an engine.
-func TestImageIsBuiltByDocker(t *testing.T) {
+// TestSlow_ImageByDocker builds the image as users do, and runs it, if there is an engine.
+func TestSlow_ImageByDocker(t *testing.T) {
 	t.Parallel()
 	if err := exec.CommandContext(t.Context(), "docker", "version", "--format", "{{.Server.Version}}").Run(); err != nil {
 		t.Skip("no Docker engine answers")

@@ -180,9 +180,9 @@ func redisFails(t *testing.T, redis *redis.Server, client *lockclient.Client, ur
 	}
 }
 
-// TestPrometheus lets a real Prometheus scrape two real gateways. Every query of the dashboards and of the alerts finds
-// data. The alert on zombies fires in a storm, and is resolved after it.
-func TestPrometheus(t *testing.T) {
+// TestSlow_Prometheus lets a real Prometheus scrape two real gateways. Every query of the dashboards and of the alerts
+// finds data. The alert on zombies fires in a storm, and is resolved after it.
+func TestSlow_Prometheus(t *testing.T) {
 	t.Parallel()
 	redis := redis.Start(t)
 	all := gateways(t, 2, "--redis-url", redis.URL())

@@ -58,9 +58,9 @@ var exceptions = map[string]exception{
 	"docs/scaling.md: fencegate serve": {
 		before: "WEST=$DATABASE_URL EAST=$DATABASE_URL"},
 	"docs/scaling.md: $ fencegate lock break us/job": {
-		elsewhere: "needs two fleets; TestFleets of deploy"},
+		elsewhere: "needs two fleets; TestSlow_Fleets of deploy"},
 	"docs/scaling.md: $ deploy/fleets/move-prefix": {
-		elsewhere: "needs two fleets; TestFleets of deploy"},
+		elsewhere: "needs two fleets; TestSlow_Fleets of deploy"},
 
 	"docs/security.md: $ psql": {
 		before: psql + ` -qc 'drop role if exists fencegate_gateway'

@@ -24,8 +24,8 @@ func requireArtifacts(t *testing.T) {
 	}
 }
 
-// TestScreenshots stores pictures of every page on every device, under load at two gateways.
-func TestScreenshots(t *testing.T) {
+// TestSlow_Screenshots stores pictures of every page on every device, under load at two gateways.
+func TestSlow_Screenshots(t *testing.T) {
 	requireArtifacts(t)
 	t.Parallel()
 	f := newFixture(t)
@@ -77,8 +77,8 @@ func TestScreenshots(t *testing.T) {
 	}
 }
 
-// TestScreenshotsOfAccess stores pictures of what an observer of a part of the names and an administrator see.
-func TestScreenshotsOfAccess(t *testing.T) {
+// TestSlow_ScreenshotsOfAccess stores pictures of what an observer of a part of the names and an administrator see.
+func TestSlow_ScreenshotsOfAccess(t *testing.T) {
 	requireArtifacts(t)
 	t.Parallel()
 	f := newFixture(t)
