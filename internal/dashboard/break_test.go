@@ -19,14 +19,12 @@ func (p *tab) waitHolder(owner string) {
 	p.wait(owner+" is shown as the holder", `document.querySelector("main .facts").innerText.includes(%s)`, owner)
 }
 
-// TestBreakRequiresReason checks that a lock is broken only with a reason, which its history then shows.
-func TestBreakRequiresReason(t *testing.T) {
-	t.Parallel()
-	g := startGateway(t)
-	lease := g.hold(t, "jobs/42", "stuck-owner")
-	g.queue(t, "jobs/42", "next-owner")
+// testBreakRequiresReason checks that a lock is broken only with a reason, which its history then shows.
+func testBreakRequiresReason(t *testing.T, g *gateway) {
+	lease := g.hold(t, "jobs/broken", "stuck-owner")
+	g.queue(t, "jobs/broken", "next-owner")
 	p := openTab(t, g, desktop)
-	p.openBreak("jobs/42", "stuck-owner")
+	p.openBreak("jobs/broken", "stuck-owner")
 	for _, text := range []string{"stuck-owner", "next-owner", "is granted the lock at once", "can’t be undone"} {
 		p.waitText("dialog", text)
 	}
@@ -34,7 +32,7 @@ func TestBreakRequiresReason(t *testing.T) {
 	p.click("dialog button[type=submit]")
 	p.wait("the dialog stays open and requires a reason",
 		`document.querySelector("dialog").open && document.querySelector("dialog textarea").matches(":invalid")`)
-	state, err := g.Lock(t.Context(), "jobs/42")
+	state, err := g.Lock(t.Context(), "jobs/broken")
 	check(t, err)
 	if state.FencingToken != lease.FencingToken {
 		t.Fatal("the lock was broken without a reason")

@@ -37,11 +37,9 @@ try {
 window.lines.push('end');
 </script>`
 
-// TestJavaScriptClient checks that the client for JavaScript works in a browser, on a page that a proxy serves from the
+// testJavaScriptClient checks that the client for JavaScript works in a browser, on a page that a proxy serves from the
 // origin of the gateway.
-func TestJavaScriptClient(t *testing.T) {
-	t.Parallel()
-	g := startGateway(t)
+func testJavaScriptClient(t *testing.T, g *gateway) {
 	target, err := url.Parse(g.url)
 	check(t, err)
 	site := http.NewServeMux()

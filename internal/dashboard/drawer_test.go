@@ -142,22 +142,20 @@ func TestOldDataIsInRange(t *testing.T) {
 	p.waitText("main", "sleepy-worker")
 }
 
-// TestRecordValues checks that a lock's page shows values as texts, whatever they contain, and bytes as hexadecimal.
-func TestRecordValues(t *testing.T) {
-	t.Parallel()
-	g := startGateway(t)
-	lease := g.hold(t, "jobs/42", "an-owner")
+// testRecordValues checks that a lock's page shows values as texts, whatever they contain, and bytes as hexadecimal.
+func testRecordValues(t *testing.T, g *gateway) {
+	lease := g.hold(t, "jobs/values", "an-owner")
 	const hostile = `<img src=x onerror="document.body.dataset.owned=1"><script>document.body.dataset.owned=1</script>`
 	for at, write := range []struct{ key, value, contentType string }{
 		{"text", hostile, "text/html"}, {"bytes", "\x00\xffA", "text/plain"}, {"long", strings.Repeat("0123456789abcdef", 8192), "text/plain"},
 	} {
-		_, err := g.Put(t.Context(), "jobs/42", write.key, lockclient.Write{
+		_, err := g.Put(t.Context(), "jobs/values", write.key, lockclient.Write{
 			Token: tokenOf(lease, int64(at+1)), Value: []byte(write.value), ContentType: write.contentType,
 		})
 		check(t, err)
 	}
 	p := openTab(t, g, desktop)
-	p.open(lockHash("jobs/42"))
+	p.open(lockHash("jobs/values"))
 	show := func(key string) {
 		t.Helper()
 		p.click(`main button[aria-label="Show the value of ` + key + `"]`)

@@ -72,13 +72,11 @@ func TestKeyboardNavigates(t *testing.T) {
 	p.checkColours(true)
 }
 
-// TestKeyboardBreaksALock checks that the keyboard can cancel and confirm a break.
-func TestKeyboardBreaksALock(t *testing.T) {
-	t.Parallel()
-	g := startGateway(t)
-	g.hold(t, "jobs/42", "an-owner")
+// testKeyboardBreaksALock checks that the keyboard can cancel and confirm a break.
+func testKeyboardBreaksALock(t *testing.T, g *gateway) {
+	g.hold(t, "jobs/keyboard", "an-owner")
 	p := openTab(t, g, desktop)
-	p.open(lockHash("jobs/42"))
+	p.open(lockHash("jobs/keyboard"))
 	p.waitText("main", "an-owner")
 	// Another part of the page may show the owner first.
 	p.wait("the break button is enabled", `document.querySelector("button.danger")?.disabled === false`)
@@ -95,7 +93,7 @@ func TestKeyboardBreaksALock(t *testing.T) {
 	p.tabTo("the confirm button", focused+`.matches("dialog button[type=submit]")`)
 	p.press(kb.Enter)
 	p.waitText("dialog", "Broken")
-	lock, err := g.Lock(t.Context(), "jobs/42")
+	lock, err := g.Lock(t.Context(), "jobs/keyboard")
 	check(t, err)
 	if lock.State != "free" {
 		t.Errorf("the lock is %s after the break, want free", lock.State)

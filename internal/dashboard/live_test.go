@@ -54,23 +54,21 @@ func TestNewRejectionAppears(t *testing.T) {
 	}
 }
 
-// TestLockPageFollowsItsLock checks that a lock's page shows the first lease of a lock that did not exist, a new waiter,
+// testLockPageFollowsItsLock checks that a lock's page shows the first lease of a lock that did not exist, a new waiter,
 // a release and the next grant. It announces changes to screen readers, but not ticking times.
-func TestLockPageFollowsItsLock(t *testing.T) {
-	t.Parallel()
-	g := startGateway(t)
+func testLockPageFollowsItsLock(t *testing.T, g *gateway) {
 	p := openTab(t, g, desktop)
 	p.allow("404")
 	p.withoutPolling()
-	p.open(lockHash("jobs/42"))
+	p.open(lockHash("jobs/followed"))
 	p.waitText("#live", "Live")
 	p.waitText("main", "never acquired")
 	notReloaded := p.checkNotReloaded()
-	first := g.hold(t, "jobs/42", "first-owner")
+	first := g.hold(t, "jobs/followed", "first-owner")
 	p.waitHolder("first-owner")
 	p.waitText("main", "No waiters")
 
-	g.queue(t, "jobs/42", "second-owner")
+	g.queue(t, "jobs/followed", "second-owner")
 	p.waitText("main", "1 waiting")
 	p.wait("the wait-for graph has both owners", `["first-owner", "second-owner"].every((owner) =>
 		[...document.querySelectorAll(".graph .node title")].some((title) => title.textContent === owner))`)
@@ -87,7 +85,7 @@ func TestLockPageFollowsItsLock(t *testing.T) {
 	if found := eval[int](p, `document.querySelectorAll("[aria-live] time, [role=status] time").length`); found > 0 {
 		t.Errorf("%d ticking times are in live regions, want none", found)
 	}
-	_, err := g.Break(t.Context(), "jobs/42", api.BreakRequest{Reason: "the end"})
+	_, err := g.Break(t.Context(), "jobs/followed", api.BreakRequest{Reason: "the end"})
 	check(t, err)
 	p.wait("the end is announced", `document.querySelector("#announcer").textContent.includes("free")`)
 	notReloaded()

@@ -111,16 +111,29 @@ func TestPolicyHintCommand(t *testing.T) {
 	p.waitText("main", "imports")
 }
 
-// TestLockPageIsConsistent checks that a lock and its fence are of one answer, and that the time left of a lease never
-// exceeds its TTL.
-func TestLockPageIsConsistent(t *testing.T) {
+// TestLockPages runs the tests of single locks. Each has locks of its own, so they share a gateway.
+func TestLockPages(t *testing.T) {
 	t.Parallel()
 	g := startGateway(t)
-	lease := g.hold(t, "jobs/1", "an-owner")
+	for name, test := range map[string]func(*testing.T, *gateway){
+		"consistent": testLockPageIsConsistent, "follows its lock": testLockPageFollowsItsLock, "values": testRecordValues,
+		"break": testBreakRequiresReason, "break by keyboard": testKeyboardBreaksALock, "JavaScript": testJavaScriptClient,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, g)
+		})
+	}
+}
+
+// testLockPageIsConsistent checks that a lock and its fence are of one answer, and that the time left of a lease never
+// exceeds its TTL.
+func testLockPageIsConsistent(t *testing.T, g *gateway) {
+	lease := g.hold(t, "jobs/consistent", "an-owner")
 	g.sql(t, `update fence.leases set ttl_ms = 365, expires_at = clock_timestamp() + interval '1 hour'
-		where lock = 'jobs/1'`)
+		where lock = 'jobs/consistent'`)
 	p := openTab(t, g, desktop)
-	p.open(lockHash("jobs/1"))
+	p.open(lockHash("jobs/consistent"))
 	p.waitText("main", "only token "+strconv.FormatInt(lease.FencingToken, 10)+" may write")
 	if n := eval[int](p, `performance.getEntriesByType("resource")
 		.filter((entry) => entry.name.endsWith("/fence")).length`); n != 0 {
