@@ -1,13 +1,17 @@
 package endpoint
 
 import (
+	"context"
+	"hash/maphash"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/gateway/limits"
 	"github.com/fencegate/fencegate/gateway/metrics"
 	"github.com/fencegate/fencegate/internal/access"
+	"github.com/fencegate/fencegate/store"
 )
 
 const (
@@ -64,4 +68,147 @@ func (s *Server) RateLimited(limit, detail string, wait time.Duration) *api.Prob
 	answer.Retryable, answer.Outcome = true, api.OutcomeNotApplied
 	answer.RecommendedRetryMS = new(max(1, Jittered(wait).Milliseconds()))
 	return answer
+}
+
+const (
+	// RefusalsFree is how many refusals of one token on one resource are answered without a delay. A holder that stops
+	// after its first refusal does not exceed it.
+	RefusalsFree = 3
+	// RefusalDelayMin is the first delay; each further one is twice as long.
+	RefusalDelayMin = 50 * time.Millisecond
+	// RefusalDelaysMax bounds the answers that are delayed at the same time. Further ones are not delayed.
+	RefusalDelaysMax = 8192
+	// refusalSlots is how many tokens are remembered.
+	refusalSlots = 1 << 16
+	// BulkRefusalsMax is how many lines of a bulk stream may be refused in a row before each pause of its input.
+	BulkRefusalsMax = 64
+)
+
+// RefusalDelays delays the answers to clients that keep writing with a token that is refused for good, so that they do
+// not slow down others. The verdict is certain by then: a delay holds no connection to the database, no lock, no queue
+// slot and no body. It ends early when the client leaves or the gateway drains.
+//
+// A table of fixed size counts the refusals of each token on a resource, in one slot for each hash. A later token
+// replaces the one in its slot, whose count then starts again.
+type RefusalDelays struct {
+	longest  time.Duration // 0: no delays
+	draining context.Context
+	metrics  *metrics.Delays
+
+	seed    maphash.Seed
+	slots   []atomic.Uint64 // 48 bits of the hash, and the count
+	Delayed atomic.Int64
+}
+
+// NewRefusalDelays returns delays of at most longest; 0: none. They end with draining.
+func NewRefusalDelays(draining context.Context, longest time.Duration, delays *metrics.Delays) *RefusalDelays {
+	d := &RefusalDelays{longest: longest, draining: draining, metrics: delays, seed: maphash.MakeSeed()}
+	if longest > 0 {
+		d.slots = make([]atomic.Uint64, refusalSlots)
+	}
+	return d
+}
+
+// hold delays the answer to a write, if its token was refused for good several times before.
+func (d *RefusalDelays) hold(w *Answer, r *http.Request, err error) {
+	delay := d.next(err)
+	if delay == 0 {
+		return
+	}
+	defer d.Delayed.Add(-1)
+	if d.Delayed.Add(1) > RefusalDelaysMax {
+		return
+	}
+	w.Share.Free()
+	d.metrics.Begin()
+	defer d.metrics.End()
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-r.Context().Done():
+	case <-d.draining.Done():
+	}
+}
+
+// next counts a refusal and returns the delay of its answer.
+func (d *RefusalDelays) next(err error) time.Duration {
+	if len(d.slots) == 0 {
+		return 0
+	}
+	rejected, ok := refusedForGood(err)
+	if !ok {
+		return 0
+	}
+	return d.after(d.Count(rejected))
+}
+
+// after returns the delay of the answer to the refusal with this number.
+func (d *RefusalDelays) after(refusals uint64) time.Duration {
+	if refusals <= RefusalsFree {
+		return 0
+	}
+	const doublingsMax = 20
+	return min(RefusalDelayMin<<min(refusals-RefusalsFree-1, doublingsMax), d.longest)
+}
+
+// Count returns the number of refusals, including this one. Two at the same time may count as one.
+func (d *RefusalDelays) Count(rejected *store.RejectedError) uint64 {
+	const countBits = 16
+	sum := maphash.Comparable(d.seed, struct {
+		resource store.Name
+		token    int64
+	}{rejected.Resource, rejected.Token})
+	slot := &d.slots[sum%refusalSlots]
+	count := uint64(1)
+	if was := slot.Load(); was>>countBits == sum>>countBits {
+		count = min(was&(1<<countBits-1)+1, 1<<countBits-1)
+	}
+	slot.Store(sum>>countBits<<countBits | count)
+	return count
+}
+
+// refusedForGood returns the rejection of a write whose token can't be admitted any more, or was never granted. Failed
+// preconditions, repeated numbers and leases that are not live are not such rejections.
+func refusedForGood(err error) (*store.RejectedError, bool) {
+	rejected, ok := err.(*store.RejectedError) //nolint:errorlint // the store does not wrap it; errors.As allocates
+	if !ok {
+		return nil, false
+	}
+	switch rejected.Verdict {
+	case store.VerdictTokenUnknown:
+		return rejected, true
+	case store.VerdictTokenStale:
+		return rejected, rejected.Reason != "reused"
+	}
+	return nil, false
+}
+
+// StreamRefusals counts the lines of a bulk stream that were refused for good since one was admitted. The stream's
+// reader pauses for them; the verdicts are not delayed.
+type StreamRefusals struct {
+	refused atomic.Uint64
+	paused  uint64 // how many were refused at the last pause; used by the reader
+}
+
+// Count counts the verdict of a line.
+func (s *StreamRefusals) Count(err error) {
+	if err == nil {
+		s.refused.Store(0)
+	} else if _, ok := refusedForGood(err); ok {
+		s.refused.Add(1)
+	}
+}
+
+// Pause returns how long the reader must pause now.
+func (s *StreamRefusals) Pause(d *RefusalDelays) time.Duration {
+	refused := s.refused.Load()
+	if refused < s.paused {
+		s.paused = 0
+	}
+	if len(d.slots) == 0 || refused < s.paused+BulkRefusalsMax {
+		return 0
+	}
+	s.paused = refused
+	return d.after(RefusalsFree + refused/BulkRefusalsMax)
 }

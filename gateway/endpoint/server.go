@@ -1,11 +1,11 @@
 // Package endpoint is what all endpoints of the HTTP API have in common. It knows no lock and no write.
 //
-//   - routes.go: the kinds of handlers; access.go: who may call a route; names.go: which names are served here;
-//   - middleware.go: around every request; limit.go: how much a caller may; log.go, tracing.go: what is noted of it;
-//   - query.go, body.go: what a request says; encode.go, answers.go: what is answered;
-//   - problem.go: the one table from errors to answers;
-//   - event_stream.go: server-sent events; broadcast.go: one producer of events, many streams;
-//   - client.go, connections.go: who is at the other end; waiting.go: clients that wait.
+//   - routes.go: the kinds of handlers, and what is around every request;
+//   - access.go: who may call a route, on which names; limit.go: how much a caller may, also of what is refused;
+//   - query.go, body.go: what a request says; encode.go: what is answered; problem.go: the one table from errors to answers;
+//   - event_stream.go: server-sent events, and one producer of events for many streams;
+//   - client.go, connections.go: who is at the other end, and whether it still waits;
+//   - log.go: what is noted of a request, in the log and by spans, and what is not shown there.
 package endpoint
 
 import (

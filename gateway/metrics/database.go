@@ -1,8 +1,14 @@
 package metrics
 
 import (
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/readiness"
+	"github.com/fencegate/fencegate/store/redislease"
 )
 
 var databaseSubject = &subject{title: "The database, as this gateway sees it"}
@@ -73,4 +79,227 @@ func (r *readings) database(of Watched) {
 		r.value(wentBackFamily, float64(times), string(sign))
 	}
 	r.reasons(retriesFamily, of.Retries())
+}
+
+var inventorySubject = &subject{
+	title: "The database as a whole",
+	about: "One gateway at a time counts these in the database (the inventory), and every gateway shows them: take " +
+		"the `max`. A value that is not known yet is absent.",
+}
+
+var (
+	locksFamily = inventorySubject.gauge("fencegate_locks",
+		"Locks that were ever granted or have waiters, as of the inventory; above 10,000 an estimate.",
+		"It only grows: a name that was granted keeps its fence. A new name for each task makes it grow for ever.")
+	leasesFamily = inventorySubject.gauge("fencegate_leases",
+		"Leases by state, as of the inventory: held, the live ones; expiring, those of them with less than a "+
+			"quarter of their TTL left; expired, those that ran out and whose lock was not granted since.",
+		"Many `expiring` are holders that don't renew in time; `expired` are holders that died, or are late.",
+		Label{Name: "state", Values: []string{"held", "expiring", "expired"}})
+	waitersFamily = inventorySubject.gauge("fencegate_waiters",
+		"Acquires that wait in all queues, as of the inventory.",
+		"If it grows, locks are held for longer than it takes new waiters to arrive.")
+	oldestWaitFamily = inventorySubject.gauge("fencegate_oldest_wait_seconds",
+		"How long the oldest of them has waited, as of the inventory; 0 without waiters.",
+		"If it grows, a queue does not move: which owner holds the lock, and does it still work?")
+	stuckFamily = inventorySubject.gauge("fencegate_queue_stuck_seconds",
+		"How long the first waiter of a queue could have been granted its lock and was not, of all queues the longest, as "+
+			"of the inventory; 0 if there is none.",
+		"A grant takes milliseconds. If it grows, gateways do not grant. Waits for a holder do not count.")
+	inventorySessionsFamily = inventorySubject.gauge("fencegate_sessions",
+		"Live sessions, as of the inventory.",
+		"About as many as there are processes that use them.")
+	newestTokenFamily = inventorySubject.gauge("fencegate_newest_token",
+		"The greatest fencing token that was minted or granted, as of the inventory.",
+		"It grows with the grants, and jumps after a failover, a restore or a restart of the database. There are 2^53.")
+	jumpsFamily = inventorySubject.gauge("fencegate_token_jumps",
+		"Times that tokens jumped past those of a lost database: a standby was promoted, a backup restored, or the server "+
+			"started again.",
+		"Each is a failover, a restore or a restart. Investigate one that nobody knows of.")
+	inventoryAgeFamily = inventorySubject.gauge("fencegate_inventory_age_seconds",
+		"Age of the inventory that the numbers above come from.",
+		"Some two seconds; more where counting takes long and is done less often, or while the database is "+
+			"unreachable.")
+	synchronousExpectedFamily = inventorySubject.gauge("fencegate_database_synchronous_expected",
+		"1 if commits wait for standbys (synchronous_standby_names, and synchronous_commit).",
+		"0: a grant or a write may be lost with the database's machine.")
+	synchronousStandbysFamily = inventorySubject.gauge("fencegate_database_synchronous_standbys",
+		"Standbys that commits can wait for; absent where the gateway's role may not see them "+
+			"(pg_read_all_stats).",
+		"0 while they are expected: commits hang.")
+)
+
+// Database is the last known state of the database.
+type Database struct {
+	// Overview is nil until the database answers for the first time.
+	Overview *store.Overview
+	// Now is the time by the database's clock.
+	Now time.Time
+}
+
+// WatchDatabase shows the last known state of the database at each scrape.
+func (m *Metrics) WatchDatabase(last func() Database) {
+	m.registry.onScrape(func(to *readings) {
+		known := last()
+		if known.Overview == nil {
+			return
+		}
+		database, inventory := known.Overview.Database, known.Overview.Inventory
+		to.value(jumpsFamily, float64(database.Jumps))
+		to.flag(synchronousExpectedFamily, database.SynchronousExpected)
+		if standbys := database.SynchronousStandbys; standbys != nil {
+			to.value(synchronousStandbysFamily, float64(*standbys))
+		}
+		if !inventory.At.IsZero() {
+			to.inventory(inventory)
+			to.value(inventoryAgeFamily, max(known.Now.Sub(inventory.At).Seconds(), 0))
+		}
+		to.tables(known.Overview)
+	}, slices.Concat(inventorySubject.families, tableSubject.families)...)
+}
+
+func (r *readings) inventory(inventory store.Inventory) {
+	r.value(locksFamily, float64(inventory.Locks))
+	r.value(leasesFamily, float64(inventory.Held), "held")
+	r.value(leasesFamily, float64(inventory.Expiring), "expiring")
+	r.value(leasesFamily, float64(inventory.Expired), "expired")
+	r.value(waitersFamily, float64(inventory.Waiting))
+	r.value(oldestWaitFamily, inventory.OldestWait.Seconds())
+	r.value(stuckFamily, inventory.Stuck.Seconds())
+	r.value(inventorySessionsFamily, float64(inventory.Sessions))
+	r.value(newestTokenFamily, float64(inventory.NewestToken))
+}
+
+var tableSubject = &subject{
+	title: "Protected tables",
+	about: "One gateway at a time counts these in the database, and every gateway shows them: take the `max`.",
+}
+
+var (
+	sqlRejectionsFamily = tableSubject.counter("fencegate_sql_rejections_total",
+		"Rejections by SQL, by code: by fence.guard, fence.try_guard and the triggers of protected tables, also those "+
+			"whose transaction was rolled back.",
+		"`token_required`: a program writes to a protected table and does not call fence.guard; `token_stale`: zombies. "+
+			"After a crash of the database's server a count may be up to 32 too high.",
+		Label{Name: "code", Values: texts(store.SQLVerdicts...)})
+	protectedTablesFamily = tableSubject.gauge("fencegate_protected_tables",
+		"Protected tables by mode, as of the inventory.",
+		"`observe` only records what `enforce` rejects.",
+		Label{Name: "mode", Values: []string{"enforce", "observe"}})
+	tableProblemsFamily = tableSubject.gauge("fencegate_protected_tables_with_problems",
+		"Protected tables whose rows are not all checked, such as with a disabled trigger, as of the last look "+
+			"at each, some 30 s ago.",
+		"Not 0: late writes can destroy data there. `fencegate check` and `/v1/tables` name the tables and the problems.")
+)
+
+func (r *readings) tables(overview *store.Overview) {
+	for verdict, rejections := range overview.Database.RejectedBySQL {
+		r.value(sqlRejectionsFamily, float64(rejections), string(verdict))
+	}
+	if inventory := overview.Inventory; !inventory.At.IsZero() {
+		r.value(protectedTablesFamily, float64(inventory.TablesEnforce), "enforce")
+		r.value(protectedTablesFamily, float64(inventory.TablesObserve), "observe")
+		r.value(tableProblemsFamily, float64(inventory.TablesWithProblems))
+	}
+}
+
+var redisSubject = &subject{
+	title: "Redis servers that keep leases",
+	about: "A gateway shows those that it was started with (`--redis-url`, `--redlock-urls`).",
+}
+
+var (
+	redisLabels = []Label{
+		{Name: "provider", Values: texts(store.ProviderRedis, store.ProviderRedlock)},
+		{Name: "server", Open: "its address, or the name that its Sentinels have for it"},
+	}
+	redisUpFamily = redisSubject.gauge("fencegate_redis_up",
+		"1 if the server answered its last call, which is a second old at most.",
+		"0: see `fencegate_redis_errors_total`, and the log. redlock needs more than half of its servers.", redisLabels...)
+	redisVotingFamily = redisSubject.gauge("fencegate_redis_voting",
+		"0 while a server of redlock does not vote: it was started, or lost its data, less than `--redlock-ttl-max` ago, and "+
+			"may have lost leases that still run.",
+		"0 for less than that time after a restart. No locks are granted while fewer than half of the servers vote.",
+		redisLabels...)
+	redisCallsFamily  = redisSubject.counter("fencegate_redis_calls_total", "Calls of the server.", "", redisLabels...)
+	redisErrorsFamily = redisSubject.counter("fencegate_redis_errors_total", "Calls that failed, by kind.",
+		"`timeout`: it is slow, or away (`--redis-timeout`); `full`: `maxmemory`; `wrong_type`: the key of a lock has other "+
+			"data; `permission` and `auth`: the rights of its user; `read_only`: a replica.",
+		append(redisLabels[:len(redisLabels):len(redisLabels)], Label{Name: "kind", Values: texts(redislease.Kinds...)})...)
+)
+
+// WatchRedis shows the servers that keep leases.
+func (m *Metrics) WatchRedis(all ...*redislease.Leases) {
+	m.registry.onScrape(func(to *readings) {
+		for _, of := range all {
+			for _, server := range of.Stats() {
+				to.redis(string(of.Provider()), server)
+			}
+		}
+	}, redisSubject.families...)
+}
+
+func (r *readings) redis(provider string, s redislease.ServerStats) {
+	r.flag(redisUpFamily, s.Up, provider, s.Address)
+	r.flag(redisVotingFamily, !time.Now().Before(s.QuarantinedUntil), provider, s.Address)
+	r.value(redisCallsFamily, float64(s.Calls), provider, s.Address)
+	for _, kind := range redislease.Kinds {
+		r.value(redisErrorsFamily, float64(s.Errors[kind]), provider, s.Address, string(kind))
+	}
+}
+
+// The rows that a sweep ends or deletes, as metrics name them.
+const (
+	sweptLeases      = "lease_expired"
+	sweptSessions    = "session_expired"
+	forgotLeases     = "lease_forgotten"
+	forgotRejections = "rejection_forgotten"
+	forgotAudit      = "audit_forgotten"
+)
+
+var sweepSubject = &subject{title: "Sweeps"}
+
+var (
+	sweptFamily = sweepSubject.counter("fencegate_swept_total",
+		"Rows that this gateway's sweeps tidied: expired leases and sessions that they ended or counted; old leases, "+
+			"rejections and entries of the audit log that they deleted.",
+		"`lease_expired` and `session_expired` are holders that did not release: they crashed, or were cut off. "+
+			"One gateway counts each expired lease, also those of an expired session, and those whose lock was granted "+
+			"again before the sweep.",
+		Label{Name: "kind", Values: []string{sweptLeases, sweptSessions, forgotLeases, forgotRejections, forgotAudit}})
+	sweepTimeFamily = sweepSubject.histogram("fencegate_sweep_duration_seconds",
+		"Time that successful sweeps took.",
+		"Nothing waits for a sweep, but tables grow without it. Seconds are a lot.",
+		durationBuckets)
+	lastSweepFamily = sweepSubject.gauge("fencegate_last_sweep_timestamp_seconds",
+		"When this gateway's last successful sweep ended, in seconds since 1970 by its own clock; 0 before the "+
+			"first.",
+		"More than a minute ago: the database is unreachable, or too slow for sweeps. Expired leases are "+
+			"grantable all the same.")
+)
+
+func newSwept(r registry) *prometheus.CounterVec {
+	swept := r.counters(sweptFamily)
+	for _, kind := range sweptFamily.Labels[0].Values {
+		swept.WithLabelValues(kind)
+	}
+	return swept
+}
+
+// Swept counts the work of one sweep.
+func (m *Metrics) Swept(swept store.Swept) {
+	m.swept.WithLabelValues(sweptLeases).Add(float64(swept.Expired))
+	m.swept.WithLabelValues(sweptSessions).Add(float64(swept.SessionsExpired))
+	m.swept.WithLabelValues(forgotLeases).Add(float64(swept.LeasesForgotten))
+	m.swept.WithLabelValues(forgotRejections).Add(float64(swept.RejectionsForgotten))
+	m.swept.WithLabelValues(forgotAudit).Add(float64(swept.AuditForgotten))
+}
+
+// WatchSweeper shows how long sweeps take, and when the last one ended.
+func (m *Metrics) WatchSweeper(stats func() store.SweepStats) {
+	m.registry.onScrape(func(to *readings) {
+		s := stats()
+		to.durations(sweepTimeFamily, s.Took)
+		to.value(lastSweepFamily, secondsSince1970(s.Last))
+	}, sweepTimeFamily, lastSweepFamily)
 }

@@ -155,3 +155,58 @@ func (r *Route) add(known *[]routeTimes, method string, status int) prometheus.O
 	r.known.CompareAndSwap(known, &more)
 	return times
 }
+
+var accessSubject = &subject{
+	title: "Tokens and client certificates",
+	about: "A gateway with `--access-file` shows these.",
+}
+
+var (
+	accessFileFamily = accessSubject.counter("fencegate_access_file_failures_total",
+		"Readings of `--access-file` that failed. There is one every 2 s while the file can't be used.",
+		"The gateway uses the former version of the file meanwhile. The log says what is wrong.")
+	issuerKeysFamily = accessSubject.counter("fencegate_issuer_key_readings_total",
+		"Readings of the keys of an issuer of tokens.",
+		"`failed`: the former keys stay in use, so tokens of a new key are refused. The log says why.",
+		Label{Name: "issuer", Open: "its name in the access file"}, Label{Name: "result", Values: []string{"ok", "failed"}})
+)
+
+// accessMetrics count what an auth.Directory reads.
+type accessMetrics struct {
+	fileFailures prometheus.Counter
+	issuerKeys   *prometheus.CounterVec
+}
+
+func newAccessMetrics(r registry) accessMetrics {
+	return accessMetrics{r.counters(accessFileFamily).WithLabelValues(), r.counters(issuerKeysFamily)}
+}
+
+// AccessFileFailed counts a reading of the access file that failed.
+func (m *Metrics) AccessFileFailed() { m.access.fileFailures.Inc() }
+
+// IssuerKeysRead counts a reading of the keys of an issuer.
+func (m *Metrics) IssuerKeysRead(issuer string, err error) {
+	result := "ok"
+	if err != nil {
+		result = "failed"
+	}
+	m.access.issuerKeys.WithLabelValues(issuer, result).Inc()
+}
+
+var actionsFamily = httpSubject.counter("fencegate_admin_actions_total",
+	"Actions of administrators that this gateway did. `GET /v1/audit` has each of them.",
+	"`lease_broken` and `fence_set` override the fence of a client: rare in a healthy system.",
+	Label{Name: "action", Values: []string{
+		"policy_set", "policy_deleted", "lease_broken", "fence_set", "key_created", "key_rotated", "key_revoked",
+	}})
+
+func newActions(r registry) *prometheus.CounterVec {
+	counters := r.counters(actionsFamily)
+	for _, action := range actionsFamily.Labels[0].Values {
+		counters.WithLabelValues(action)
+	}
+	return counters
+}
+
+// AdminAction counts an action of an administrator.
+func (m *Metrics) AdminAction(action string) { m.actions.WithLabelValues(action).Inc() }

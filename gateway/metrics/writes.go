@@ -2,13 +2,16 @@ package metrics
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/groupcommit"
 )
 
 // The sources of writes.
@@ -123,4 +126,126 @@ func (m *Metrics) Write(source string, took time.Duration, err error) {
 	accepted := m.writes.accepted[source]
 	accepted.count.Inc()
 	accepted.took.Observe(took.Seconds())
+}
+
+const (
+	laneQuick    = "quick"
+	laneLarge    = "large"
+	laneLockWait = "lock_wait"
+)
+
+var laneLabel = Label{Name: "lane", Values: []string{laneQuick, laneLarge, laneLockWait}}
+
+var groupSubject = &subject{title: "The group commit"}
+
+var (
+	commitTimeFamily = groupSubject.histogram("fencegate_write_commit_duration_seconds",
+		"Time that a batch of writes took in the database until its commit, by lane: quick; large, of large "+
+			"values; lock_wait, of resources whose fence another session had locked.",
+		"The disk, or the standby that commits wait for; in `lock_wait`, locks. Failed batches are not counted.",
+		durationBuckets, laneLabel)
+	batchSizeFamily = groupSubject.histogram("fencegate_write_batch_size",
+		"Writes in a batch.",
+		"Grows with the load: that many writes share the cost of a commit.",
+		batchSizes())
+	batchesFamily = groupSubject.gauge("fencegate_write_batches_in_flight",
+		"Batches being committed, by lane.",
+		"All lanes together have at most `--write-batches-max`.",
+		laneLabel)
+	queueFamily = groupSubject.gauge("fencegate_write_queue_writes",
+		"Writes that wait for a batch.",
+		"Usually near 0. If it grows, the database does not keep up, or a fence is locked for long.")
+	queueBytesFamily = groupSubject.gauge("fencegate_write_queue_bytes",
+		"Bytes of the writes that wait for a batch.",
+		"As above, for `--write-queue-bytes-max`.")
+	queueRefusedFamily = groupSubject.counter("fencegate_write_queue_refused_total",
+		"Writes that were refused because too many waited.",
+		"More load than the database takes (`--write-queue-max`, `--write-queue-bytes-max`). Clients get "+
+			"`unavailable`.")
+)
+
+func (r *readings) group(s groupcommit.Stats) {
+	r.value(queueFamily, float64(s.Queued))
+	r.value(queueBytesFamily, float64(s.QueuedBytes))
+	r.value(queueRefusedFamily, float64(s.Refused))
+	r.value(batchesFamily, float64(s.InFlight.Quick), laneQuick)
+	r.value(batchesFamily, float64(s.InFlight.Large), laneLarge)
+	r.value(batchesFamily, float64(s.InFlight.LockWait), laneLockWait)
+	r.durations(commitTimeFamily, s.Commits.Quick, laneQuick)
+	r.durations(commitTimeFamily, s.Commits.Large, laneLarge)
+	r.durations(commitTimeFamily, s.Commits.LockWait, laneLockWait)
+	r.histogram(batchSizeFamily, s.Batches, float64(s.Writes), s.BatchSizes[:])
+}
+
+func batchSizes() []float64 {
+	sizes := make([]float64, len(groupcommit.SizeBounds))
+	for i, bound := range groupcommit.SizeBounds {
+		sizes[i] = float64(bound)
+	}
+	return sizes
+}
+
+// Totals returns what was counted since the start of this gateway, as /metrics shows it.
+func (m *Metrics) Totals() (store.Totals, error) {
+	totals := store.Totals{Rejected: map[store.RejectionClass]int64{}}
+	err := each(m.writes.results, func(metric *dto.Metric) {
+		writes := int64(metric.GetCounter().GetValue())
+		switch result := labelOf(metric, "result"); {
+		case result == resultAccepted:
+			totals.Accepted += writes
+		case result == string(api.CodeUnavailable), result == string(api.CodeInternal):
+			totals.Failed += writes
+		}
+	})
+	if err != nil {
+		return totals, err
+	}
+	err = each(m.writes.rejected, func(metric *dto.Metric) {
+		class := store.RejectionClass{
+			Verdict: store.Verdict(labelOf(metric, "code")), Kind: store.RejectionKind(labelOf(metric, "kind")),
+		}
+		totals.Rejected[class] += int64(metric.GetCounter().GetValue())
+	})
+	if err != nil {
+		return totals, err
+	}
+	return totals, each(m.writes.times, func(metric *dto.Metric) { addTimes(&totals.Took, metric.GetHistogram()) })
+}
+
+// addTimes adds a histogram, each of whose buckets includes the lower ones.
+func addTimes(took *store.WriteTimes, histogram *dto.Histogram) {
+	var below uint64
+	for i, bucket := range histogram.GetBucket() {
+		took[i] += int64(bucket.GetCumulativeCount() - below)
+		below = bucket.GetCumulativeCount()
+	}
+	took[len(took)-1] += int64(histogram.GetSampleCount() - below)
+}
+
+// each calls read with every metric of a family.
+func each(collector prometheus.Collector, read func(*dto.Metric)) error {
+	metrics := make(chan prometheus.Metric)
+	go func() {
+		defer close(metrics)
+		collector.Collect(metrics)
+	}()
+	var failed error
+	for metric := range metrics {
+		var written dto.Metric
+		if err := metric.Write(&written); err != nil {
+			failed = fmt.Errorf("%s: %w", metric.Desc(), err)
+			continue
+		}
+		read(&written)
+	}
+	return failed
+}
+
+func labelOf(metric *dto.Metric, name string) string {
+	for _, label := range metric.GetLabel() {
+		if label.GetName() == name {
+			return label.GetValue()
+		}
+	}
+	return ""
 }
