@@ -1,13 +1,19 @@
 package gateway
 
 import (
+	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/gateway/endpoint"
+	"github.com/fencegate/fencegate/gateway/writes"
+	"github.com/fencegate/fencegate/internal/testenv/await"
 )
 
 const (
@@ -178,4 +184,279 @@ func TestClientGoneDuringItsBody(t *testing.T) {
 		server.stop()
 		server.expectEnd(t)
 	})
+}
+
+// A request that needs no body is answered before its body has arrived, and the answer ends the connection. This holds
+// for chunked and sized bodies, and for those announced with Expect: 100-continue.
+func TestAnswersBeforeTheBody(t *testing.T) {
+	h, _, lease := newServed(t, Config{BodyTimeout: time.Hour})
+	h.gateway.writes.BulkStreams.Store(writes.BulkStreamsMax)
+	type exchange struct {
+		request    string
+		status     int
+		code       api.Code
+		connection raw
+	}
+	var exchanges []exchange // all at the same time: the gateway ends each connection only after a while
+	for _, early := range []exchange{
+		{"POST /v1/locks//acquire" + onWire + jsonType + "\n", 400, api.CodeInvalidName, raw{}},
+		{putOnWire + "Fencing-Token: x\n", 400, api.CodeInvalidToken, raw{}},
+		{putOnWire, 428, api.CodeTokenRequired, raw{}},
+		{"POST /v1/locks/l/acquire" + onWire + "Content-Type: text/plain\n", 415, api.CodeInvalidRequest, raw{}},
+		{"POST /v1/sessions?x=y" + onWire + jsonType + "\n", 400, api.CodeInvalidRequest, raw{}},
+		{"POST /v1/sessions/x/keepalive" + onWire + jsonType + "\n", 400, api.CodeInvalidRequest, raw{}},
+		{"PATCH /v1/locks" + onWire, 405, api.CodeInvalidRequest, raw{}},
+		{"POST /nowhere" + onWire, 404, api.CodeNotFound, raw{}},
+		{bulkHead, 503, api.CodeUnavailable, raw{}}, // one stream of writes too many
+		{"DELETE /v1/resources/job/records/none" + onWire + token(lease, 2) + "\n", 404, api.CodeNotFound, raw{}},
+		{"GET /v1/resources/job/records/none" + onWire, 404, api.CodeNotFound, raw{}},
+	} {
+		for _, body := range []string{
+			"Transfer-Encoding: chunked\n\n4\nhalf\n", "Content-Length: 10\n\nhalf", "Content-Length: 1000000\n\nhalf",
+			"Expect: 100-continue\nTransfer-Encoding: chunked\n\n", "Expect: 100-continue\nContent-Length: 10\n\n",
+		} {
+			e := early
+			e.request += body
+			e.connection = h.wire(t, e.request)
+			exchanges = append(exchanges, e)
+		}
+	}
+	for _, e := range exchanges {
+		got, closed := e.connection.answer(t)
+		if expectProblem(t, got, e.code); got.status != e.status || !closed {
+			t.Errorf("%q: status %d, announces the end of the connection: %v; want %d and true: %s",
+				e.request, got.status, closed, e.status, got.body)
+		}
+	}
+	for _, e := range exchanges {
+		if rest, err := io.ReadAll(e.connection.reader); err != nil || len(rest) > 0 {
+			t.Errorf("%q: after the answer the connection has %q and %v, want its end", e.request, rest, err)
+		}
+	}
+}
+
+// Over HTTP/2 the connection stays usable after such an answer.
+func TestAnswersBeforeTheBodyOverHTTP2(t *testing.T) {
+	h, _, _ := newServed(t, Config{BodyTimeout: time.Hour})
+	h.http = newHTTPClient(t, true)
+	h.open(t, watchPath).next(t, api.EventState)
+	stalled, sender := io.Pipe()
+	t.Cleanup(func() { _ = sender.Close() })
+	got, err := h.tryFor(t.Context(), t, http.MethodPost, "/v1/locks//acquire", stalled, jsonType)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expectProblem(t, got, api.CodeInvalidName)
+	h.acquire(t, "other", "worker")
+	if proto := h.get(t, "/healthz").proto; proto != 2 {
+		t.Errorf("the next answer came over HTTP/%d, want HTTP/2", proto)
+	}
+}
+
+// lateBody is a body that arrives after the end of all work that began before it.
+type lateBody struct {
+	io.Reader
+	gateway *Gateway
+}
+
+func (b *lateBody) Read(into []byte) (int, error) {
+	b.gateway.EndWork()
+	return b.Reader.Read(into)
+}
+
+// The RequestTimeout begins when the body has arrived: a slow upload leaves the work its whole time.
+func TestWorkBeginsAfterTheBody(t *testing.T) {
+	h := newHarness(t, Config{Terraform: true})
+	lease := h.acquire(t, "job", "w")
+	h.terraform("state").mustLock(t, "a")
+	token := strconv.FormatInt(lease.FencingToken, 10)
+	for _, of := range []struct{ method, path, body string }{
+		{"POST", "/v1/locks/late/acquire", `{"owner_id":"w"}`},
+		{"POST", "/v1/locks/job/renew", refOf(lease)},
+		{"PUT", "/v1/resources/job/records/k", "value"},
+		{"POST", "/v1/transactions", `{"fences":[{"resource":"job","fencing_token":` + token + `,"sequence":7}],` +
+			`"ops":[{"op":"put","resource":"job","key":"k","value":1}]}`},
+		{"POST", "/v1/sessions", `{"owner_id":"w"}`},
+		{"POST", "/v1/elections/led/campaign", `{"candidate":"w"}`},
+		{"PUT", "/v1/policies/late", `{"require_lease_id":true}`},
+		{"POST", "/v1/terraform/state?ID=a", stateText(1, "x")},
+		{"POST", "/v1/terraform/state/unlock", lockBody("a")},
+		{"POST", "/v1/locks/job/release", refOf(lease)},
+	} {
+		r := httptest.NewRequest(of.method, of.path, &lateBody{strings.NewReader(of.body), h.gateway})
+		r.ContentLength = int64(len(of.body))
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set(api.HeaderFencingToken, token+".1")
+		if of.method == http.MethodPut && strings.Contains(of.path, "/records/") {
+			r.Header.Set("Content-Type", "text/plain")
+		}
+		_ = h.gateway.Work(r) // work that began before
+		w := httptest.NewRecorder()
+		h.gateway.ServeHTTP(w, r)
+		if w.Code >= http.StatusBadRequest {
+			t.Errorf("%s %s with a body that came late: answered %d %s", of.method, of.path, w.Code, w.Body)
+		}
+	}
+}
+
+const (
+	budgetBody  = 64 << 10
+	budgetTotal = 4 * budgetBody
+)
+
+// newBudgeted is a gateway with room for four long bodies. Those without progress for that long give way to others.
+func newBudgeted(t testing.TB, stalled time.Duration) (*harness, api.Lease) {
+	t.Helper()
+	h, _, lease := newServed(t, Config{BodyTimeout: time.Hour, BodyBytesMax: budgetBody, BodiesBytesMax: budgetTotal})
+	h.setStalled(stalled)
+	return h, lease
+}
+
+func (h *harness) setStalled(stalled time.Duration) {
+	h.gateway.Bodies.SetStalled(stalled)
+}
+
+func (h *harness) bodyBytes() int64 {
+	return h.gateway.Bodies.Bytes()
+}
+
+// stall sends most of a body, from an address of its own for each caller. If there is room for it, stall returns when
+// the gateway holds it.
+func (h *harness) stall(t testing.TB, lease api.Lease, caller int, chunked bool) raw {
+	t.Helper()
+	before := h.bodyBytes()
+	body := strings.Repeat("x", budgetBody*3/4)
+	framing := fmt.Sprintf("Content-Length: %d\n\n", budgetBody)
+	if chunked {
+		framing = fmt.Sprintf("Transfer-Encoding: chunked\n\n%x\n", len(body))
+	}
+	connection := h.wireFrom(t, callerAddress(caller), putOnWire+token(lease, 2)+"\n"+framing+body)
+	if before < budgetTotal-budgetBody {
+		await.True(t, "the gateway holds the body", func() bool { return h.bodyBytes() >= before+budgetBody-endpoint.BodyFreeBytes })
+	}
+	return connection
+}
+
+// callerAddress is an address of the loopback network. That of other clients of tests is 127.0.0.1.
+func callerAddress(caller int) string { return fmt.Sprintf("127.0.0.%d", 2+caller) }
+
+// All bodies together are bounded: one more is refused, but short ones pass.
+func TestStalledBodiesAreBounded(t *testing.T) {
+	h, lease := newBudgeted(t, time.Hour)
+	for i := range 4 {
+		h.stall(t, lease, i/2, i%2 == 0)
+	}
+	for i := range 4 {
+		got, closed := h.stall(t, lease, 2+i, i%2 == 0).answer(t)
+		problem := expectUnavailable(t, got, api.OutcomeNotApplied)
+		if !strings.Contains(problem.Detail, "--bodies-bytes-max") || !closed {
+			t.Errorf("want --bodies-bytes-max and the end of the connection (%v), got %s", closed, got.body)
+		}
+	}
+	if used := h.bodyBytes(); used > budgetTotal {
+		t.Errorf("the gateway holds %d bytes, the limit is %d", used, budgetTotal)
+	}
+	as[api.WriteResult](t, h.put(t, lease, 2, strings.Repeat("x", endpoint.BodyFreeBytes)), http.StatusOK)
+	h.acquire(t, "other", "worker")
+}
+
+// A stalled body gives way to one that arrives: the stalled one is refused, and the other is stored.
+func TestStalledBodiesGiveWay(t *testing.T) {
+	h, lease := newBudgeted(t, 0)
+	first := h.stall(t, lease, 0, false)
+	for i := range 3 {
+		h.stall(t, lease, 1+i, true)
+	}
+	as[api.WriteResult](t, h.put(t, lease, 2, strings.Repeat("x", budgetBody)), http.StatusOK)
+	got, _ := first.answer(t)
+	expectProblem(t, got, api.CodeUnavailable)
+	await.True(t, "the bytes of the stored body are free", func() bool { return h.bodyBytes() <= 3*(budgetBody+1) })
+}
+
+// TestBodiesOfOneCaller checks that one caller uses no more than half of the room for bodies, by whatever route, that
+// others are served meanwhile, and that its share is free again when its bodies have ended. Its stalled bodies give way
+// to its own.
+func TestBodiesOfOneCaller(t *testing.T) {
+	const hostile = 0
+	h, lease := newBudgeted(t, time.Hour)
+	long := strings.Repeat("x", budgetBody)
+	put := func(sequence int64) raw {
+		return h.wireFrom(t, callerAddress(hostile), fmt.Sprintf("%s%s\nContent-Length: %d\n\n%s",
+			putOnWire, token(lease, sequence), budgetBody, long))
+	}
+	stalled := []raw{h.stall(t, lease, hostile, false), h.stall(t, lease, hostile, true)}
+	got, closed := put(2).answer(t)
+	problem := expectProblem(t, got, api.CodeRateLimited)
+	if !strings.Contains(problem.Detail, "half of --bodies-bytes-max") || got.header.Get("Retry-After") == "" || !closed {
+		t.Errorf("want half of --bodies-bytes-max, a pause and the end of the connection (%v), got %s", closed, got.body)
+	}
+	got, _ = h.wireFrom(t, callerAddress(hostile), fmt.Sprintf("POST /v1/sign-in%sContent-Type: application/json\n"+
+		"Content-Length: %d\n\n%s", onWire, budgetBody, long)).answer(t)
+	expectProblem(t, got, api.CodeRateLimited) // a public route counts for the address
+	line := putLine(lease, 2, "k", `"`+strings.Repeat("x", writes.BulkBufferBytes)+`"`)
+	got, _ = h.wireFrom(t, callerAddress(hostile), fmt.Sprintf("%sContent-Length: %d\n\n%s", bulkHead, len(line),
+		line)).answer(t)
+	if text := string(got.body); !strings.Contains(text, `{"end":"idle","next_line":1}`) {
+		t.Errorf("the stream ended with %s, want idle before line 1", text)
+	}
+	as[api.WriteResult](t, h.put(t, lease, 2, long), http.StatusOK)
+	_ = stalled[0].Close()
+	awaitOne := func() {
+		t.Helper()
+		await.True(t, "the gateway holds one body", func() bool { return h.bodyBytes() <= budgetBody })
+	}
+	awaitOne()
+	got, _ = put(3).answer(t)
+	as[api.WriteResult](t, got, http.StatusOK)
+
+	awaitOne()
+	h.setStalled(0)
+	stalled = append(stalled, h.stall(t, lease, hostile, true))
+	got, _ = put(4).answer(t)
+	as[api.WriteResult](t, got, http.StatusOK)
+	got, _ = stalled[1].answer(t)
+	expectProblem(t, got, api.CodeRateLimited)
+}
+
+// A stalled line of a stream of writes gives way, too. Its stream ends as idle, and the line is not taken.
+func TestStalledLinesGiveWay(t *testing.T) {
+	h, lease := newBudgeted(t, 0)
+	// The first bulkBufferBytes of a line are not counted.
+	line := strings.TrimSuffix(putLine(lease, 2, "k", `"`+strings.Repeat("x", writes.BulkBufferBytes)), "}\n")
+	connection := h.wire(t, fmt.Sprintf("%sTransfer-Encoding: chunked\n\n%x\n%s", bulkHead, len(line), line))
+	await.True(t, "the gateway holds the line", func() bool { return h.bodyBytes() > 0 })
+	for i := range 4 {
+		h.stall(t, lease, i, true)
+	}
+	got, _ := connection.answer(t)
+	if text := string(got.body); !strings.Contains(text, `{"end":"idle","next_line":1}`) {
+		t.Errorf("the stream ended with %s, want idle before line 1", text)
+	}
+}
+
+// After each request its bytes are free, however it ended.
+func TestBodiesAreFreed(t *testing.T) {
+	h, lease := newBudgeted(t, time.Hour)
+	long := strings.Repeat("x", budgetBody)
+	as[api.WriteResult](t, h.put(t, lease, 2, long), http.StatusOK)
+	expectProblem(t, h.put(t, lease, 2, long+"x"), api.CodeTooLarge)
+	expectProblem(t, h.put(t, lease, 1, long), api.CodeTokenStale)
+	expectProblem(t, h.post(t, "/v1/transactions", long), api.CodeInvalidRequest)
+	connection := h.wire(t, putOnWire+token(lease, 2)+"\nContent-Length: 60000\n\n"+strings.Repeat("x", 50_000))
+	await.True(t, "the gateway holds the body", func() bool { return h.bodyBytes() > 0 })
+	_ = connection.Close()
+	await.True(t, "no bytes are held", func() bool { return h.bodyBytes() == 0 })
+}
+
+// A waiting acquire holds no bytes of its body.
+func TestWaitsHoldNoBodies(t *testing.T) {
+	h, lease := newBudgeted(t, time.Hour)
+	padded := encode(api.AcquireRequest{OwnerID: "waiter", WaitMS: 600_000}) + strings.Repeat(" ", budgetBody/2)
+	waiter := inBackground(func() answer { return h.post(t, lockPath("job", "/acquire"), padded) })
+	h.awaitQueue(t, "job", "waiter")
+	if held := h.bodyBytes(); held != 0 {
+		t.Errorf("the waiting acquire holds %d bytes, want none", held)
+	}
+	h.release(t, lease)
+	as[api.Lease](t, <-waiter, http.StatusOK)
 }

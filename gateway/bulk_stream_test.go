@@ -6,11 +6,14 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/store"
 )
 
 const bulkHead = "POST /v1/writes HTTP/1.1\nHost: gateway\nContent-Type: application/x-ndjson\n"
@@ -198,4 +201,140 @@ func TestBulkAtShutdownUnderLoad(t *testing.T) {
 		<-sending
 		s.expectEnd(t)
 	})
+}
+
+// A stream waits where the queue of writes is full. No line is refused, and the lines of a resource keep their order.
+func TestBulkWaitsForRoom(t *testing.T) {
+	h := newCramped(t, 4)
+	const streams, each = 6, 100
+	var sending sync.WaitGroup
+	for i := range streams {
+		lease := h.acquire(t, fmt.Sprintf("job/%d", i), "worker")
+		sending.Go(func() {
+			var body strings.Builder
+			for n := range int64(each) {
+				body.WriteString(putLine(lease, n+1, "k", fmt.Sprint(n)))
+			}
+			verdicts, end := h.bulk(t, body.String())
+			if len(verdicts) != each || end.End != api.BulkComplete {
+				t.Errorf("received %d verdicts and the end %s, want %d and complete", len(verdicts), end.text, each)
+			}
+			for n, got := range verdicts {
+				if got.Code != "" || *got.Version != int64(n)+1 {
+					t.Errorf("the verdict on line %d is %s, want version %d", n+1, got.text, n+1)
+					return
+				}
+			}
+		})
+	}
+	sending.Wait()
+	if h.store.GroupStats().Refused == 0 {
+		t.Error("the queue was never full")
+	}
+}
+
+// After a line with an unknown outcome, no later line of its resource is admitted. A holder may conclude from an
+// admitted write that the earlier ones were applied, or refused for their data.
+func TestBulkAfterAnUndecidedLine(t *testing.T) {
+	database := store.Config{DatabaseURL: postgres.Migrated(t)}
+	lease := newHarnessOn(t, Config{}, database).acquire(t, "job", "worker")
+	database.StatementTimeout = 150 * time.Millisecond
+	h := newHarnessOn(t, Config{}, database)
+	sequence := int64(0)
+	// The first round holds the fence until a line fails. The others unlock it about that time.
+	patience, undecided := time.Minute, 0
+	const rounds = 8
+	for round := range rounds {
+		unlock := sync.OnceFunc(h.holdFence(t, "job"))
+		stream := h.openBulk(t)
+		begun := time.Now()
+		free := time.AfterFunc(patience-10*time.Millisecond+time.Duration(round)*time.Millisecond, unlock)
+		sending := make(chan struct{})
+		go func() {
+			defer close(sending)
+			for range 300 {
+				sequence++
+				if _, err := io.WriteString(stream.send, putLine(lease, sequence, "k", "1")); err != nil {
+					return
+				}
+			}
+			_ = stream.send.Close()
+		}()
+		failed := stream.failedInOrder(t, func() {
+			if round == 0 {
+				patience = time.Since(begun)
+			}
+			unlock()
+		})
+		if failed {
+			undecided++
+		}
+		free.Stop()
+		unlock()
+		stream.hangUp()
+		<-sending
+	}
+	t.Logf("in %d of %d rounds the outcome of a line was unknown", undecided, rounds)
+}
+
+// failedInOrder reads all verdicts on lines of one resource, and returns whether one was unavailable. After it none may
+// be admitted.
+func (b *bulkClient) failedInOrder(t *testing.T, first func()) (failed bool) {
+	t.Helper()
+	for {
+		switch got := b.next(t); {
+		case got.End == api.BulkUnavailable && failed, got.End == api.BulkComplete:
+			return failed
+		case got.Code == api.CodeUnavailable && !failed:
+			failed = true
+			first()
+		case got.Code != "" && got.Code != api.CodeUnavailable, got.End != "":
+			t.Fatalf("received %s, want a verdict that admits or is unavailable", got.text)
+		case failed && got.Code == "":
+			t.Fatalf("the line %s was admitted after an unavailable one", got.text)
+		}
+	}
+}
+
+// After a bulk stream over HTTP/1.1, its connection serves a request that waits. A read deadline that the stream left
+// on the connection would count as the client's end, and the waiter would get no answer.
+func TestBulkThenWaitOnItsConnection(t *testing.T) {
+	h, lease := newWatchful(t)
+	line := putLine(lease, 1, "k", "1") // the first one is applied, the others are replays
+	body := encode(api.AcquireRequest{OwnerID: "waiter", WaitMS: 20})
+	wait := fmt.Sprintf("POST /v1/locks/job/acquire HTTP/1.1\nHost: gateway\n%s\nContent-Length: %d\n\n%s",
+		jsonType, len(body), body)
+	for framing, lines := range map[string]string{
+		fmt.Sprintf("Content-Length: %d", len(line)): line,
+		"Transfer-Encoding: chunked":                 chunk(line) + "0\r\n\r\n",
+	} {
+		stream := strings.ReplaceAll(bulkHead+framing+"\n\n", "\n", "\r\n") + lines
+		connection := h.wire(t, "")
+		for range 20 {
+			connection.write(t, stream)
+			if verdicts, end := connection.bulkAnswer(t); len(verdicts) != 1 || end.End != api.BulkComplete {
+				t.Fatalf("%s: the answer is %v %s, want one verdict and complete", framing, verdicts, end.text)
+			}
+			connection.write(t, strings.ReplaceAll(wait, "\n", "\r\n"))
+			if got, _ := connection.answer(t); got.status != http.StatusConflict {
+				t.Fatalf("%s: the acquire after the stream got %d, want 409", framing, got.status)
+			}
+		}
+	}
+}
+
+// After the gateway has ended a stream whose body is not whole, the rest of the body is never taken for another request.
+func TestRestOfABulkBodyIsNoRequest(t *testing.T) {
+	parallel(t)
+	h := newHarness(t, Config{BodyTimeout: 300 * time.Millisecond})
+	for _, framing := range []string{"Content-Length: 1000", "Transfer-Encoding: chunked"} {
+		connection := h.wire(t, bulkHead+framing+"\n\n")
+		if _, end := connection.bulkAnswer(t); end.End != api.BulkIdle {
+			t.Fatalf("%s: the end is %s, want idle", framing, end.text)
+		}
+		_, _ = connection.Write([]byte("GET /healthz HTTP/1.1\r\nHost: gateway\r\n\r\n"))
+		if n, err := connection.Read(make([]byte, 100)); err == nil {
+			t.Errorf("%s: the rest of the body was answered with %d bytes, want the end of the connection", framing, n)
+		}
+	}
 }

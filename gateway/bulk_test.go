@@ -1,10 +1,12 @@
 package gateway
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/gateway/writes"
@@ -155,4 +157,155 @@ func TestBulkRefusesStreams(t *testing.T) {
 	expectUnavailable(t, h.send(t, http.MethodPost, "/v1/writes", "", kind), api.OutcomeNotApplied)
 	h.gateway.writes.BulkStreams.Store(0)
 	h.bulk(t, "")
+}
+
+// The verdict on an invalid line names the field. The next line is taken. TestInvalidTransactions has the values that
+// operations and tokens must not have.
+func TestBulkInvalidLines(t *testing.T) {
+	h := newHarness(t, Config{})
+	lease := h.acquire(t, "job", "worker")
+	line := func(more string) string {
+		return fmt.Sprintf(`{"op":"put","resource":"job","key":"k","fencing_token":%d%s}`, lease.FencingToken, more)
+	}
+	good := line(`,"value":1`)
+	replaced := func(old, with string) string { return strings.Replace(good, old, with, 1) }
+	inputs := []struct {
+		text, detail string
+		code         api.Code
+	}{
+		{`{`, "not JSON", ""},
+		{`x`, "must be a JSON object", ""},
+		{`null`, "must be a JSON object", ""},
+		{`[` + good + `]`, "must be a JSON object", ""},
+		{good + good, "not JSON", ""},
+		{`{}`, "resource", api.CodeInvalidName},
+		{line(`,"value":1,"if_match":1`), "no field if_match", ""},
+		{line(`,"value":1,"key":"l"`), "key is there twice", ""},
+		{line(`,"value":{"a":1,"a":2}`), "value.a is there twice", ""},
+		{line(`,"value":"` + "\xff" + `"`), "value", ""},
+		{line(``), "a put has either value", ""},
+		{line(`,"value":1,"sequence":"2"`), "sequence", api.CodeInvalidToken},
+		{replaced(`"op":"put"`, `"op":"upsert"`), `op is "upsert"`, ""},
+		{replaced(`"resource":"job"`, `"resource":"a/fence"`), "resource", api.CodeInvalidName},
+		{replaced(`"key":"k"`, `"key":"a//b"`), "key", api.CodeInvalidName},
+		{replaced(`"fencing_token":`, `"fencing_token":-`), "fencing_token", api.CodeInvalidToken},
+	}
+	var body strings.Builder
+	for i, input := range inputs {
+		body.WriteString(input.text + "\n" + putLine(lease, int64(i)+1, "k", "1"))
+	}
+	verdicts, _ := h.bulk(t, body.String())
+	if len(verdicts) != 2*len(inputs) {
+		t.Fatalf("received %d verdicts on %d lines", len(verdicts), 2*len(inputs))
+	}
+	for i, input := range inputs {
+		got, code := verdicts[2*i], cmp.Or(input.code, api.CodeInvalidRequest)
+		if got.Status != 400 || got.Code != code || !strings.Contains(got.Detail, input.detail) || got.Retryable {
+			t.Errorf("%s: the verdict is %s, want %s with %q", input.text, got.text, code, input.detail)
+		}
+		if next := verdicts[2*i+1]; next.Code != "" {
+			t.Errorf("the verdict on the line after %s is %s, want it admitted", input.text, next.text)
+		}
+	}
+}
+
+// A line over the limit is skipped, in however many parts it arrives. The next line is taken.
+func TestBulkLongLines(t *testing.T) {
+	const limit = 2048
+	h := newHarness(t, Config{BodyBytesMax: limit})
+	lease := h.acquire(t, "job", "worker")
+	fits := strings.Repeat("x", limit-2)
+	for i, body := range []string{
+		putLine(lease, 1, "k", `"`+fits+`x"`),
+		strings.Repeat("x", 200_000) + "\n",
+		strings.Repeat(" ", 200_000) + putLine(lease, 1, "k", "1"),
+		strings.Repeat("x", 200_000), // without an end
+	} {
+		rest := putLine(lease, int64(i)+2, "k", `"`+fits+`"`)
+		if !strings.HasSuffix(body, "\n") {
+			rest = ""
+		}
+		verdicts, end := h.bulk(t, body+rest)
+		if got := verdicts[0]; got.Line != 1 || got.Status != 413 || got.Code != api.CodeTooLarge ||
+			!strings.Contains(got.Detail, "2048 bytes (--body-bytes-max)") {
+			t.Errorf("body %d: the verdict is %s, want too_large", i, got.text)
+		}
+		if rest != "" && (len(verdicts) != 2 || verdicts[1].Code != "" || verdicts[1].Line != 2) ||
+			end.End != api.BulkComplete {
+			t.Errorf("body %d: then came %v %s, want the next line admitted", i, verdicts[1:], end.text)
+		}
+	}
+	over := fmt.Sprintf(`{"op":"put","resource":"job","key":"k","fencing_token":%d,"sequence":9,"value_base64":"%sAA=="}`,
+		lease.FencingToken, strings.Repeat("AAAA", (limit+2)/3))
+	if verdicts, _ := h.bulk(t, over); verdicts[0].Code != api.CodeTooLarge {
+		t.Errorf("the verdict on base64 of more than the limit is %s, want too_large", verdicts[0].text)
+	}
+}
+
+// transactionLine is a line that is a transaction of one operation.
+func transactionLine(t *testing.T, lease api.Lease, sequence int64, op string) string {
+	t.Helper()
+	return encode(api.TransactionRequest{Fences: []api.WriteToken{writeToken(lease, sequence)}, Ops: ops(t, op)})
+}
+
+// A line of a bulk stream may be a transaction. It is decided after the lines before it, and before those after it. A
+// refused one uses no number.
+func TestTransactionsInBulk(t *testing.T) {
+	h := newTables(t, patientDatabase(t), "accounts/1", "other")
+	account, other := h.leases[0], h.leases[1]
+	line := func(sequence int64, op string) string { return transactionLine(t, account, sequence, op) }
+	row := func(sequence, balance int64) string {
+		return line(sequence, fmt.Sprintf(`"op":"upsert",%s,"rows":[{"id":1,"balance":%d}],"conflict":["id"],`+
+			`"returning":["balance"]`, onAccount, balance))
+	}
+	lines := []string{
+		putLine(account, 1, "k", "1"), row(2, 10), putLine(other, 1, "k", "1"), row(2, 10), row(2, 11), row(3, -1),
+		line(3, `"op":"insert",`+onAccount+`,"rows":[{"id":2}]`),
+		line(3, `"op":"update",`+onAccount+`,"where":{"id":1},"set":{"balance":12},"expect_rows":2`),
+		row(3, 13), putLine(account, 3, "k", "2"), putLine(account, 4, "k", "2"), line(5, `"op":"insert",`+onAccount),
+		strings.Replace(row(5, 14), "{", `{"op":"put",`, 1), `{"fences":[]}`, `{"ops":[]}`,
+		`{"ops":[]` + strings.Repeat(" ", 1<<20) + `}`, row(5, 15),
+	}
+	const result = `"results":[{"op":"upsert","resource":"accounts/1","table":"public.accounts"`
+	wants := []string{
+		`"status":201,"version":1`,
+		`{"line":2,"status":200,` + result + `,"rows":1,"returning":[{"balance":10}]}],"replayed":false}`,
+		`"status":201,"version":1`,
+		`{"line":4,"status":200,` + result + `}],"replayed":true}`,
+		`"code":"token_stale"`,
+		`"status":422,"code":"constraint_violation","retryable":false,"op":0,"sqlstate":"23514","table":"public.accounts"` +
+			`,"constraint":"accounts_balance_check","detail":`,
+		`"code":"token_required","retryable":false,"resource":"accounts/2","op":0,"table":"public.accounts"`,
+		`"code":"rows_mismatch","retryable":false,"op":0,"table":"public.accounts","rows":1`,
+		`"returning":[{"balance":13}]`, `"code":"token_stale"`, `"version":4`,
+		`ops[0]: row must be an object`, `only fences and ops`, `there are 0 fences`, `there are 0 fences`,
+		`The transaction is over the limit of 1048576 bytes`,
+		`"returning":[{"balance":15}]`,
+	}
+	verdicts, end := h.bulk(t, strings.ReplaceAll(strings.Join(lines, "\n"), "\n\n", "\n"))
+	if len(verdicts) != len(wants) || end.End != api.BulkComplete {
+		t.Fatalf("there are %d verdicts and the end %s, want %d", len(verdicts), end.End, len(wants))
+	}
+	for i, verdict := range verdicts {
+		if !strings.Contains(verdict.text, wants[i]) {
+			t.Errorf("%.300s was answered %s, want %s in it", lines[i], verdict.text, wants[i])
+		}
+	}
+}
+
+// A transaction that can't be decided ends the stream, and no line after it is applied.
+func TestUndecidedTransactionInBulk(t *testing.T) {
+	database := patientDatabase(t)
+	database.LockTimeout = 200 * time.Millisecond
+	h := newTables(t, database, "accounts/1")
+	insert := transactionLine(t, h.leases[0], 1, `"op":"insert",`+onAccount+`,"row":{"id":1}`) + "\n"
+	unlock := h.hold(t, "lock table public.accounts in share mode")
+	verdicts, end := h.bulk(t, insert+putLine(h.leases[0], 2, "k", "1"))
+	if len(verdicts) != 1 || verdicts[0].Outcome != api.OutcomeNotApplied || end.End != api.BulkUnavailable {
+		t.Errorf("the verdicts are %v, and the end %s, want one that is unavailable", verdicts, end.text)
+	}
+	if end.NextLine != 2 || h.count(t, "select count(*) from fence.records") > 0 {
+		t.Errorf("the end is %s, and a line after the transaction was applied", end.text)
+	}
+	unlock()
 }

@@ -2,7 +2,9 @@ package gateway
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"net/http/httptrace"
 	"slices"
 	"strconv"
 	"strings"
@@ -199,4 +201,185 @@ func TestDeadlock(t *testing.T) {
 	expectProblem(t, <-second.wait(t, "x", api.AcquireRequest{OwnerID: "c", WaitMS: 1}), api.CodeLockHeld)
 	second.release(t, y)
 	granted(t, waiter)
+}
+
+// The wait graph has every waiter and the leases and earlier waiters that block it, up to the limit.
+func TestWaits(t *testing.T) {
+	h := newHarness(t, Config{})
+	lease := h.acquire(t, "a/1", hostile)
+	other := h.acquire(t, "other", "idle")
+	first := h.waitInQueue(t, "a/1", api.AcquireRequest{OwnerID: "w1"})
+	second := h.waitInQueue(t, "a/1", api.AcquireRequest{OwnerID: "w2", Mode: "shared"})
+	apart := h.waitInQueue(t, "other", api.AcquireRequest{OwnerID: "w3"})
+	show := func(graph api.Waits) (text string) {
+		for _, wait := range graph.Waits {
+			text += fmt.Sprintf("%s waits for %s (%s, %s)", wait.OwnerID, wait.Lock, wait.Mode, wait.Scope)
+			for _, in := range wait.For {
+				text += fmt.Sprintf(" %s %s %s", in.OwnerID, in.Relation, in.Lock)
+			}
+			text += fmt.Sprintln()
+		}
+		return text + fmt.Sprint(graph.Truncated)
+	}
+	w1 := "w1 waits for a/1 (exclusive, node) " + hostile + " holds a/1\n"
+	w2 := "w2 waits for a/1 (shared, node) " + hostile + " holds a/1 w1 before a/1\n"
+	w3 := "w3 waits for other (exclusive, node) idle holds other\n"
+	for query, want := range map[string]string{
+		"": w1 + w2 + w3 + "false", "?lock=a%2F1": w1 + w2 + "false", "?lock=a/1&limit=2": w1 + w2 + "false",
+		"?lock=a/1&limit=1": w1 + "true", "?lock=other": w3 + "false", "?limit=2": w1 + w2 + "true", "?lock=nothing": "false",
+	} {
+		if got := show(as[api.Waits](t, h.get(t, "/v1/waits"+query), http.StatusOK)); got != want {
+			t.Errorf("%q: the graph is %s\nwant %s", query, got, want)
+		}
+	}
+	h.release(t, lease)
+	h.release(t, granted(t, first))
+	granted(t, second)
+	h.release(t, other)
+	granted(t, apart)
+}
+
+const quickInterval = 10 * time.Millisecond
+
+// newWatchful is a gateway that checks often whether a waiting client is still connected, and a lease on "job".
+func newWatchful(t testing.TB) (*harness, api.Lease) {
+	t.Helper()
+	h := newGateway(t, Config{KeepAlive: time.Hour}, patientDatabase(t))
+	h.gateway.HangUpInterval = quickInterval
+	h.serveItself(t)
+	return h, h.acquire(t, "job", "worker")
+}
+
+// waitRequest is the text of an acquire that waits.
+func waitRequest(lock, owner string) string {
+	body := encode(api.AcquireRequest{OwnerID: owner, WaitMS: 600_000})
+	return fmt.Sprintf("POST /v1/locks/%s/acquire HTTP/1.1\nHost: gateway\n%s\nContent-Length: %d\n\n%s",
+		lock, jsonType, len(body), body)
+}
+
+// A waiter over HTTP/1.1 whose connection ends leaves the queue, whatever it sent meanwhile: net/http watches a
+// connection only until the next byte.
+func TestWaiterWhoseConnectionEnds(t *testing.T) {
+	h, _ := newWatchful(t)
+	for _, more := range []string{"", "x", "\r\n", "GET /healthz HTTP/1.1\r\nHost: gateway\r\n\r\n"} {
+		for name, end := range map[string]func(raw) error{
+			"closed": raw.Close, "half closed": raw.CloseWrite,
+			"reset": func(connection raw) error {
+				_ = connection.SetLinger(0)
+				return connection.Close()
+			},
+		} {
+			t.Run(fmt.Sprintf("%q, %s", more, name), func(t *testing.T) {
+				connection := h.wire(t, waitRequest("job", "leaver"))
+				h.awaitQueue(t, "job", "leaver")
+				connection.write(t, more)
+				if err := end(connection); err != nil {
+					t.Fatal(err)
+				}
+				h.awaitQueue(t, "job")
+			})
+		}
+	}
+}
+
+// A waiter over HTTP/1.1 that sends its next request stays in the queue and gets both answers.
+func TestWaiterThatPipelines(t *testing.T) {
+	h, lease := newWatchful(t)
+	connection := h.wire(t, waitRequest("job", "eager"))
+	h.awaitQueue(t, "job", "eager")
+	connection.write(t, "GET /v1/locks/job HTTP/1.1\r\nHost: gateway\r\n\r\n")
+	time.Sleep(10 * quickInterval) // a wrong hang-up would be noticed by then
+	h.awaitQueue(t, "job", "eager")
+	h.release(t, lease)
+	got, _ := connection.answer(t)
+	granted := as[api.Lease](t, got, http.StatusOK)
+	got, _ = connection.answer(t)
+	if lock := as[api.Lock](t, got, http.StatusOK); lock.FencingToken != granted.FencingToken {
+		t.Errorf("the lease is %+v and then the lock is %+v, want the same token", granted, lock)
+	}
+}
+
+// A stream of events over HTTP/1.1 ends with its connection.
+func TestStreamWhoseConnectionEnds(t *testing.T) {
+	h, _ := newWatchful(t)
+	connection := h.wire(t, "GET /v1/locks/job/watch HTTP/1.1\nHost: gateway\n\n")
+	h.awaitStreams(t, 1)
+	connection.write(t, "x")
+	connection.closeWrite(t)
+	h.awaitStreams(t, 0)
+}
+
+// putFor is put with a context that may end.
+func (h *harness) putFor(ctx context.Context, t testing.TB, lease api.Lease, sequence int64, value string) error {
+	t.Helper()
+	path := recordPath(lease.Lock, "k")
+	_, err := h.tryFor(ctx, t, http.MethodPut, path, strings.NewReader(value), token(lease, sequence))
+	return err
+}
+
+// A write whose client hangs up while it waits in the database is finished, on the same database connection.
+func TestClientGoneDuringItsWrite(t *testing.T) {
+	overBoth(t, func(t *testing.T, http2 bool) {
+		h, lease := newBusyHarness(t, Config{})
+		h.http = newHTTPClient(t, http2)
+		unlock := h.holdFence(t, "job")
+		ctx, hangUp := context.WithCancel(t.Context())
+		gone := make(chan error, 1)
+		go func() { gone <- h.putFor(ctx, t, lease, 2, "unanswered") }()
+		h.awaitWaiting(t, 1)
+		expectKept := h.expectSessionsKept(t)
+		hangUp()
+		if err := <-gone; err == nil {
+			t.Fatal("the request that was cancelled returned an answer")
+		}
+		unlock()
+		await.True(t, "the write is finished", func() bool {
+			return string(h.get(t, recordPath("job", "k")).body) == "unanswered"
+		})
+		again := as[api.WriteResult](t, h.put(t, lease, 2, "unanswered"), http.StatusOK)
+		if !again.Replayed || again.Version != 2 {
+			t.Errorf("the retry returned %+v, want a replay of version 2", again)
+		}
+		expectKept()
+	})
+}
+
+// A numbered write is applied once or not at all, wherever its client hangs up. Retries until it is answered apply it
+// once (P4, P10).
+func TestClientsHangUp(t *testing.T) {
+	h, lease := newBusyHarness(t, Config{})
+	hangUps := []func(hangUp func()) *httptrace.ClientTrace{
+		func(hangUp func()) *httptrace.ClientTrace {
+			return &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { hangUp() }}
+		},
+		func(hangUp func()) *httptrace.ClientTrace { return &httptrace.ClientTrace{WroteHeaders: hangUp} },
+		func(hangUp func()) *httptrace.ClientTrace {
+			return &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { hangUp() }}
+		},
+		func(hangUp func()) *httptrace.ClientTrace {
+			return &httptrace.ClientTrace{GotFirstResponseByte: hangUp}
+		},
+	}
+	expectKept := h.expectSessionsKept(t)
+	replays := 0
+	const writes = 60
+	for i := range int64(writes) {
+		ctx, hangUp := context.WithCancel(t.Context())
+		traced := httptrace.WithClientTrace(ctx, hangUps[i%int64(len(hangUps))](hangUp))
+		_ = h.putFor(traced, t, lease, i+2, "value")
+		hangUp()
+		result := as[api.WriteResult](t, h.put(t, lease, i+2, "value"), http.StatusOK)
+		if result.Version != i+2 {
+			t.Fatalf("write %d returned version %d: it was applied twice, or another was lost", i+2, result.Version)
+		}
+		if result.Replayed {
+			replays++
+		}
+	}
+	t.Logf("%d of %d writes were applied before their clients hung up", replays, writes)
+	expectKept()
+}
+
+func containsAll(all, some []string) bool {
+	return !slices.ContainsFunc(some, func(one string) bool { return !slices.Contains(all, one) })
 }

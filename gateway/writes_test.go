@@ -1,8 +1,12 @@
 package gateway
 
 import (
+	"math/rand/v2"
 	"net/http"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/uuid"
@@ -136,4 +140,213 @@ func TestEarlyRefusalNamesTheTokenLastSeen(t *testing.T) {
 	if !strings.Contains(early.Detail, "or a newer one is in force by now") {
 		t.Errorf("the early refusal says %q", early.Detail)
 	}
+}
+
+// Values are any bytes. They are returned as they were stored, with their content type.
+func TestValues(t *testing.T) {
+	h := newHarness(t, Config{})
+	lease := h.acquire(t, "job", "worker")
+	every := make([]byte, 256)
+	for i := range every {
+		every[i] = byte(i)
+	}
+	random := make([]byte, 1<<20)
+	for i := range random {
+		random[i] = byte(rand.Uint32())
+	}
+	sequence := int64(0)
+	for name, stored := range map[string]struct{ kind, value string }{
+		"empty":              {"", ""},
+		"every byte":         {"application/octet-stream", string(every)},
+		"invalid UTF-8":      {"text/plain; charset=utf-8", "\xff\xfe"},
+		"1 MiB":              {"image/png", string(random)},
+		"JSON as written":    {"application/json", " {\"b\": 1.0, \"a\":\t[1e400, \"\\u0000\"]}\n"},
+		"JSON by its suffix": {"application/vnd.thing+json; v=1", `"x"`},
+		"JSON null":          {"Application/JSON", "null"},
+		"type with quotes":   {`multipart/form-data; boundary="a b"`, "x"},
+	} {
+		sequence++
+		var headers []string
+		want := "application/octet-stream"
+		if stored.kind != "" {
+			headers, want = []string{"Content-Type: " + stored.kind}, stored.kind
+		}
+		got := h.putKey(t, lease, sequence, name, stored.value, headers...)
+		version := as[api.WriteResult](t, got, http.StatusCreated).Version
+		read, head := h.get(t, recordPath("job", name)), h.send(t, http.MethodHead, recordPath("job", name), "")
+		if string(read.body) != stored.value || len(head.body) != 0 {
+			t.Errorf("%s: GET returned %d bytes and HEAD %d, want %d and 0",
+				name, len(read.body), len(head.body), len(stored.value))
+		}
+		for _, got := range []answer{read, head} {
+			for header, want := range map[string]string{
+				"Content-Type":   want,
+				"Content-Length": strconv.Itoa(len(stored.value)),
+				"ETag":           `"` + strconv.FormatInt(version, 10) + `"`,
+				"Fencing-Token":  api.FencingToken{Token: lease.FencingToken, Sequence: &sequence}.String(),
+				"Cache-Control":  "no-cache",
+				// These keep a browser from running a stored value on the gateway's origin.
+				"Content-Security-Policy": "sandbox; default-src 'none'",
+				"X-Content-Type-Options":  "nosniff",
+			} {
+				if value := got.header.Get(header); got.status != http.StatusOK || value != want {
+					t.Errorf("%s: %s returned %d with %s %q, want %q", name, got.request, got.status, header, value, want)
+				}
+			}
+		}
+	}
+	as[api.WriteResult](t, h.put(t, h.acquire(t, "other", "worker"), 0, "x"), http.StatusCreated)
+	unnumbered := h.get(t, recordPath("other", "k")).header.Get("Fencing-Token")
+	if want := strconv.FormatInt(h.fence(t, "other").LastToken, 10); unnumbered != want {
+		t.Errorf("a record written without a sequence has the Fencing-Token %q, want %q", unnumbered, want)
+	}
+}
+
+func TestReadOfNoRecord(t *testing.T) {
+	h := newHarness(t, Config{})
+	h.acquire(t, "job", "worker")
+	expectProblem(t, h.get(t, recordPath("job", "k")), api.CodeNotFound)
+	expectProblem(t, h.get(t, recordPath("nowhere", "k"), "If-Match: *"), api.CodeNotFound)
+	head := h.send(t, http.MethodHead, recordPath("job", "k"), "")
+	if head.status != http.StatusNotFound || head.header.Get("Content-Type") != api.ProblemContentType ||
+		len(head.body) != 0 {
+		t.Errorf("HEAD returned %d %v with %d bytes, want the headers of a problem", head.status, head.header, len(head.body))
+	}
+}
+
+// A write with If-Match or If-None-Match is applied if the record has such a version. A record that was deleted and
+// created again matches none of its earlier versions.
+func TestConditionsOfWrites(t *testing.T) {
+	h := newHarness(t, Config{})
+	lease := h.acquire(t, "job", "worker")
+	sequence := int64(0)
+	write := func(method, condition string) answer {
+		sequence++
+		value := "value " + strconv.FormatInt(sequence, 10)
+		return h.send(t, method, recordPath("job", "k"), value, token(lease, sequence), condition)
+	}
+	mismatch := func(condition string, version int64) {
+		t.Helper()
+		h.unchanged(t, func() {
+			for _, method := range []string{http.MethodPut, http.MethodDelete} {
+				got := write(method, condition)
+				problem := expectProblem(t, got, api.CodeVersionMismatch)
+				if value(problem.Version) != version || problem.Status != http.StatusPreconditionFailed {
+					t.Errorf("%s: want status 412 and version %d, got %s", condition, version, got.body)
+				}
+			}
+		})
+	}
+	mismatch(`If-Match: "1"`, 0)
+	mismatch(`If-Match: *`, 0)
+	as[api.WriteResult](t, write(http.MethodPut, `If-None-Match: *`), http.StatusCreated)
+	mismatch(`If-None-Match: *`, 1)
+	mismatch(`If-Match: "2"`, 1)
+	mismatch(`If-Match: "9223372036854775807"`, 1)
+	as[api.WriteResult](t, write(http.MethodPut, `If-Match: "1"`), http.StatusOK)
+	as[api.WriteResult](t, write(http.MethodPut, `If-Match: *`), http.StatusOK)
+	mismatch(`If-Match: "2"`, 3)
+	as[api.WriteResult](t, write(http.MethodDelete, `If-Match: "3"`), http.StatusOK)
+	as[api.WriteResult](t, write(http.MethodPut, `If-None-Match: *`), http.StatusCreated)
+	mismatch(`If-Match: "1"`, 5)
+	mismatch(`If-Match: "3"`, 5)
+}
+
+func TestConditionsOfReads(t *testing.T) {
+	h, _ := newBusyHarness(t, Config{})
+	for condition, status := range map[string]int{
+		`If-None-Match: "1"`:            http.StatusNotModified,
+		`If-None-Match: W/"1"`:          http.StatusNotModified,
+		`If-None-Match: "7" , W/"1"`:    http.StatusNotModified,
+		`If-None-Match: *`:              http.StatusNotModified,
+		`If-None-Match: "2"`:            http.StatusOK,
+		`If-None-Match: "01"`:           http.StatusOK,
+		`If-None-Match: 1`:              http.StatusOK,
+		`If-None-Match: garbage, "11",`: http.StatusOK,
+		`If-None-Match: `:               http.StatusOK,
+		`If-Match: "1"`:                 http.StatusOK,
+		`If-Match: *`:                   http.StatusOK,
+		`If-Match: "9", "1"`:            http.StatusOK,
+	} {
+		for _, method := range []string{http.MethodGet, http.MethodHead} {
+			got := h.send(t, method, recordPath("job", "k"), "", condition)
+			body := "value"
+			if status == http.StatusNotModified || method == http.MethodHead {
+				body = ""
+			}
+			if got.status != status || string(got.body) != body || got.header.Get("ETag") != `"1"` {
+				t.Errorf("%s with %s: want %d %q, got %d %q with the ETag %s",
+					method, condition, status, body, got.status, got.body, got.header.Get("ETag"))
+			}
+		}
+	}
+	for _, match := range []string{`"2"`, `W/"1"`, "1", ""} {
+		problem := expectProblem(t, h.get(t, recordPath("job", "k"), "If-Match: "+match), api.CodeVersionMismatch)
+		if value(problem.Version) != int64(1) {
+			t.Errorf("If-Match: %s: the version is %v, want 1", match, value(problem.Version))
+		}
+	}
+}
+
+// Many clients increment records under locks, and write again after their release. No increment is lost and no late
+// write is admitted (P1, P3, P4).
+func TestManyClients(t *testing.T) {
+	overBoth(t, func(t *testing.T, http2 bool) {
+		h := newHarness(t, Config{})
+		h.http = newHTTPClient(t, http2)
+		const clients, rounds, locks = 64, 1, 32
+		var counted [locks]atomic.Int64
+		var running sync.WaitGroup
+		for id := range clients {
+			running.Go(func() {
+				for round := 0; round < rounds && !t.Failed(); {
+					lock := rand.N(locks)
+					if h.increment(t, "counter/"+strconv.Itoa(lock), strconv.Itoa(id)) {
+						counted[lock].Add(1)
+						round++
+					}
+				}
+			})
+		}
+		running.Wait()
+		for lock := range locks {
+			got := h.get(t, recordPath("counter/"+strconv.Itoa(lock), "k"))
+			stored, _ := strconv.ParseInt(string(got.body), 10, 64)
+			if got.status != http.StatusOK {
+				stored = 0 // no client took this lock
+			}
+			if stored != counted[lock].Load() {
+				t.Errorf("counter %d is %d, want %d", lock, stored, counted[lock].Load())
+			}
+		}
+		if got := h.get(t, "/healthz"); (got.proto == 2) != http2 {
+			t.Errorf("the answers came over HTTP/%d", got.proto)
+		}
+	})
+}
+
+// increment acquires a lock, increments its record, releases the lock and writes late. It returns false if the lock is
+// held.
+func (h *harness) increment(t *testing.T, lock, owner string) bool {
+	got := h.post(t, lockPath(lock, "/acquire"), encode(api.AcquireRequest{OwnerID: owner}))
+	if got.status == http.StatusConflict {
+		expectProblem(t, got, api.CodeLockHeld)
+		return false
+	}
+	lease := as[api.Lease](t, got, http.StatusOK)
+	read := h.get(t, recordPath(lock, "k"))
+	stored, condition := int64(0), "If-None-Match: *"
+	if read.status == http.StatusOK {
+		stored, _ = strconv.ParseInt(string(read.body), 10, 64)
+		condition = "If-Match: " + read.header.Get("ETag")
+	}
+	written := h.send(t, http.MethodPut, recordPath(lock, "k"), strconv.FormatInt(stored+1, 10), token(lease, 1),
+		condition)
+	as[api.WriteResult](t, written, written.status)
+	h.release(t, lease)
+	late := expectProblem(t, h.put(t, lease, 2, "0"), api.CodeTokenStale)
+	if late.Reason != "released" && late.Reason != "superseded" {
+		t.Errorf("the late write was rejected with the reason %q, want released or superseded", late.Reason)
+	}
+	return true
 }

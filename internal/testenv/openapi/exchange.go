@@ -1,4 +1,4 @@
-package gateway
+package openapi
 
 import (
 	"bytes"
@@ -8,15 +8,11 @@ import (
 	"testing"
 )
 
-// conforming passes requests to next and fails t if the path, method, status, headers or body of an exchange differs
-// from openapi.yaml. Of the requests it checks those that succeed. Bodies are not buffered and connections can be
+// Conforming passes requests to next and fails t if the path, method, status, headers or body of an exchange differs
+// from the description. Of the requests it checks those that succeed. Bodies are not buffered and connections can be
 // reached, so limits of size and time are the same as without it. A server in front of it must end before t does.
-func conforming(t testing.TB, next http.Handler) http.Handler {
+func (d *Description) Conforming(t testing.TB, next http.Handler) http.Handler {
 	t.Helper()
-	described, err := described()
-	if err != nil {
-		t.Fatal(err)
-	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// The check uses the request as it arrived. The server's own request keeps its body: the server drains it.
 		arrived := r.Clone(context.WithoutCancel(r.Context()))
@@ -28,7 +24,7 @@ func conforming(t testing.TB, next http.Handler) http.Handler {
 		answer.begin(http.StatusOK)
 
 		e := exchange{arrived, body.read.Bytes(), answer.status, answer.sent, answer.body.Bytes()}
-		if err := described.check(e); err != nil {
+		if err := d.check(e); err != nil {
 			t.Errorf("%s %s was answered %d, which differs from openapi.yaml: %v\nthe answer: %.2000s",
 				arrived.Method, arrived.URL, e.status, err, e.body)
 		}

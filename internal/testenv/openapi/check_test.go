@@ -1,4 +1,4 @@
-package gateway
+package openapi
 
 import (
 	"fmt"
@@ -53,7 +53,11 @@ func problemText(status int, code, more string) string {
 
 // addLines adds headers that are written as lines "Name: value".
 func addLines(header http.Header, text string) {
-	addHeaders(header, strings.FieldsFunc(text, func(c rune) bool { return c == '\n' })...)
+	for line := range strings.Lines(text) {
+		if name, value, found := strings.Cut(strings.TrimSuffix(line, "\n"), ": "); found {
+			header.Add(name, value)
+		}
+	}
 }
 
 // fakeExchange is a request, and the answer of a fake handler.
@@ -70,7 +74,7 @@ type fakeExchange struct {
 
 func (e fakeExchange) run(t *testing.T) {
 	recorder := &failures{TB: t}
-	handler := conforming(recorder, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	handler := described(t).Conforming(recorder, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.Copy(io.Discard, r.Body); err != nil {
 			t.Error(err)
 		}
@@ -253,27 +257,28 @@ func TestOpenAPICheckOfRequests(t *testing.T) {
 // The check lets http.ResponseController reach the connection.
 func TestOpenAPICheckReachesTheConnection(t *testing.T) {
 	t.Parallel()
-	c := serve(t, conforming(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	server := httptest.NewServer(described(t).Conforming(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Errorf("setting a deadline failed: %v", err)
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, `{"status":"ok"}`)
 	})))
-	if got := c.get(t, "/healthz"); got.status != http.StatusOK {
-		t.Errorf("answered %d, want 200", got.status)
+	defer server.Close()
+	got, err := server.Client().Get(server.URL + "/healthz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _ = got.Body.Close(); got.StatusCode != http.StatusOK {
+		t.Errorf("answered %d, want 200", got.StatusCode)
 	}
 }
 
 // describedRouter routes every path of openapi.yaml except one, and refuses other methods.
 func describedRouter(t *testing.T, except string) *mux.Router {
 	t.Helper()
-	described, err := described()
-	if err != nil {
-		t.Fatal(err)
-	}
 	router := mux.NewRouter().SkipClean(true)
-	for _, path := range described.paths {
+	for _, path := range described(t).paths {
 		if path.template == except {
 			continue
 		}
@@ -316,8 +321,71 @@ func TestOpenAPICheckOfRoutes(t *testing.T) {
 			for _, add := range c.add {
 				add(router)
 			}
-			checkRoutes(recorder, router)
+			described(t).CheckRoutes(recorder, router)
 			recorder.expect(t, c.failure)
 		})
+	}
+}
+
+func TestOpenAPICheckOfEvents(t *testing.T) {
+	t.Parallel()
+	const watch = "GET /v1/locks/job-42/watch"
+	const header = "Content-Type: text/event-stream\nCache-Control: no-store\nX-Accel-Buffering: no"
+	const granted = "id: 3\nevent: granted\ndata: " +
+		`{"lock":"job-42","at":"2026-01-02T09:00:00.000Z","owner_id":"w","fencing_token":3}` + "\n\n"
+	replace := func(old, with string) string { return strings.Replace(granted, old, with, 1) }
+	const end = "event: end\ndata: {\"reason\":\"shutdown\"}\n\n"
+	for _, e := range []fakeExchange{
+		{name: "as described", body: ":\n\n" + granted + ":\n\n" + end},
+		{name: "nothing yet", body: ""},
+		{name: "cut off", body: granted + "id: 4\nev"},
+		{name: "event not described", body: replace("event: granted", "event: grunted"),
+			failure: `"grunted" is not described`},
+		{name: "event of another stream", body: replace("event: granted", "event: leader"),
+			failure: `"leader" is not described`},
+		{name: "field not described", body: replace("owner_id", "owner"), failure: "owner"},
+		{name: "field missing", body: replace(`"lock":"job-42",`, ""), failure: "lock"},
+		{name: "no id", body: replace("id: 3\n", ""), failure: "belongs to every event"},
+		{name: "an id of the end", body: "id: 4\n" + end, failure: "belongs to every event"},
+		{name: "more after the end", body: end + granted, failure: "belongs to every event"},
+		{name: "data of two lines", body: replace(",", ",\ndata: "), failure: "this is no event"},
+		{name: "no JSON", body: replace("{", ""), failure: "event 0"},
+	} {
+		e.request, e.status, e.header = watch, http.StatusOK, header
+		t.Run(e.name, e.run)
+	}
+	other := strings.Replace(header, "X-Accel", "X-Excel", 1)
+	fakeExchange{request: watch, header: other, failure: "X-Excel-Buffering"}.run(t)
+}
+
+func TestOpenAPICheckOfLines(t *testing.T) {
+	t.Parallel()
+	const writes = "POST /v1/writes"
+	const header = "Content-Type: application/x-ndjson\nCache-Control: no-store\nX-Accel-Buffering: no"
+	const line = `{"op":"put","resource":"a","key":"b","fencing_token":1,"sequence":1,"value":1}` + "\n"
+	const admitted = `{"line":1,"status":201,"version":1,"fencing_token":1,"sequence":1,"replayed":false}` + "\n"
+	const refusedLine = `{"line":2,"status":404,"code":"not_found","retryable":false,"detail":"There is none."}` + "\n"
+	const end = `{"end":"complete","next_line":3}` + "\n"
+	replace := strings.ReplaceAll
+	for _, e := range []fakeExchange{
+		{name: "as described", requestBody: line + line, body: admitted + refusedLine + end},
+		{name: "cut off", requestBody: line, body: admitted + `{"line":2,`},
+		{name: "nothing", requestBody: line, body: ""},
+		{name: "out of order", requestBody: line + line, body: refusedLine + admitted, failure: "line 1 comes after line 2"},
+		{name: "twice", requestBody: line + line, body: admitted + admitted, failure: "line 1 comes after line 1"},
+		{name: "after the end", requestBody: line + line, body: admitted + end + refusedLine, failure: "after the end"},
+		{name: "field not described", requestBody: line, body: replace(admitted, "version", "varsion"), failure: "varsion"},
+		{name: "field missing", requestBody: line, body: replace(admitted, `"version":1,`, ""), failure: "version"},
+		{name: "status of another code", requestBody: line, body: replace(refusedLine, "404", "412"),
+			failure: "is not described"},
+		{name: "half admitted", requestBody: line, body: replace(refusedLine, `"retryable"`, `"fencing_token":1,"retryable"`),
+			failure: "is not described"},
+		{name: "end not described", requestBody: line, body: replace(end, "complete", "over"), failure: "is not described"},
+		{name: "bad line admitted", requestBody: replace(line, `"put"`, `"pat"`), body: admitted,
+			failure: "an admitted line"},
+	} {
+		e.requestBody = " " + e.requestBody // otherwise fakeExchange regards it as a JSON body
+		e.request, e.status, e.header, e.requestHeader = writes, http.StatusOK, header, "Content-Type: application/x-ndjson"
+		t.Run(e.name, e.run)
 	}
 }

@@ -2,19 +2,232 @@ package gateway
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/gateway/auth"
+	"github.com/fencegate/fencegate/gateway/ui"
 	"github.com/fencegate/fencegate/internal/access"
 	"github.com/fencegate/fencegate/store"
 )
+
+func TestHosts(t *testing.T) {
+	t.Parallel()
+	loopback := DefaultHosts(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, true)
+	open := DefaultHosts(&net.TCPAddr{IP: net.IPv4zero}, false)
+	for _, test := range []struct {
+		allowed           []string
+		admitted, refused string
+	}{
+		{
+			loopback, "localhost localhost:8080 LOCALHOST:1 localhost. localhost.:80 127.0.0.1:8080 127.9.9.9 [::1]:8080 [::1] " +
+				"[::ffff:127.0.0.1]:80 [0:0:0:0:0:0:0:1]",
+			"evil.test evil.test:8080 localhost.evil.test 127.0.0.1.evil.test 10.0.0.5 0.0.0.0 [::] [fe80::1%25eth0] ::1 127.1 " +
+				"0x7f000001 user@localhost localhost:x localhost: localhost:99999 [::1 ::1] []:80 . :8080 localhost.. [localhost]",
+		},
+		{open, "10.0.0.5:8080 127.0.0.1 [2001:db8::1]:80 localhost", "evil.test fencegate:8080 10.0.0.5.evil.test"},
+		{
+			[]string{"Fence.Example.", "b.test:8443", "10.0.0.0/8", "2001:db8::1", "192.0.2.7", "c.test:1", "c.test:2"},
+			"fence.example fence.example:1 FENCE.example. b.test:8443 10.1.2.3:4 [2001:DB8::1]:9 192.0.2.7:80 c.test:1 c.test:2",
+			"b.test b.test:80 b.test:8080 www.fence.example example localhost 127.0.0.1 192.0.2.70 11.0.0.1 c.test:3",
+		},
+		{[]string{"a.test", "*"}, "evil.test", ""},
+		{nil, "evil.test", ""},
+		{DefaultHosts(&net.TCPAddr{IP: net.IPv4zero}, true), "evil.test", ""},
+	} {
+		h, err := parseHosts(test.allowed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		admits := func(host string) bool { return h == nil || h.admit(host) }
+		for host := range strings.FieldsSeq(test.admitted) {
+			if !admits(host) {
+				t.Errorf("%q refuse %q, expected to admit it", test.allowed, host)
+			}
+		}
+		for host := range strings.FieldsSeq(test.refused) {
+			if admits(host) {
+				t.Errorf("%q admit %q, expected to refuse it", test.allowed, host)
+			}
+		}
+		if h != nil && h.admit("") {
+			t.Errorf("%q admit a request without a host", test.allowed)
+		}
+	}
+	for _, bad := range []string{"", "a b", "http://a.test", "a.test/x", "*.a.test", "[a]", "a:b"} {
+		if _, err := parseHosts([]string{bad}); err == nil {
+			t.Errorf("%q is accepted as a host", bad)
+		}
+	}
+}
+
+// A page at a rebound name can neither change nor read anything, by either version of HTTP. Health checks answer.
+func TestReboundHostHasNoEffect(t *testing.T) {
+	h := newGateway(t, Config{AllowedHosts: DefaultHosts(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, false)},
+		patientDatabase(t))
+	h.serveItself(t)
+	lease := h.acquire(t, "job", "worker")
+	overBothNow(t, func(t *testing.T, http2 bool) {
+		rebound := client{base: h.base, http: &http.Client{Transport: withHost{newHTTPClient(t, http2).Transport, "evil.test"}}}
+		h.unchanged(t, func() {
+			for _, got := range []answer{
+				rebound.post(t, lockPath("job", "/break"), `{"reason":"page"}`),
+				rebound.send(t, http.MethodPut, "/v1/policies/job", `{"authority":"external"}`, jsonType),
+				rebound.post(t, lockPath("other", "/acquire"), `{"owner_id":"page","ttl_ms":1000}`),
+				rebound.putWith(t, "job", token(lease, 1)),
+				rebound.get(t, lockPath("job", "")), rebound.get(t, "/v1/overview"), rebound.get(t, "/metrics"),
+				rebound.get(t, "/"), rebound.get(t, "/none"),
+			} {
+				if expectProblem(t, got, api.CodeUnknownHost); got.status != http.StatusMisdirectedRequest {
+					t.Errorf("%s was answered with %d, expected 421", got.request, got.status)
+				}
+			}
+		})
+		as[api.Health](t, rebound.get(t, "/healthz"), http.StatusOK)
+		as[api.Health](t, rebound.get(t, "/readyz"), http.StatusOK)
+	})
+	for _, request := range []string{
+		"GET /v1/locks/job HTTP/1.0\n\n", // without a host
+		"GET /v1/locks/job HTTP/1.1\nHost: evil.test\n\n",
+		"GET http://evil.test/v1/locks/job HTTP/1.1\nHost: localhost\n\n",
+	} {
+		got, _ := h.wire(t, request).answer(t)
+		if got.status != http.StatusMisdirectedRequest {
+			t.Errorf("%q was answered with %d, expected 421", request, got.status)
+		}
+	}
+}
+
+// withHost changes the Host of requests.
+type withHost struct {
+	http.RoundTripper
+
+	host string
+}
+
+func (w withHost) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(context.WithoutCancel(r.Context()))
+	r.Host = w.host
+	return w.RoundTripper.RoundTrip(r)
+}
+
+// overBothNow is overBoth in subtests that end before it returns.
+func overBothNow(t *testing.T, test func(t *testing.T, http2 bool)) {
+	t.Helper()
+	test(t, false)
+	test(t, true)
+}
+
+// dashboardServer serves the routes that need no database.
+func dashboardServer(t *testing.T) client {
+	t.Helper()
+	g, err := New(Config{}, nil, nil, NewMetrics("test"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return serve(t, conforming(t, g))
+}
+
+// filePath is the path of a file of the dashboard.
+func filePath(name string) string {
+	if name == ui.Index {
+		return "/"
+	}
+	return "/ui/" + name
+}
+
+// Every file is served with its type, its ETag and the headers that protect browsers.
+func TestDashboardFiles(t *testing.T) {
+	t.Parallel()
+	c := dashboardServer(t)
+	files, err := ui.Files()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, file := range files {
+		path := filePath(name)
+		answer := c.get(t, path)
+		if answer.status != http.StatusOK || !bytes.Equal(answer.body, file.Content) {
+			t.Errorf("%s: answered %d with %d bytes, want 200 with %d", name, answer.status, len(answer.body), len(file.Content))
+		}
+		for header, want := range map[string]string{
+			"Content-Type": file.ContentType, "Etag": file.ETag, "Cache-Control": "no-cache",
+			"X-Content-Type-Options": "nosniff",
+			"Referrer-Policy":        "no-referrer", "Content-Security-Policy": dashboardPolicy,
+		} {
+			if got := answer.header.Get(header); got != want {
+				t.Errorf("%s: %s is %q, want %q", name, header, got, want)
+			}
+		}
+		head := c.send(t, http.MethodHead, path, "")
+		length := head.header.Get("Content-Length")
+		if head.status != http.StatusOK || len(head.body) > 0 || length != strconv.Itoa(len(file.Content)) {
+			t.Errorf("HEAD %s: answered %d with Content-Length %s, want 200 with %d", name, head.status, length,
+				len(file.Content))
+		}
+		same := c.get(t, path, `If-None-Match: "other", W/`+file.ETag)
+		if same.status != http.StatusNotModified || len(same.body) > 0 {
+			t.Errorf("%s with its ETag: answered %d %q, want 304", name, same.status, same.body)
+		}
+	}
+}
+
+// The policy forbids loading from elsewhere, inline scripts and frames.
+func TestDashboardPolicy(t *testing.T) {
+	t.Parallel()
+	for directive, want := range map[string]string{
+		"default-src": "'none'", "script-src": "'self'", "style-src": "'self'", "img-src": "'self'", "connect-src": "'self'",
+		"frame-ancestors": "'none'", "base-uri": "'none'", "form-action": "'none'", "require-trusted-types-for": "'script'",
+		"trusted-types": "'none'",
+	} {
+		if !slices.Contains(strings.Split(dashboardPolicy, "; "), directive+" "+want) {
+			t.Errorf("the policy is %s, want %s %s in it", dashboardPolicy, directive, want)
+		}
+	}
+}
+
+func TestDashboardHasNoOtherFiles(t *testing.T) {
+	t.Parallel()
+	c := dashboardServer(t)
+	for _, target := range []string{
+		"/ui/", "/ui/index.html", "/ui/missing.js", "/ui/ui.go", "/ui/package.json", "/ui/../routes.go",
+		"/ui/%2e%2e/routes.go", "/ui/pages", "/ui//app.js", "/index.html", "/ui",
+	} {
+		expectProblem(t, c.get(t, target), api.CodeNotFound)
+	}
+	got := c.post(t, "/", "")
+	if got.status != http.StatusMethodNotAllowed || got.header.Get("Allow") != "GET, HEAD" {
+		t.Errorf("POST /: answered %d with Allow %q, want 405 with GET, HEAD", got.status, got.header.Get("Allow"))
+	}
+}
+
+var loaded = regexp.MustCompile(`(?:src|href)="(ui/[^"]+)"`)
+
+// Every file that the page loads is served.
+func TestDashboardLoadsFilesThatExist(t *testing.T) {
+	t.Parallel()
+	c := dashboardServer(t)
+	names := loaded.FindAllSubmatch(c.get(t, "/").body, -1)
+	if len(names) < 3 {
+		t.Fatalf("the page loads %q, want at least 3 files", names)
+	}
+	for _, name := range names {
+		if answer := c.get(t, "/"+string(name[1])); answer.status != http.StatusOK {
+			t.Errorf("%s: answered %d, want 200", name[1], answer.status)
+		}
+	}
+}
 
 // keyIn returns the key of the header that shows it.
 func keyIn(header string) string { return strings.TrimPrefix(header, bearerOf("")) }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"strings"
@@ -264,4 +265,158 @@ func (s scraped) want(t *testing.T, all []wanted) {
 // sum is that of the durations in a histogram.
 func (s scraped) sum(name string, labels ...string) float64 {
 	return s.metric(name, labels...).GetHistogram().GetSampleSum()
+}
+
+// A heartbeat is late if more than a third of the TTL has passed, also if it comes too late for its lease.
+func TestMetricsOfHeartbeats(t *testing.T) {
+	h := newHarness(t, Config{})
+	lease := h.acquire(t, "a", "w")
+	session := h.createSession(t, "w", time.Hour)
+	keep := func() answer { return h.keepAlive(t, session) }
+	renew := func() answer { return h.post(t, lockPath("a", "/renew"), refOf(lease)) }
+	const lateness = "fencegate_heartbeat_lateness_seconds"
+	const leases = "update fence.leases set expires_at = expires_at - interval '"
+	const sessions = "update fence.sessions set expires_at = expires_at - interval '"
+	renewAfterOther := func() answer {
+		h.acquire(t, "a", "other")
+		return renew()
+	}
+	late, reported := 0.0, 0.0
+	for _, c := range []struct {
+		what, change string
+		heartbeat    func() answer
+		status       int
+		late         float64 // -1: it is not known
+	}{
+		{"in time", leases + "15 minutes'", renew, http.StatusOK, 0},
+		{"late", leases + "25 minutes'", renew, http.StatusOK, 300},
+		{"too late", leases + "70 minutes'", renew, http.StatusConflict, 3000},
+		{"after the next was granted", "", renewAfterOther, http.StatusConflict, 3000},
+		{"after it was forgotten", "delete from fence.leases where owner_id = 'w'", renew, http.StatusConflict, -1},
+		{"a session's, in time", sessions + "15 minutes'", keep, http.StatusOK, 0},
+		{"a session's, late", sessions + "25 minutes'", keep, http.StatusOK, 300},
+		{"a session's, too late", sessions + "70 minutes'", keep, http.StatusConflict, 3000},
+	} {
+		h.exec(t, cmp.Or(c.change, "select"))
+		if got := c.heartbeat(); got.status != c.status {
+			t.Fatalf("%s: %d %s", c.what, got.status, got.body)
+		}
+		metrics, _ := h.scrape(t)
+		now := metrics.value(lateness)
+		if c.late >= 0 {
+			reported++
+			if by := metrics.sum(lateness) - late; by < c.late || by > c.late+300 || c.late == 0 && by != 0 {
+				t.Errorf("%s: %v s late, want %v", c.what, by, c.late)
+			}
+		}
+		if now != reported {
+			t.Errorf("%s: %v heartbeats are counted, want %v", c.what, now, reported)
+		}
+		late = metrics.sum(lateness)
+	}
+}
+
+// recount has a sample count the inventory, due or not.
+func (h *harness) recount(t *testing.T) {
+	t.Helper()
+	h.exec(t, "update fence.inventory set due_at = '-infinity'")
+	h.sample(t)
+}
+
+// The inventory of the database is shown as it is counted. Before the first count nothing is shown.
+func TestMetricsOfTheInventory(t *testing.T) {
+	h := newHarness(t, Config{})
+	before, _ := h.scrape(t)
+	before.want(t, []wanted{{-1, "fencegate_locks", ""}, {-1, "fencegate_token_jumps", ""}})
+	h.expire(t, h.acquire(t, "expired", "w"))
+	h.acquire(t, "expiring", "w")
+	h.exec(t, `update fence.leases set expires_at = clock_timestamp() + interval '5 minutes', ttl_ms = 3600000
+		where lock = 'expiring'`)
+	held := h.acquire(t, "held", "w")
+	session := h.createSession(t, "w", time.Hour)
+	waiter := h.wait(t, "held", api.AcquireRequest{OwnerID: "x", SessionID: &session.SessionID})
+	h.awaitQueue(t, "held", "x")
+	h.exec(t, "update fence.waiters set queued_at = queued_at - interval '1000 seconds'")
+	h.recount(t)
+	during, _ := h.scrape(t)
+	during.want(t, []wanted{
+		{3, "fencegate_locks", ""},
+		{2, "fencegate_leases", "state held"},
+		{1, "fencegate_leases", "state expiring"},
+		{1, "fencegate_leases", "state expired"},
+		{1, "fencegate_waiters", ""}, {0, "fencegate_queue_stuck_seconds", ""},
+		{1, "fencegate_sessions", ""},
+		{float64(held.FencingToken), "fencegate_newest_token", ""},
+		{0, "fencegate_token_jumps", ""},
+		{0, "fencegate_database_synchronous_expected", ""},
+		{0, "fencegate_database_synchronous_standbys", ""},
+	})
+	if wait := during.value("fencegate_oldest_wait_seconds"); wait < 1000 || wait > 1300 {
+		t.Errorf("the oldest wait is %v s, want 1000 or a little more", wait)
+	}
+	if age := during.value("fencegate_inventory_age_seconds"); age < 0 || age > 300 {
+		t.Errorf("the inventory, taken a moment ago, is %v s old", age)
+	}
+	h.release(t, held)
+	granted(t, waiter)
+	h.endSession(t, session)
+	h.exec(t, "update fence.database_identity set timeline = 0") // as after a failover
+	h.acquire(t, "held", "w")
+	h.recount(t)
+	h.exec(t, "update fence.inventory set at = at - interval '1000 seconds', stuck_ms = 5000")
+	h.get(t, overviewPath)
+	after, _ := h.scrape(t)
+	after.want(t, []wanted{
+		{0, "fencegate_waiters", ""}, {0, "fencegate_oldest_wait_seconds", ""}, {5, "fencegate_queue_stuck_seconds", ""},
+		{0, "fencegate_sessions", ""}, {1, "fencegate_token_jumps", ""},
+	})
+	if age := after.value("fencegate_inventory_age_seconds"); age < 1000 {
+		t.Errorf("the inventory of 1000 s ago is %v s old", age)
+	}
+	if newest := after.value("fencegate_newest_token"); newest < 1<<32 {
+		t.Errorf("after the jump the newest token is %v", newest)
+	}
+}
+
+// Every recorded rejection counts with its lateness and the age of its token, as far as its lease is known.
+func TestMetricsOfRejectedWrites(t *testing.T) {
+	const late, age = "fencegate_rejected_write_lateness_seconds", "fencegate_rejected_token_age_seconds"
+	h := newHarness(t, Config{})
+	expect := func(when string, want map[string][2]float64) {
+		t.Helper()
+		metrics, _ := h.scrape(t)
+		for code, counts := range want {
+			if got := [2]float64{metrics.value(late, "code", code), metrics.value(age, "code", code)}; got != counts {
+				t.Errorf("%s, of %s are late and have an age: %v, want %v", when, code, got, counts)
+			}
+		}
+	}
+	none := map[string][2]float64{
+		"token_stale": {}, "lease_mismatch": {}, "lease_expired": {}, "version_mismatch": {}, "token_unknown": {-1, -1},
+	}
+	expect("before all", none)
+
+	zombie, current := h.zombie(t, "job")
+	for sequence := range int64(5) {
+		expectProblem(t, h.put(t, zombie, sequence+1, "late"), api.CodeTokenStale)
+	}
+	expectProblem(t, h.putWith(t, "job", token(current, 2), `If-Match: "7"`), api.CodeVersionMismatch)
+	expectProblem(t, h.putWith(t, "job", "Fencing-Token: 9007199254740991"), api.CodeTokenUnknown)
+	expect("before the record", none)
+	h.record(t)
+	expect("after it", map[string][2]float64{
+		"token_stale": {5, 5}, "lease_mismatch": {}, "version_mismatch": {0, 1}, "token_unknown": {-1, -1},
+	})
+
+	metrics, _ := h.scrape(t)
+	histogram := metrics.metric(late, "code", "token_stale").GetHistogram()
+	if sum := histogram.GetSampleSum(); sum < 5*3600 || sum > 5*7200 {
+		t.Errorf("together they were late by %v s, want 5 times an hour and a little", sum)
+	}
+	for _, bucket := range histogram.GetBucket() {
+		count, bound := bucket.GetCumulativeCount(), bucket.GetUpperBound()
+		if bound < 3600 && count != 0 || bound > 7200 && count != 5 {
+			t.Errorf("%d writes were late by up to %v s, want none up to 3600 s and 5 up to 7200 s", count, bound)
+		}
+	}
 }

@@ -1,28 +1,53 @@
-package gateway
+package openapi
 
 import (
 	"bytes"
 	"context"
 	"maps"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
-	"github.com/gorilla/mux"
 
 	"github.com/fencegate/fencegate/gateway/api"
 )
 
-func validated(t *testing.T, text []byte) (*description, error) {
+// read reads openapi.yaml once.
+var read = sync.OnceValues(func() (text []byte, err error) { return os.ReadFile("../../../gateway/openapi.yaml") })
+
+// parse parses it once.
+var parse = sync.OnceValues(func() (*Description, error) {
+	text, err := read()
+	if err != nil {
+		return nil, err
+	}
+	return Read(text)
+})
+
+// must returns a result that has no error.
+func must[T any](t testing.TB, get func() (T, error)) T {
 	t.Helper()
-	description, err := describe(text)
+	result, err := get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
+// document is the text of openapi.yaml, and described what it says.
+func document(t testing.TB) []byte        { return must(t, read) }
+func described(t testing.TB) *Description { return must(t, parse) }
+
+func validated(t *testing.T, text []byte) (*Description, error) {
+	t.Helper()
+	description, err := Read(text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +59,7 @@ func validated(t *testing.T, text []byte) (*description, error) {
 // openapi.yaml is valid, and each operation has an operationId of its own.
 func TestOpenAPIIsValid(t *testing.T) {
 	t.Parallel()
-	description, err := validated(t, openAPI)
+	description, err := validated(t, document(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,8 +83,8 @@ func TestOpenAPIExamplesAreValidated(t *testing.T) {
 		{"code: token_stale, retryable: false", "code: token_stale, retryable: true"},
 		{"{owner_id: worker-1}", "{owner: worker-1}"},
 	} {
-		text := bytes.Replace(openAPI, []byte(change[0]), []byte(change[1]), 1)
-		if bytes.Equal(text, openAPI) {
+		text := bytes.Replace(document(t), []byte(change[0]), []byte(change[1]), 1)
+		if bytes.Equal(text, document(t)) {
 			t.Fatalf("openapi.yaml does not have %q", change[0])
 		}
 		if _, err := validated(t, text); err == nil {
@@ -71,10 +96,7 @@ func TestOpenAPIExamplesAreValidated(t *testing.T) {
 // Every schema has the fields of its Go type, and requires the same ones.
 func TestOpenAPISchemasAreTheWireTypes(t *testing.T) {
 	t.Parallel()
-	described, err := described()
-	if err != nil {
-		t.Fatal(err)
-	}
+	described := described(t)
 	for _, wire := range []any{
 		api.AcquireRequest{}, api.Lease{}, api.RenewRequest{}, api.ReleaseRequest{}, api.Released{}, api.BreakRequest{},
 		api.Broken{}, api.Lock{}, api.LockHolder{}, api.Waiter{}, api.Locks{}, api.Event{}, api.WatchEnd{}, api.Waits{},
@@ -129,11 +151,8 @@ var codeRow = regexp.MustCompile("(?m)^\\| (\\d{3}) \\| `(\\w+)` \\|")
 // The table of codes in docs/api.md has the statuses and codes of openapi.yaml.
 func TestOpenAPICodesAreThoseOfTheDocumentation(t *testing.T) {
 	t.Parallel()
-	described, err := described()
-	if err != nil {
-		t.Fatal(err)
-	}
-	page, err := os.ReadFile("../docs/api.md")
+	described := described(t)
+	page, err := os.ReadFile("../../../docs/api.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,52 +198,45 @@ func codesOf(schema *openapi3.SchemaRef) []string {
 	return codes
 }
 
-func lines(set map[string]bool) string { return strings.Join(slices.Sorted(maps.Keys(set)), "\n") }
-
-var muxVariable = regexp.MustCompile(`\{(\w+)(?::(?:[^{}]|\{[^{}]*\})*)?\}`)
-
-// checkRoutes compares the paths and methods of a router with those of openapi.yaml. A route without methods matches
-// the methods that the others of its path leave. These must be refused with 405 and Allow.
-func checkRoutes(t testing.TB, router *mux.Router) {
-	t.Helper()
-	described, err := described()
-	if err != nil {
-		t.Fatal(err)
-	}
-	operations := map[string]bool{}
+// The examples of streams match their description.
+func TestOpenAPIExamplesOfEvents(t *testing.T) {
+	t.Parallel()
+	described := described(t)
+	examples := 0
 	for _, path := range described.paths {
-		for _, method := range path.methods() {
-			operations[method+" "+path.template] = true
+		for _, operation := range path.item.Operations() {
+			response := operation.Responses.Status(http.StatusOK)
+			if response == nil || response.Value.Content[eventStream] == nil {
+				continue
+			}
+			example, _ := response.Value.Content[eventStream].Example.(string)
+			if err := described.checkEvents(exchange{status: http.StatusOK, body: []byte(example)}, response); err != nil {
+				t.Errorf("%s: %v", path.template, err)
+			}
+			if !bytes.HasSuffix([]byte(example), []byte("\n\n")) {
+				t.Errorf("%s: the last event of the example %q is not complete", path.template, example)
+			}
+			examples++
 		}
 	}
-	routed, rest := map[string]bool{}, map[string]bool{}
-	err = router.Walk(func(route *mux.Route, _ *mux.Router, _ []*mux.Route) error {
-		template, err := route.GetPathTemplate()
-		if err != nil {
-			return err
-		}
-		template = muxVariable.ReplaceAllString(template, "{$1}")
-		methods, err := route.GetMethods()
-		if err != nil {
-			rest[template] = true
-		}
-		for _, method := range methods {
-			routed[method+" "+template] = true
-		}
-		return nil
-	})
-	if err != nil {
-		t.Errorf("a route has no path: %v", err)
+	if examples != 4 {
+		t.Errorf("openapi.yaml has %d examples of streams, want 4", examples)
 	}
-	if !maps.Equal(operations, routed) {
-		t.Errorf("openapi.yaml has\n%s\nthe router\n%s", lines(operations), lines(routed))
+}
+
+// The examples of lines match their description.
+func TestOpenAPIExamplesOfLines(t *testing.T) {
+	t.Parallel()
+	described := described(t)
+	operation := described.document.Paths.Find("/v1/writes").Post
+	response := operation.Responses.Status(http.StatusOK)
+	sent, _ := operation.RequestBody.Value.Content[api.BulkContentType].Example.(string)
+	answer, _ := response.Value.Content[api.BulkContentType].Example.(string)
+	if sent == "" || answer == "" {
+		t.Fatal("openapi.yaml has no example of a stream of writes")
 	}
-	for _, path := range described.paths {
-		delete(rest, path.template)
-		target := muxVariable.ReplaceAllString(path.template, "x")
-		conforming(t, router).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPatch, target, nil))
-	}
-	if len(rest) > 0 {
-		t.Errorf("not in openapi.yaml, with any method:\n%s", lines(rest))
+	example := exchange{status: http.StatusOK, requestBody: []byte(sent), body: []byte(answer)}
+	if err := described.checkLines(example, response); err != nil {
+		t.Error(err)
 	}
 }

@@ -1,4 +1,9 @@
-package gateway
+// Package openapi fails tests whose exchanges with a handler differ from the description of its API.
+//
+//   - exchange.go: the handler around the one that is tested;
+//   - description.go: what is described of a path, an answer and an accepted request, and of a router;
+//   - streams.go: what is described of each event and each line of a stream.
+package openapi
 
 import (
 	"bytes"
@@ -8,20 +13,23 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
+	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/openapi3filter"
 	"github.com/getkin/kin-openapi/routers"
+	"github.com/gorilla/mux"
 
 	"github.com/fencegate/fencegate/gateway/api"
 )
 
-// description is openapi.yaml. It finds operations by paths whose names have slashes. The routers of kin-openapi can't.
-type description struct {
+// Description is the text of an API. It finds operations by paths whose names have slashes. The routers of kin-openapi
+// can't.
+type Description struct {
 	document *openapi3.T
 	paths    []describedPath // the more specific before the less specific
 }
@@ -33,15 +41,13 @@ type describedPath struct {
 	item     *openapi3.PathItem
 }
 
-var described = sync.OnceValues(func() (*description, error) { return describe(openAPI) })
-
-// describe reads a document, without validating it.
-func describe(text []byte) (*description, error) {
+// Read reads a document, without validating it.
+func Read(text []byte) (*Description, error) {
 	document, err := openapi3.NewLoader().LoadFromData(text)
 	if err != nil {
 		return nil, err
 	}
-	d := &description{document: document}
+	d := &Description{document: document}
 	variable := regexp.MustCompile(`\{\w+\}`)
 	for template, item := range document.Paths.Map() {
 		literals := variable.Split(template, -1)
@@ -61,7 +67,7 @@ func pathPattern(template string) *regexp.Regexp {
 }
 
 // find returns the most specific path and its variables, or nil.
-func (d *description) find(path string) (*describedPath, map[string]string) {
+func (d *Description) find(path string) (*describedPath, map[string]string) {
 	for i, candidate := range d.paths {
 		last := candidate.literals[len(candidate.literals)-1]
 		if !strings.HasPrefix(path, candidate.literals[0]) || !strings.HasSuffix(path, last) {
@@ -82,8 +88,16 @@ func (d *description) find(path string) (*describedPath, map[string]string) {
 	return nil, nil
 }
 
+// Enum returns the values of a schema.
+func (d *Description) Enum(schema string) (values []string) {
+	for _, value := range d.document.Components.Schemas[schema].Value.Enum {
+		values = append(values, fmt.Sprint(value))
+	}
+	return values
+}
+
 // check returns how an exchange differs from the description.
-func (d *description) check(e exchange) error {
+func (d *Description) check(e exchange) error {
 	if e.status == http.StatusMisdirectedRequest {
 		return d.checkAnswer(e, d.document.Components.Responses["Misdirected"])
 	}
@@ -149,7 +163,7 @@ var transportHeaders = []string{"Connection", "Content-Encoding", "Content-Lengt
 	"Transfer-Encoding", "Vary"}
 
 // checkAnswer validates the headers and the body.
-func (d *description) checkAnswer(e exchange, response *openapi3.ResponseRef) error {
+func (d *Description) checkAnswer(e exchange, response *openapi3.ResponseRef) error {
 	known := slices.Clone(transportHeaders)
 	for name := range response.Value.Headers {
 		known = append(known, http.CanonicalHeaderKey(name))
@@ -182,7 +196,7 @@ func (d *description) checkAnswer(e exchange, response *openapi3.ResponseRef) er
 }
 
 // checkRequest validates the parameters and the body of a request.
-func (d *description) checkRequest(
+func (d *Description) checkRequest(
 	e exchange, path *describedPath, operation *openapi3.Operation, variables map[string]string,
 ) error {
 	item := *path.item
@@ -229,3 +243,49 @@ func filterOptions() *openapi3filter.Options {
 	})
 	return options
 }
+
+var muxVariable = regexp.MustCompile(`\{(\w+)(?::(?:[^{}]|\{[^{}]*\})*)?\}`)
+
+// CheckRoutes fails t if a router has other paths or methods than the description. A route without methods matches
+// the methods that the others of its path leave. These must be refused with 405 and Allow.
+func (d *Description) CheckRoutes(t testing.TB, router *mux.Router) {
+	t.Helper()
+	operations := map[string]bool{}
+	for _, path := range d.paths {
+		for _, method := range path.methods() {
+			operations[method+" "+path.template] = true
+		}
+	}
+	routed, rest := map[string]bool{}, map[string]bool{}
+	err := router.Walk(func(route *mux.Route, _ *mux.Router, _ []*mux.Route) error {
+		template, err := route.GetPathTemplate()
+		if err != nil {
+			return err
+		}
+		template = muxVariable.ReplaceAllString(template, "{$1}")
+		methods, err := route.GetMethods()
+		if err != nil {
+			rest[template] = true
+		}
+		for _, method := range methods {
+			routed[method+" "+template] = true
+		}
+		return nil
+	})
+	if err != nil {
+		t.Errorf("a route has no path: %v", err)
+	}
+	if !maps.Equal(operations, routed) {
+		t.Errorf("openapi.yaml has\n%s\nthe router\n%s", lines(operations), lines(routed))
+	}
+	for _, path := range d.paths {
+		delete(rest, path.template)
+		target := muxVariable.ReplaceAllString(path.template, "x")
+		d.Conforming(t, router).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPatch, target, nil))
+	}
+	if len(rest) > 0 {
+		t.Errorf("not in openapi.yaml, with any method:\n%s", lines(rest))
+	}
+}
+
+func lines(set map[string]bool) string { return strings.Join(slices.Sorted(maps.Keys(set)), "\n") }

@@ -1,0 +1,336 @@
+package gateway
+
+import (
+	"bytes"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/store"
+)
+
+// makeKey makes a key by the API.
+func (c client) makeKey(t *testing.T, request api.KeyRequest) api.NewKey {
+	t.Helper()
+	return as[api.NewKey](t, c.post(t, "/v1/keys", encode(request)), http.StatusCreated)
+}
+
+func (c client) awaitStatus(t *testing.T, status int) {
+	t.Helper()
+	await.True(t, "the key is answered "+http.StatusText(status), func() bool {
+		return c.get(t, "/v1/locks").status == status
+	})
+}
+
+// TestRevokedKey checks that a key works at every gateway, and stops at each after it was revoked at one: at once
+// there, and in streams that are open and acquires that wait.
+func TestRevokedKey(t *testing.T) {
+	h, admin := newGuarded(t)
+	other := newGateway(t, Config{KeepAlive: 100 * time.Millisecond},
+		store.Config{DatabaseURL: h.databaseURL, StatementTimeout: time.Hour})
+	other.guard(t)
+	root := h.by(admin)
+	made := root.makeKey(t, api.KeyRequest{Principal: "p", Description: "d", Grants: []string{"lock,write,observe:job"}})
+	here, there := h.by(bearerOf(made.Secret)), other.by(bearerOf(made.Secret))
+	if got := here.get(t, "/v1/locks"); got.status != http.StatusOK {
+		t.Errorf("where it was made the key is answered %d, want 200", got.status)
+	}
+	there.awaitStatus(t, http.StatusOK)
+	lease := there.acquire(t, "job", "w")
+	bulk, watch := there.openBulk(t), there.open(t, lockPath("job", "/watch"))
+	bulk.write(t, putLine(lease, 1, "k", "1"))
+	bulk.verdict(t, 1, http.StatusCreated)
+	watch.next(t, api.EventState)
+	idle := there.open(t, lockPath("job/idle", "/watch"))
+	idle.next(t, api.EventState)
+	if lock := there.lock(t, "job"); lock.Fence != nil {
+		t.Errorf("without the scope read, the fence is shown: %+v", lock.Fence)
+	}
+	if got := root.send(t, "DELETE", "/v1/keys/"+made.Secret, ""); bytes.Contains(got.body, []byte(made.Secret)) {
+		t.Errorf("the answer shows a key that was given in place of its id: %s", got.body)
+	}
+	waiting := there.waitInQueue(t, "job", api.AcquireRequest{OwnerID: "waiter"})
+	watch.next(t, "queued")
+
+	for range 2 {
+		if key := as[api.Key](t, root.send(t, "DELETE", "/v1/keys/"+made.ID, ""), http.StatusOK); key.RevokedAt == nil {
+			t.Errorf("the key is %+v, want it revoked", key)
+		}
+	}
+	expectProblem(t, here.get(t, "/v1/locks"), api.CodeUnauthenticated)
+	there.awaitStatus(t, http.StatusUnauthorized)
+	bulk.write(t, putLine(lease, 2, "k", "2"))
+	bulk.verdict(t, 2, http.StatusUnauthorized)
+	expectProblem(t, <-waiting, api.CodeUnauthenticated) // while the lock is held
+	root.awaitQueue(t, "job")
+	watch.endedFor(t, "unauthenticated")
+	idle.endedFor(t, "unauthenticated")
+	root.release(t, lease)
+	if lock := root.lock(t, "job"); lock.State != "free" {
+		t.Errorf("the lock is %s, want free: the acquire of the revoked key was not granted", lock.State)
+	}
+}
+
+// TestKeysEnd checks that a key that was rotated works on for the overlap beside the new one, that a key expires, and
+// that the list shows when keys were used, and never a key itself.
+func TestKeysEnd(t *testing.T) {
+	h, admin := newGuarded(t)
+	root := h.by(admin)
+	first := root.makeKey(t, api.KeyRequest{Principal: "p", Grants: []string{"all:a", "observe:"}, LifetimeMS: new(int64(86_400_000))})
+	rotate := func(key api.NewKey, body string) api.NewKey {
+		t.Helper()
+		return as[api.NewKey](t, root.post(t, "/v1/keys/"+key.ID+"/rotate", body), http.StatusCreated)
+	}
+	second := rotate(first, "{}")
+	h.by(bearerOf(first.Secret)).awaitStatus(t, http.StatusOK)
+	h.by(bearerOf(second.Secret)).awaitStatus(t, http.StatusOK)
+	third := rotate(second, `{"overlap_ms":0}`)
+	h.by(bearerOf(third.Secret)).awaitStatus(t, http.StatusOK)
+	h.by(bearerOf(second.Secret)).awaitStatus(t, http.StatusUnauthorized)
+	if strings.Join(third.Grants, " ") != "lock:a write:a read:a observe: admin:a" || third.Principal != "p" ||
+		third.CreatedBy != "admin" || third.ExpiresAt == nil {
+		t.Errorf("the third key is %+v, want what the first one may", third)
+	}
+	expectProblem(t, root.post(t, "/v1/keys/"+second.ID+"/rotate", "{}"), api.CodeNotFound)
+	expectProblem(t, root.send(t, "DELETE", "/v1/keys/0123456789", ""), api.CodeNotFound)
+	expectProblem(t, root.post(t, "/v1/keys", `{"principal":"p","grants":["wirte:a"]}`), api.CodeInvalidRequest)
+	expectProblem(t, root.post(t, "/v1/keys", `{"principal":"p","grants":["write:a//b"]}`), api.CodeInvalidName)
+	for _, principal := range []string{"", "anonymous", "sql:", "sql:admin", `a\u200bb`, `a\u202eb`, `a\u00a0b`} {
+		body := `{"principal":"` + principal + `","grants":["write:a"]}`
+		expectProblem(t, root.post(t, "/v1/keys", body), api.CodeInvalidRequest)
+	}
+
+	expectProblem(t, root.post(t, "/v1/keys", `{"principal":"p","description":"a\u2066b","grants":["write:a"]}`),
+		api.CodeInvalidRequest)
+
+	short := root.makeKey(t, api.KeyRequest{Principal: "p", Grants: []string{"observe:"}, LifetimeMS: new(int64(1000))})
+	h.by(bearerOf(short.Secret)).awaitStatus(t, http.StatusUnauthorized)
+	if err := h.store.Keyring().ReportUses(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got := root.get(t, "/v1/keys?limit=3")
+	page := as[api.Keys](t, got, http.StatusOK)
+	rest := as[api.Keys](t, root.get(t, "/v1/keys?cursor="+page.NextCursor), http.StatusOK)
+	if len(page.Keys) != 3 || len(rest.Keys) != 2 || page.Keys[0].ID != short.ID || rest.Keys[0].ID != first.ID {
+		t.Errorf("the keys are %+v and %+v, want five, the newest first", page.Keys, rest.Keys)
+	}
+	if page.Keys[1].LastUsedAt == nil || rest.Keys[1].LastUsedAt == nil {
+		t.Errorf("the keys are %+v, want their last use", page.Keys)
+	}
+	if bytes.Contains(got.body, []byte("fgk_")) {
+		t.Errorf("the list has a key: %s", got.body)
+	}
+}
+
+// TestKeysMax checks that only keys which have not ended count against the limit.
+func TestKeysMax(t *testing.T) {
+	h, admin := newGuarded(t)
+	root := h.by(admin)
+	ended := root.makeKey(t, api.KeyRequest{Principal: "p", Grants: []string{"observe:"}})
+	root.send(t, "DELETE", "/v1/keys/"+ended.ID, "")
+	makeOne := func(id string) error {
+		_, err := h.db.Exec(t.Context(), `select fence.create_key($1, sha256($1::text::bytea), 'p', '', '{observe:}', 'test', null,
+			(select count(*) from fence.keys where revoked_at is null) + 1)`, id)
+		return err
+	}
+	if err := makeOne("0000000001"); err != nil {
+		t.Errorf("with room for one more key: %v", err)
+	}
+	_, err := h.db.Exec(t.Context(), `select fence.create_key('0000000002', sha256(''), 'p', '', '{observe:}', 'test', null,
+		(select count(*) from fence.keys where revoked_at is null))`)
+	if err == nil || !strings.Contains(err.Error(), "54000") {
+		t.Errorf("with as many live keys as there may be, the answer is %v, want 54000", err)
+	}
+}
+
+func (c client) audit(t *testing.T, query string) []api.AuditEntry {
+	t.Helper()
+	return as[api.Audit](t, c.get(t, "/v1/audit"+query), http.StatusOK).Entries
+}
+
+// TestAuditLog checks that each action of an administrator has one entry with who, what and where from, that one that
+// fails has none, and that no entry shows a key.
+func TestAuditLog(t *testing.T) {
+	h, admin := newGuarded(t)
+	root := h.by(admin)
+	lease := root.acquire(t, "jobs/1", "w")
+	root.setPolicy(t, "jobs", `{"rule":"same_token"}`)
+	root.setPolicy(t, "jobs", `{"max_hold_ms":60000}`)
+	root.send(t, "DELETE", "/v1/policies/jobs", "")
+	expectProblem(t, root.send(t, "DELETE", "/v1/policies/jobs", ""), api.CodeNotFound)
+	for range 2 {
+		root.post(t, lockPath("jobs/1", "/break"), `{"reason":"=1"}`)
+	}
+	root.setPolicy(t, "other", `{"authority":"external"}`)
+	path := "/v1/resources/other/1/fence"
+	as[api.FenceSet](t, root.send(t, "PUT", path, `{"last_token":7,"reason":"r"}`, jsonType), http.StatusOK)
+	made := root.makeKey(t, api.KeyRequest{Principal: "p", Grants: []string{"lock:jobs"}})
+	rotated := as[api.NewKey](t, root.post(t, "/v1/keys/"+made.ID+"/rotate", `{}`), http.StatusCreated)
+	for range 2 {
+		as[api.Key](t, root.send(t, "DELETE", "/v1/keys/"+made.ID, ""), http.StatusOK)
+	}
+	h.exec(t, "create table audited (id text)")
+	for _, sql := range []string{
+		"protect('audited', 'a/{id}')", "open_table('audited')", "close_table('audited')", "unprotect('audited')",
+	} {
+		h.exec(t, "select fence."+sql)
+	}
+
+	entries := root.audit(t, "?limit=1000")
+	var got []string
+	for i := len(entries) - 1; i >= 0; i-- {
+		e := entries[i]
+		bySQL := strings.HasPrefix(e.Action, "table_")
+		if strings.HasPrefix(e.Principal, "sql:") != bySQL || e.Principal == "admin" && e.Address != "127.0.0.1" {
+			t.Errorf("%s is by %s at %s", e.Action, e.Principal, e.Address)
+		}
+		got = append(got, strings.TrimSpace(e.Action+" "+e.Name))
+	}
+	const want = "key_created, policy_set jobs, policy_set jobs, policy_deleted jobs, lease_broken jobs/1, " +
+		"policy_set other, fence_set other/1, key_created, key_rotated, key_created, key_revoked, table_protected, " +
+		"table_opened, table_closed, table_unprotected"
+	if text := strings.Join(got, ", "); text != want {
+		t.Errorf("the audit log is\n%s, want\n%s", text, want)
+	}
+	text := string(root.get(t, "/v1/audit").body)
+	for _, secret := range []string{made.Secret, rotated.Secret, lease.LeaseID, strings.TrimPrefix(admin, bearerOf(""))} {
+		if strings.Contains(text, secret) {
+			t.Errorf("the audit log shows the secret %s", secret)
+		}
+	}
+	if !strings.Contains(text, `"max_hold_ms":60000`) || !strings.Contains(text, `"before":{"rule":"same_token"`) {
+		t.Errorf("the audit log lacks a policy, or the one before it: %s", text)
+	}
+	root.expectAuditPages(t, entries)
+	metrics := string(root.get(t, "/metrics").body)
+	if line := `fencegate_admin_actions_total{action="policy_set"} 3`; !strings.Contains(metrics, line) {
+		t.Errorf("/metrics lacks %s", line)
+	}
+
+	h.exec(t, "select fence.accept_database(5)") // from here on, the gateway refuses requests for a moment
+	h.exec(t, `do $$ begin if not exists (select from fence.audit a
+		where a.action = 'database_accepted' and a.principal = 'sql:' || session_user) then raise 'it has no entry'; end if;
+		end $$`)
+}
+
+// expectAuditPages checks the filters and the pages of the audit log of TestAuditLog.
+func (c client) expectAuditPages(t *testing.T, entries []api.AuditEntry) {
+	t.Helper()
+	for query, count := range map[string]int{
+		"?action=policy_set": 3, "?name=jobs/1": 1, "?prefix=jo": 4,
+		"?principal=admin": 10, "?principal=test": 1, "?principal=nobody": 0,
+		"?until=2026-01-01T00:00:00Z": 0, "?since=2026-01-01T00:00:00Z&action=key_rotated": 1,
+	} {
+		if found := c.audit(t, query); len(found) != count {
+			t.Errorf("%s: there are %d entries, want %d", query, len(found), count)
+		}
+	}
+	first := as[api.Audit](t, c.get(t, "/v1/audit?limit=9"), http.StatusOK)
+	second := as[api.Audit](t, c.get(t, "/v1/audit?limit=9&cursor="+first.NextCursor), http.StatusOK)
+	if n := len(first.Entries) + len(second.Entries); n != len(entries) || second.Entries[0].ID != entries[9].ID {
+		t.Errorf("two pages have %d entries, want %d, and the second is %+v", n, len(entries), second)
+	}
+	expectProblem(t, c.get(t, "/v1/audit?action=nothing"), api.CodeInvalidRequest)
+}
+
+// Policies are set, read, listed in byte order, reset and deleted.
+func TestPolicies(t *testing.T) {
+	h := newHarness(t, Config{})
+	list := func() []api.Policy { return as[api.Policies](t, h.get(t, "/v1/policies"), http.StatusOK).Policies }
+	if empty := list(); empty == nil || len(empty) != 0 {
+		t.Errorf("the first list is %#v, want an empty one", empty)
+	}
+	every := api.Policy{Prefix: "", Rule: "strict", Authority: "builtin", RequireLiveLease: true,
+		MaxHoldMS: 31_536_000_000}
+	some := api.Policy{Prefix: "a/b", Rule: "same_token", Authority: "builtin", RequireLeaseID: true}
+	other := api.Policy{Prefix: "a%2Fb c", Rule: "strict", Authority: "external"}
+	paths := map[string]api.Policy{"": every, "a/b": some, "a%252Fb%20c": other}
+	for path, want := range paths {
+		expectProblem(t, h.get(t, "/v1/policies/"+path), api.CodeNotFound)
+		request := api.PolicyRequest{
+			Rule: want.Rule, Authority: want.Authority, RequireLeaseID: want.RequireLeaseID,
+			RequireLiveLease: want.RequireLiveLease,
+		}
+		if want.MaxHoldMS > 0 {
+			request.MaxHoldMS = &want.MaxHoldMS
+		}
+		set := h.setPolicy(t, path, encode(request))
+		got := as[api.Policy](t, h.get(t, "/v1/policies/"+path), http.StatusOK)
+		if set != want || got != want {
+			t.Errorf("the policy was set as %+v and read as %+v, want %+v", set, got, want)
+		}
+	}
+	if want := []api.Policy{every, other, some}; !slices.Equal(list(), want) {
+		t.Errorf("the list is %+v, want %+v", list(), want)
+	}
+	// Fields that are absent get their defaults, not their former values.
+	if reset := h.setPolicy(t, "a/b", `{}`); reset != (api.Policy{Prefix: "a/b", Rule: "strict", Authority: "builtin"}) {
+		t.Errorf("the empty policy is %+v, want the defaults", reset)
+	}
+	for path := range paths {
+		deleted := h.delete(t, "/v1/policies/"+path)
+		if deleted.status != http.StatusNoContent || len(deleted.body) != 0 {
+			t.Errorf("the delete returned %d %s, want 204 and no body", deleted.status, deleted.body)
+		}
+		expectProblem(t, h.delete(t, "/v1/policies/"+path), api.CodeNotFound)
+	}
+}
+
+// A policy set over HTTP holds for the locks and writes of its names.
+func TestPolicyRequirements(t *testing.T) {
+	h := newHarness(t, Config{})
+	h.setPolicy(t, "id", `{"require_lease_id":true}`)
+	lease := h.acquire(t, "id", "worker")
+	h.unchanged(t, func() { expectProblem(t, h.put(t, lease, 1, "x"), api.CodeLeaseMismatch) })
+	as[api.WriteResult](t, h.putWith(t, "id", token(lease, 1), "Lease-Id: "+lease.LeaseID), http.StatusCreated)
+
+	lease = h.acquire(t, "live", "worker")
+	h.expire(t, lease)
+	as[api.WriteResult](t, h.put(t, lease, 1, "late, but no other lease was granted"), http.StatusCreated)
+	h.setPolicy(t, "live", `{"require_live_lease":true}`)
+	h.unchanged(t, func() { expectProblem(t, h.put(t, lease, 2, "late"), api.CodeLeaseExpired) })
+	h.release(t, lease)
+	as[api.WriteResult](t, h.put(t, h.acquire(t, "live", "worker"), 1, "in time"), http.StatusOK)
+}
+
+// A lease ends after the max_hold_ms of its policy, however often it is renewed. Renewals, writes and lists say so.
+func TestPolicyMaxHold(t *testing.T) {
+	h := newHarness(t, Config{})
+	h.setPolicy(t, "job", `{"max_hold_ms":300}`)
+	if free := h.acquire(t, "another", "worker"); free.HoldUntil != nil || free.HoldLeftMS != nil {
+		t.Errorf("a lease without a policy has a limit: %+v", free)
+	}
+	lease := h.acquire(t, "job", "worker")
+	if lease.HoldUntil == nil || lease.HoldUntil.Sub(lease.GrantedAt.Time) != 300*time.Millisecond ||
+		!lease.ExpiresAt.Equal(lease.HoldUntil.Time) || *lease.HoldLeftMS > 300 {
+		t.Fatalf("the lease is %+v, want it to end after 300 ms", lease)
+	}
+	renewed := h.post(t, lockPath("job", "/renew"), refOf(lease))
+	for ; renewed.status == http.StatusOK; renewed = h.post(t, lockPath("job", "/renew"), refOf(lease)) {
+		got := as[api.Lease](t, renewed, http.StatusOK)
+		if !got.HoldUntil.Equal(lease.HoldUntil.Time) || *got.HoldLeftMS > *lease.HoldLeftMS {
+			t.Errorf("the renewal moved the end of %+v: %+v", lease, got)
+		}
+	}
+	lost := expectReason(t, renewed, api.CodeLeaseLost, "max_hold")
+	stale := expectReason(t, h.put(t, lease, 1, "late"), api.CodeTokenStale, "max_hold")
+	if !strings.Contains(lost.Detail, "max_hold_ms") || !strings.Contains(stale.Detail, "max_hold_ms") {
+		t.Errorf("the details are %q and %q, want max_hold_ms in both", lost.Detail, stale.Detail)
+	}
+	if lock := h.lock(t, "job"); lock.State != "free" {
+		t.Errorf("the lock is %+v, want it free", lock)
+	}
+	ended := as[api.LeaseInfos](t, h.get(t, "/v1/leases?lock=job"), http.StatusOK).Leases[0]
+	// A renewal that was judged just before the end, and is written just after it, moves the end to that moment.
+	if ended.EndReason != "max_hold" || !ended.EndedAt.Equal(ended.HoldUntil.Time) ||
+		ended.HoldUntil.Before(lease.HoldUntil.Time) {
+		t.Errorf("the lease is listed as %+v, want its end at %s", ended, lease.HoldUntil)
+	}
+	if none := h.setPolicy(t, "job", `{"max_hold_ms":null}`); none.MaxHoldMS != 0 {
+		t.Errorf("the policy without a limit is %+v", none)
+	}
+}
