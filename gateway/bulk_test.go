@@ -159,7 +159,7 @@ func TestBulkRefusesStreams(t *testing.T) {
 	h.bulk(t, "")
 }
 
-// The verdict on an invalid line names the field. The next line is taken. TestInvalidTransactions has the values that
+// The verdict on an invalid line names the field. The next line is taken. invalidTransactions has the values that
 // operations and tokens must not have.
 func TestBulkInvalidLines(t *testing.T) {
 	h := newHarness(t, Config{})

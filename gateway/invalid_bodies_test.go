@@ -58,8 +58,29 @@ func jsonInputs(path string, lines ...string) (inputs []invalidInput) {
 	return inputs
 }
 
-func TestInvalidJSON(t *testing.T) {
-	h, _ := newBusyHarness(t, Config{})
+// TestInvalidRequests checks that a request with anything invalid is refused for what is wrong with it, and that it
+// changes nothing.
+func TestInvalidRequests(t *testing.T) {
+	h, lease := newBusyHarness(t, Config{})
+	for name, refuse := range map[string]func(*testing.T, *harness, api.Lease){
+		"invalid JSON":                   invalidJSON,
+		"invalid fields":                 invalidFields,
+		"invalid sessions and elections": invalidSessionsAndElections,
+		"invalid transactions":           invalidTransactions,
+		"invalid token headers":          invalidTokenHeaders,
+		"invalid write headers":          invalidWriteHeaders,
+		"content type of requests":       contentTypeOfRequests,
+		"methods":                        methods,
+		"queries of reads":               queriesOfReads,
+		"queries of writes":              queriesOfWrites,
+		"invalid event IDs":              invalidEventIDs,
+	} {
+		t.Run(name, func(t *testing.T) { refuse(t, h, lease) })
+	}
+	headersThatChangeTheMeaning(t, h, lease)
+}
+
+func invalidJSON(t *testing.T, h *harness, _ api.Lease) {
 	inputs := jsonInputs("/v1/locks/new/acquire",
 		`{"owner_id": → not JSON`,
 		`owner_id=w → not JSON`,
@@ -188,8 +209,7 @@ func unreadableJSON(field string) (values []string) {
 }
 
 // Every field of every JSON body refuses the same values, wherever the field occurs. Unknown fields are refused.
-func TestInvalidFields(t *testing.T) {
-	h, lease := newBusyHarness(t, Config{})
+func invalidFields(t *testing.T, h *harness, lease api.Lease) {
 	ref := map[string]string{"owner_id": `"w"`, "lease_id": `"` + lease.LeaseID + `"`, "fencing_token": "1"}
 	term := map[string]string{"candidate": `"w"`, "lease_id": `"` + lease.LeaseID + `"`, "term": "1"}
 	var inputs []invalidInput
@@ -271,8 +291,7 @@ func TestListsShowJSONThatPostgresCannotRead(t *testing.T) {
 }
 
 // Requests with a session or an election are refused if there is none, or if it is not the caller's.
-func TestInvalidSessionsAndElections(t *testing.T) {
-	h, lease := newBusyHarness(t, Config{})
+func invalidSessionsAndElections(t *testing.T, h *harness, lease api.Lease) {
 	session := "/v1/sessions/" + h.createSession(t, "worker", time.Hour).SessionID
 	inputs := jsonInputs(session+"/keepalive",
 		`{"ttl_ms":1000} → There is no field ttl_ms`, `[] → must be a JSON object`, `  → empty`)
@@ -340,8 +359,7 @@ var invalidOps = []string{
 	`"op":"put","resource":"job","key":"a//b","value":1 → ops[1]: key`,
 }
 
-func TestInvalidTransactions(t *testing.T) {
-	h, lease := newBusyHarness(t, Config{})
+func invalidTransactions(t *testing.T, h *harness, lease api.Lease) {
 	fences := fmt.Sprintf(`"fences":[{"resource":"job","fencing_token":%d,"sequence":2}]`, lease.FencingToken)
 	const ops = `"ops":[{"op":"put","resource":"job","key":"t","value":1}]`
 	many := func(n int, text string) string { return "[" + strings.Repeat(text+",", n-1) + text + "]" }

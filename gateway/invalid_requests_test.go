@@ -12,8 +12,7 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-func TestInvalidTokenHeaders(t *testing.T) {
-	h, lease := newBusyHarness(t, Config{})
+func invalidTokenHeaders(t *testing.T, h *harness, lease api.Lease) {
 	good := token(lease, 2)
 	var inputs []invalidInput
 	for _, text := range []string{
@@ -35,8 +34,7 @@ func TestInvalidTokenHeaders(t *testing.T) {
 	}
 }
 
-func TestInvalidWriteHeaders(t *testing.T) {
-	h, lease := newBusyHarness(t, Config{})
+func invalidWriteHeaders(t *testing.T, h *harness, lease api.Lease) {
 	inputs := []invalidInput{
 		{headers: []string{"Lease-Id: "}, detail: "Lease-Id is missing or empty"},
 		{headers: []string{"Lease-Id: 1234"}, detail: "Lease-Id is not a lease_id"},
@@ -72,8 +70,7 @@ func TestInvalidWriteHeaders(t *testing.T) {
 }
 
 // Every JSON body needs the content type application/json.
-func TestContentTypeOfRequests(t *testing.T) {
-	h, lease := newBusyHarness(t, Config{})
+func contentTypeOfRequests(t *testing.T, h *harness, lease api.Lease) {
 	session := h.createSession(t, "worker", time.Hour)
 	var inputs []invalidInput
 	for _, headers := range [][]string{
@@ -98,8 +95,7 @@ func TestContentTypeOfRequests(t *testing.T) {
 }
 
 // A header that changes the meaning of a request is honoured or refused, but never ignored.
-func TestHeadersThatChangeTheMeaning(t *testing.T) {
-	h, lease := newBusyHarness(t, Config{})
+func headersThatChangeTheMeaning(t *testing.T, h *harness, lease api.Lease) {
 	record, fenced := recordPath("job", "k"), token(lease, 2)
 	const since, gzip = "If-Unmodified-Since: Sat, 29 Oct 1994 19:43:31 GMT", "Content-Encoding: gzip"
 	const part, unsupported = "Content-Range: bytes 0-0/5", http.StatusUnsupportedMediaType
@@ -144,8 +140,7 @@ var allowedMethods = map[string][]string{
 	"/openapi.yaml": {"GET"},
 }
 
-func TestMethods(t *testing.T) {
-	h, _ := newBusyHarness(t, Config{})
+func methods(t *testing.T, h *harness, _ api.Lease) {
 	var inputs []invalidInput
 	for path, methods := range allowedMethods {
 		allowed := strings.Join(methods, ", ")
@@ -240,8 +235,7 @@ var invalidQueries = map[string][]string{
 	"/sessions/" + noSession:   {`x=1 → no parameter "x"`},
 }
 
-func TestInvalidQueries(t *testing.T) {
-	h, _ := newBusyHarness(t, Config{})
+func queriesOfReads(t *testing.T, h *harness, _ api.Lease) {
 	var inputs []invalidInput
 	add := func(path string, lines ...string) {
 		for _, line := range lines {
@@ -271,8 +265,7 @@ func TestInvalidQueries(t *testing.T) {
 }
 
 // A request that writes refuses every query parameter.
-func TestQueriesOfWrites(t *testing.T) {
-	h, lease := newBusyHarness(t, Config{})
+func queriesOfWrites(t *testing.T, h *harness, lease api.Lease) {
 	fenced := token(lease, 2)
 	h.expectRefusals(t, changeEach([]invalidInput{
 		{method: http.MethodPut, path: "/v1/resources/job/records/k?if_version=1", headers: []string{fenced}},
@@ -298,8 +291,7 @@ func TestQueriesOfWrites(t *testing.T) {
 }
 
 // A stream of events refuses an event ID that no stream can have sent.
-func TestInvalidEventIDs(t *testing.T) {
-	h, _ := newBusyHarness(t, Config{})
+func invalidEventIDs(t *testing.T, h *harness, _ api.Lease) {
 	var inputs []invalidInput
 	for _, path := range []string{"/v1/locks/job/watch", "/v1/elections/job/observe"} {
 		for _, id := range []string{
