@@ -278,28 +278,38 @@ func TestLastPlacesAreReserved(t *testing.T) {
 	}
 }
 
-// newHammered is a gateway that refused so many writes of one zombie that it delays the next answer by a minute. It
-// also returns the last answer.
-func newHammered(t *testing.T) (h *harness, zombie, current api.Lease, last answer) {
-	t.Helper()
-	h = newHarness(t, Config{RefusalDelayMax: time.Minute})
-	zombie, current = h.zombie(t, "job")
+// The answer to a zombie that goes on writing is delayed. It holds no body and no connection. Other clients are not
+// delayed. A delay ends when its client hangs up, and so many are delayed at the same time. When the gateway drains, the
+// zombie gets the same answer as before.
+func TestRepeatedRefusalIsDelayed(t *testing.T) {
+	h := newHarness(t, Config{RefusalDelayMax: time.Minute})
+	zombie, current := h.zombie(t, "job")
+	var first answer
 	for range endpoint.RefusalsFree { // without a delay
-		last = h.put(t, zombie, 1, "late")
-		expectProblem(t, last, api.CodeTokenStale)
+		first = h.put(t, zombie, 1, "late")
+		expectProblem(t, first, api.CodeTokenStale)
 	}
 	for range 20 {
 		h.gateway.RefusalDelays.Count(&store.RejectedError{Resource: "job", Token: zombie.FencingToken})
 	}
-	return h, zombie, current, last
-}
+	h.gateway.RefusalDelays.Delayed.Add(endpoint.RefusalDelaysMax)
+	expectProblem(t, h.put(t, zombie, 1, "late"), api.CodeTokenStale)
+	if now := h.gateway.RefusalDelays.Delayed.Add(-endpoint.RefusalDelaysMax); now != 0 {
+		t.Errorf("%d answers beyond the limit are delayed, want none", now)
+	}
+	const delayed = "fencegate_write_refusals_delayed"
+	ctx, leave := context.WithCancel(t.Context())
+	gone := make(chan error, 1)
+	go func() { gone <- h.putFor(ctx, t, zombie, 1, "late") }()
+	h.awaitMetric(t, 1, delayed)
+	leave()
+	if err := <-gone; err == nil {
+		t.Error("the request that was cancelled returned an answer")
+	}
+	h.awaitMetric(t, 0, delayed)
 
-// The answer to a zombie that goes on writing is delayed. It holds no body and no connection. Other clients are not
-// delayed. When the gateway drains, the zombie gets the same answer as before.
-func TestRepeatedRefusalIsDelayed(t *testing.T) {
-	h, zombie, current, first := newHammered(t)
 	held := inBackground(func() answer { return h.put(t, zombie, 1, strings.Repeat("late", endpoint.BodyFreeBytes)) })
-	h.awaitMetric(t, 1, "fencegate_write_refusals_delayed")
+	h.awaitMetric(t, 1, delayed)
 	if used := h.bodyBytes(); used != 0 {
 		t.Errorf("the delayed request holds %d bytes of its body, want none", used)
 	}
@@ -320,30 +330,6 @@ func TestRepeatedRefusalIsDelayed(t *testing.T) {
 	last := <-held
 	if expectProblem(t, last, api.CodeTokenStale); !bytes.Equal(last.body, first.body) {
 		t.Errorf("the delayed answer is %s, want %s", last.body, first.body)
-	}
-}
-
-// A delay ends when its client hangs up.
-func TestDelayedClientHangsUp(t *testing.T) {
-	h, zombie, _, _ := newHammered(t)
-	ctx, leave := context.WithCancel(t.Context())
-	gone := make(chan error, 1)
-	go func() { gone <- h.putFor(ctx, t, zombie, 1, "late") }()
-	h.awaitMetric(t, 1, "fencegate_write_refusals_delayed")
-	leave()
-	if err := <-gone; err == nil {
-		t.Error("the request that was cancelled returned an answer")
-	}
-	h.awaitMetric(t, 0, "fencegate_write_refusals_delayed")
-}
-
-// At most refusalDelaysMax answers are delayed at the same time.
-func TestDelaysAreBounded(t *testing.T) {
-	h, zombie, _, _ := newHammered(t)
-	h.gateway.RefusalDelays.Delayed.Add(endpoint.RefusalDelaysMax)
-	expectProblem(t, h.put(t, zombie, 1, "late"), api.CodeTokenStale)
-	if now := h.gateway.RefusalDelays.Delayed.Load(); now != endpoint.RefusalDelaysMax {
-		t.Errorf("%d answers are delayed, want %d", now, endpoint.RefusalDelaysMax)
 	}
 }
 

@@ -51,7 +51,7 @@ func load(t *testing.T, h *harness, lock string) (accepted int, rejected map[api
 		sequence++
 		return sequence
 	}
-	for range 20 {
+	for range 5 {
 		h.put(t, lease, next(), "x")
 		h.put(t, lease, next(), "x")
 		accepted += 2
@@ -64,17 +64,17 @@ func load(t *testing.T, h *harness, lock string) (accepted int, rejected map[api
 			api.CodeInvalidRequest) // no rejection by the rule
 	}
 	var lines strings.Builder
-	for i := range 300 {
+	for i := range 100 {
 		lines.WriteString(putLine(lease, next(), fmt.Sprint("k", i%7), "1"))
 		if i%10 == 0 {
 			lines.WriteString(putLine(old, 1, "k", "1"))
 			rejected[api.CodeTokenStale]++
 		}
 	}
-	if verdicts, end := h.bulk(t, lines.String()); len(verdicts) != 330 || end.End != api.BulkComplete {
-		t.Errorf("received %d verdicts and the end %s, want 330 and complete", len(verdicts), end.text)
+	if verdicts, end := h.bulk(t, lines.String()); len(verdicts) != 110 || end.End != api.BulkComplete {
+		t.Errorf("received %d verdicts and the end %s, want 110 and complete", len(verdicts), end.text)
 	}
-	return accepted + 300, rejected
+	return accepted + 100, rejected
 }
 
 // The points of an overview add up to all writes of all gateways and sources, at each gateway.
