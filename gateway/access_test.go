@@ -48,19 +48,14 @@ func (k *keysInMemory) add(principal string, grants ...access.Grant) string {
 
 func bearerOf(key string) string { return "Authorization: Bearer " + key }
 
-// newKeyedGateway returns a gateway that accepts these keys, and that has no database: a request that would need it
-// fails with a panic.
+// newKeyedGateway returns a gateway that accepts these keys, without a database.
 func newKeyedGateway(t testing.TB, keys *keysInMemory) *Gateway {
 	t.Helper()
 	ring := keyring.New(keys)
 	if err := ring.Reload(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	g, err := New(Config{Auth: auth.Keys{Keyring: ring}}, nil, nil, NewMetrics("test"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return g
+	return withoutDatabase(t, Config{Auth: auth.Keys{Keyring: ring}})
 }
 
 // ask sends a request without a connection.
@@ -297,10 +292,7 @@ func TestBulkChecksOncePerArrival(t *testing.T) {
 func TestNotReadyWithoutKeys(t *testing.T) {
 	t.Parallel()
 	ring := keyring.New(&keysInMemory{})
-	g, err := New(Config{Auth: auth.Keys{Keyring: ring}, KeysRead: ring.Ready}, nil, nil, NewMetrics("test"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := withoutDatabase(t, Config{Auth: auth.Keys{Keyring: ring}, KeysRead: ring.Ready})
 	got := ask(g, "GET", "/readyz")
 	if got.status != http.StatusServiceUnavailable || !bytes.Contains(got.body, []byte("keys_not_read")) {
 		t.Errorf("before the keys were read, /readyz answered %d: %s", got.status, got.body)

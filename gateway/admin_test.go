@@ -280,23 +280,6 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// A policy set over HTTP holds for the locks and writes of its names.
-func TestPolicyRequirements(t *testing.T) {
-	h := newHarness(t, Config{})
-	h.setPolicy(t, "id", `{"require_lease_id":true}`)
-	lease := h.acquire(t, "id", "worker")
-	h.unchanged(t, func() { expectProblem(t, h.put(t, lease, 1, "x"), api.CodeLeaseMismatch) })
-	as[api.WriteResult](t, h.putWith(t, "id", token(lease, 1), "Lease-Id: "+lease.LeaseID), http.StatusCreated)
-
-	lease = h.acquire(t, "live", "worker")
-	h.expire(t, lease)
-	as[api.WriteResult](t, h.put(t, lease, 1, "late, but no other lease was granted"), http.StatusCreated)
-	h.setPolicy(t, "live", `{"require_live_lease":true}`)
-	h.unchanged(t, func() { expectProblem(t, h.put(t, lease, 2, "late"), api.CodeLeaseExpired) })
-	h.release(t, lease)
-	as[api.WriteResult](t, h.put(t, h.acquire(t, "live", "worker"), 1, "in time"), http.StatusOK)
-}
-
 // A lease ends after the max_hold_ms of its policy, however often it is renewed. Renewals, writes and lists say so.
 func TestPolicyMaxHold(t *testing.T) {
 	h := newHarness(t, Config{})

@@ -115,33 +115,27 @@ func TestWatchResumes(t *testing.T) {
 	}
 }
 
-// An idle watch receives comments, and lasts longer than the timeouts of bodies and answers.
+// An idle stream receives comments, and lasts longer than the timeouts of bodies and answers. One of rejections receives
+// its position, too, so that a client that reconnects resumes from there.
 func TestWatchIsKeptAlive(t *testing.T) {
 	overBoth(t, func(t *testing.T, http2 bool) {
 		const timeout = time.Second
 		h := newTimed(t, Config{KeepAlive: 100 * time.Millisecond, BodyTimeout: timeout}, timeout, time.Minute)
 		h.http = newHTTPClient(t, http2)
-		s := h.open(t, watchPath)
+		s, rejections := h.open(t, watchPath), h.open(t, streamPath+"?resource=none")
 		s.next(t, api.EventState)
+		first := rejections.position(t)
+		h.reject(t, "other")
+		await.True(t, "the position passes a group that is not selected", func() bool {
+			return rejections.position(t) > first && len(rejections.comments) > 0
+		})
 		s.awaitKeptAlive(t, 2*timeout)
+		rejections.awaitKeptAlive(t, timeout/2)
 		h.acquire(t, "job", "a")
 		s.next(t, api.EventGranted)
 		s.close()
+		rejections.close()
 		h.awaitStreams(t, 0)
-	})
-}
-
-// The timeout of an event does not end a watch that has none.
-func TestWatchOutlivesTheEventTimeout(t *testing.T) {
-	overBoth(t, func(t *testing.T, http2 bool) {
-		const timeout = time.Second
-		h := newTimed(t, Config{KeepAlive: time.Hour}, time.Minute, timeout)
-		h.http = newHTTPClient(t, http2)
-		s := h.open(t, watchPath)
-		s.next(t, api.EventState)
-		time.Sleep(2 * timeout) // a timeout that must not happen
-		h.acquire(t, "job", "a")
-		s.next(t, api.EventGranted)
 	})
 }
 

@@ -3,11 +3,9 @@ package gateway
 import (
 	"encoding/json"
 	"maps"
-	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -75,35 +73,6 @@ func FuzzName(f *testing.F) {
 		var isName bool
 		if err := h.db.QueryRow(t.Context(), "select $1::text::fence.name is not null", text).Scan(&isName); err != nil {
 			t.Errorf("%q is no name to the database: %v", text, err)
-		}
-	})
-}
-
-// parseETag accepts the texts that etag returns, and no others.
-func FuzzETag(f *testing.F) {
-	for _, text := range []string{
-		`"1"`, `"7"`, `"9223372036854775807"`, `"9223372036854775808"`, `"0"`, `"01"`, `"-1"`, `"+1"`, `W/"1"`, `""`, `"`, ``,
-		` "1" `, "*", `"1", "2"`, `"1e3"`, "\"1\"\u0085", `"१"`,
-	} {
-		f.Add(text)
-	}
-	reference := regexp.MustCompile(`^"([1-9][0-9]*)"$`)
-	f.Fuzz(func(t *testing.T, text string) {
-		version, ok := endpoint.ParseETag(text)
-		match := reference.FindStringSubmatch(strings.TrimSpace(text))
-		want := match != nil
-		if want {
-			number, _ := new(big.Int).SetString(match[1], 10)
-			want = number.IsInt64()
-		}
-		if ok != want {
-			t.Fatalf("%q is an ETag: %v, want %v", text, ok, want)
-		}
-		if ok && endpoint.ETag(version) != strings.TrimSpace(text) {
-			t.Errorf("%q is the version %d, whose ETag is %s", text, version, endpoint.ETag(version))
-		}
-		if ok && !endpoint.MatchesNone(http.Header{"If-None-Match": {text}}, endpoint.ETag(version)) {
-			t.Errorf("If-None-Match: %s does not match version %d", text, version)
 		}
 	})
 }

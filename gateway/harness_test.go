@@ -4,11 +4,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -27,6 +30,14 @@ import (
 	"github.com/fencegate/fencegate/store/groupcommit"
 	"github.com/fencegate/fencegate/store/readiness"
 )
+
+// Many tests wait for a timeout or for another process: at least four run at a time, unless -parallel says another number.
+func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", strconv.Itoa(max(4, runtime.GOMAXPROCS(0)))); err != nil {
+		panic(err)
+	}
+	os.Exit(postgres.Main(m))
+}
 
 // harness is a gateway on a database of its own, and a client of it.
 type harness struct {
@@ -131,6 +142,16 @@ func newGatewayWith(t testing.TB, config Config, database store.Config, service 
 	}
 	t.Cleanup(h.db.Close)
 	return h
+}
+
+// withoutDatabase is a gateway that has no database: a request that would need it fails with a panic.
+func withoutDatabase(t testing.TB, config Config) *Gateway {
+	t.Helper()
+	g, err := New(config, nil, nil, NewMetrics("test"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
 }
 
 // started has every test that called parallel.
@@ -397,5 +418,3 @@ func (h *harness) sweep(t testing.TB) {
 		t.Fatal(err)
 	}
 }
-
-func TestMain(m *testing.M) { os.Exit(postgres.Main(m)) }

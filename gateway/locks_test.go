@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"log/slog"
 	"net/http"
 	"regexp"
 	"strconv"
@@ -11,7 +12,10 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/redis"
+	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/engine"
+	"github.com/fencegate/fencegate/store/redislease"
 )
 
 // timeFormat is RFC 3339 in UTC with milliseconds.
@@ -91,21 +95,6 @@ func TestAcquireLimits(t *testing.T) {
 		strings.Contains(string(shown.body), `"lease_id"`) {
 		t.Errorf("the lock is shown as %s, want one holder with its metadata and no lease_id", shown.body)
 	}
-}
-
-// An acquire that is sent again returns the same lease, or says how that lease ended.
-func TestAcquireAgain(t *testing.T) {
-	h := newHarness(t, Config{})
-	acquire := func(body string) answer { return h.post(t, lockPath("job", "/acquire"), body) }
-	const body = `{"owner_id":"w","request_id":"r-1"}`
-	first := as[api.Lease](t, acquire(body), http.StatusOK)
-	if again := as[api.Lease](t, acquire(body), http.StatusOK); again.LeaseID != first.LeaseID {
-		t.Errorf("the acquire sent again was granted %+v, want the lease %+v", again, first)
-	}
-	expectProblem(t, acquire(`{"owner_id":"w","request_id":"r-1","ttl_ms":1000}`), api.CodeInvalidRequest)
-	expectProblem(t, acquire(`{"owner_id":"w"}`), api.CodeLockHeld) // locks are not re-entrant
-	h.release(t, first)
-	expectReason(t, acquire(body), api.CodeLeaseLost, "released")
 }
 
 func TestLockHeld(t *testing.T) {
@@ -200,34 +189,6 @@ func TestBreak(t *testing.T) {
 	expectProblem(t, h.put(t, late, 1, "late"), api.CodeTokenStale)
 }
 
-// Shared leases are held together and can't write.
-func TestSharedLeases(t *testing.T) {
-	h := newHarness(t, Config{})
-	h.acquireAs(t, "job", api.AcquireRequest{OwnerID: "r1", Mode: "shared"})
-	reader := h.acquireAs(t, "job", api.AcquireRequest{OwnerID: "r2", Mode: "shared"})
-	if lock := h.lock(t, "job"); len(lock.Holders) != 2 || lock.Holders[0].Mode != "shared" || lock.State != "held" {
-		t.Errorf("the lock is %+v, want two shared holders", lock)
-	}
-	expectReason(t, h.put(t, reader, 1, "x"), api.CodeTokenStale, "shared")
-	expectProblem(t, h.post(t, lockPath("job", "/acquire"), `{"owner_id":"writer"}`), api.CodeLockHeld)
-	metrics, _ := h.scrape(t)
-	metrics.want(t, []wanted{{2, "fencegate_lease_operations_total", "operation acquire mode shared result ok"}})
-}
-
-// A lease on a subtree covers all names below: it waits for their leases, blocks new ones and may write there.
-func TestSubtreeLeases(t *testing.T) {
-	h := newHarness(t, Config{})
-	below := h.acquire(t, "a/b/c", "below")
-	expectProblem(t, h.post(t, lockPath("a", "/acquire"), `{"owner_id":"w","scope":"subtree"}`), api.CodeLockHeld)
-	waiter := h.wait(t, "a", api.AcquireRequest{OwnerID: "w", Scope: "subtree"})
-	await.True(t, "an acquire waits for the subtree", func() bool { return h.store.Waiting() == 1 })
-	h.release(t, below)
-	lease := granted(t, waiter)
-	expectProblem(t, h.post(t, lockPath("a/b/c", "/acquire"), `{"owner_id":"below"}`), api.CodeLockHeld)
-	expectProblem(t, h.put(t, below, 2, "late"), api.CodeTokenStale)
-	as[api.WriteResult](t, h.putWith(t, "a/b/c", token(lease, 1)), http.StatusCreated)
-}
-
 // A keepalive extends all leases of a session, and the end of the session releases them, at any gateway.
 func TestSessionFromCreationToEnd(t *testing.T) {
 	h := newHarness(t, Config{})
@@ -294,12 +255,13 @@ func (h *harness) expectSessionLost(t *testing.T, session api.Session, reason st
 	}
 }
 
-// A session that is not kept alive loses its leases to the waiters, without a sweep.
+// A session that was not kept alive has lost its leases, without a sweep.
 func TestSessionExpires(t *testing.T) {
 	h := newHarness(t, Config{})
-	session := h.createSession(t, "w", 4*time.Second)
+	session := h.createSession(t, "w", time.Hour)
 	lease := h.acquireAs(t, "job", api.AcquireRequest{OwnerID: "w", SessionID: &session.SessionID})
-	next := granted(t, h.wait(t, "job", api.AcquireRequest{OwnerID: "next"}))
+	h.exec(t, "update fence.sessions set expires_at = expires_at - interval '2 hours'")
+	next := h.acquire(t, "job", "next")
 	if next.FencingToken <= lease.FencingToken {
 		t.Errorf("the lease %+v was followed by %+v, want a greater token", lease, next)
 	}
@@ -323,4 +285,136 @@ func TestSessionEndsItsWaiters(t *testing.T) {
 	h.awaitQueue(t, "job", "other")
 	h.release(t, lease)
 	granted(t, other)
+}
+
+// newRedisProvider keeps leases in a server.
+func newRedisProvider(t *testing.T, databaseURL string, server *redis.Server) *redislease.Leases {
+	t.Helper()
+	st, err := store.Open(t.Context(), store.Config{DatabaseURL: databaseURL, StatementTimeout: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(st.Close)
+	provider, err := redislease.New(st, redislease.Config{
+		Provider: store.ProviderRedis, URLs: []string{server.URL()}, Timeout: 10 * time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(provider.Close)
+	return provider
+}
+
+// newRedisHarness keeps leases on "jobs" and what is below in Redis.
+func newRedisHarness(t *testing.T, config Config) (*harness, *redis.Server) {
+	t.Helper()
+	parallel(t)
+	server := redis.Start(t)
+	database := patientDatabase(t)
+	provider := newRedisProvider(t, database.DatabaseURL, server)
+	h := newGatewayWith(t, config, database, engine.Config{DeadAfter: time.Minute, Providers: []engine.LeaseProvider{provider}})
+	h.client = serve(t, conforming(t, h.gateway))
+	if policy := h.setPolicy(t, "jobs", `{"leases":"redis"}`); policy.Leases != "redis" {
+		t.Fatalf("the policy is %+v", policy)
+	}
+	return h, server
+}
+
+// A lease in Redis is granted, renewed, shown, broken and released like one in PostgreSQL; PostgreSQL does not hear of
+// its renewals.
+func TestLeaseInRedis(t *testing.T) {
+	h, _ := newRedisHarness(t, Config{})
+	lease := h.acquire(t, "jobs/1", "worker")
+	if lease.Provider != "redis" || h.acquire(t, "other", "worker").Provider != "" {
+		t.Errorf("the lease is %+v, want it in redis, and others not", lease)
+	}
+	as[api.WriteResult](t, h.put(t, lease, 1, "value"), http.StatusCreated)
+	h.unchanged(t, func() {
+		if renewed := h.renew(t, lease); renewed.FencingToken != lease.FencingToken || renewed.Provider != "redis" {
+			t.Errorf("renewed is %+v, of %+v", renewed, lease)
+		}
+		held := expectProblem(t, h.post(t, lockPath("jobs/1", "/acquire"), `{"owner_id":"b"}`), api.CodeLockHeld)
+		if held.Holder == nil || held.Holder.OwnerID != "worker" {
+			t.Errorf("the lock is held by %+v, want worker", held.Holder)
+		}
+	})
+	if lock := h.lock(t, "jobs/1"); lock.State != "held" || lock.Holders[0].Provider != "redis" {
+		t.Errorf("the lock is %+v, want it held in redis", lock)
+	} else if holder := lock.Holders[0]; time.Until(holder.ExpiresAt.Time) > time.Duration(holder.TTLMS)*time.Millisecond {
+		t.Errorf("the lease expires at %s, want what Redis says: at most %d ms from now", holder.ExpiresAt, holder.TTLMS)
+	}
+
+	h.breakLock(t, "jobs/1", "it hangs")
+	expectReason(t, h.post(t, lockPath("jobs/1", "/renew"), refOf(lease)), api.CodeLeaseLost, "broken")
+	next := h.acquire(t, "jobs/1", "another")
+	expectReason(t, h.put(t, lease, 2, "late"), api.CodeTokenStale, "superseded")
+	h.release(t, next)
+	expectReason(t, h.put(t, next, 1, "after the release"), api.CodeTokenStale, "released")
+
+	// The policy changes while a lease runs. That stays where it is, and the lock is granted when it has ended.
+	lease = h.acquire(t, "jobs/1", "worker")
+	h.setPolicy(t, "jobs", `{"leases":"postgres"}`)
+	h.renew(t, lease)
+	expectProblem(t, h.post(t, lockPath("jobs/1", "/acquire"), `{"owner_id":"b"}`), api.CodeLockHeld)
+	h.release(t, lease)
+	if moved := h.acquire(t, "jobs/1", "b"); moved.Provider != "" {
+		t.Errorf("after the change of the policy the lease is %+v, want it in PostgreSQL", moved)
+	}
+}
+
+// refusedByRedis expects that the answer, the log and the metrics say of the acquires so far that Redis failed, and not
+// the database.
+func (h *harness) refusedByRedis(t *testing.T, log *logged, acquires int, got answer) {
+	t.Helper()
+	refused := expectProblem(t, got, api.CodeUnavailable)
+	if refused.Title != store.ErrProviderUnavailable.Error() || !strings.Contains(refused.Detail, "in Redis (redis)") ||
+		strings.Contains(refused.Detail, "database") {
+		t.Errorf("%s: answered %+v, want a detail that names redis, and not the database", got.request, refused)
+	}
+	if named, other := log.lines(t, "redis unavailable"), log.lines(t, "database unavailable"); len(named) != acquires || len(other) > 0 {
+		t.Errorf("logged are %v and %v, want %d that name redis, and none that names the database", named, other, acquires)
+	}
+	scraped, _ := h.scrape(t)
+	scraped.want(t, []wanted{
+		{float64(acquires), "fencegate_lease_operations_total", "operation acquire mode exclusive result redis_unavailable"},
+		{0, "fencegate_lease_operations_total", "operation acquire mode exclusive result unavailable"},
+	})
+}
+
+// What Redis can't keep is refused. Without Redis nothing is granted or renewed, and writes go on.
+func TestLeaseInRedisIsRefused(t *testing.T) {
+	log := &logged{}
+	h, server := newRedisHarness(t, Config{Logger: slog.New(slog.NewJSONHandler(log, nil))})
+	lease := h.acquire(t, "jobs/1", "worker")
+	session := h.createSession(t, "worker", time.Hour)
+	for _, body := range []string{
+		`{"owner_id":"a","mode":"shared"}`, `{"owner_id":"a","scope":"subtree"}`,
+		`{"owner_id":"a","session_id":"` + session.SessionID + `"}`,
+	} {
+		expectProblem(t, h.post(t, lockPath("jobs/2", "/acquire"), body), api.CodeUnsupported)
+	}
+	expectProblem(t, h.campaign(t, "jobs/2", api.CampaignRequest{Candidate: "a"}), api.CodeUnsupported)
+	h.setPolicy(t, "votes", `{"leases":"redlock"}`) // of which this gateway has no servers
+	expectProblem(t, h.post(t, lockPath("votes", "/acquire"), `{"owner_id":"a"}`), api.CodeUnsupported)
+	for _, policy := range []string{`{"leases":"etcd"}`, `{"leases":"redis","require_live_lease":true}`} {
+		expectProblem(t, h.send(t, http.MethodPut, "/v1/policies/bad", policy), api.CodeInvalidRequest)
+	}
+
+	server.Do("RPUSH", "jobs/list", "a")
+	for i, c := range []struct{ lock, breaks, heals string }{
+		{"jobs/list", "PING", "PING"},
+		{"jobs/2", "CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0"},
+		{"jobs/2", "REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE"},
+	} {
+		server.Do(strings.Fields(c.breaks)...)
+		h.refusedByRedis(t, log, i+1, h.post(t, lockPath(c.lock, "/acquire"), `{"owner_id":"a"}`))
+		server.Do(strings.Fields(c.heals)...)
+	}
+	server.Kill()
+	h.refusedByRedis(t, log, 4, h.post(t, lockPath("jobs/2", "/acquire"), `{"owner_id":"a"}`))
+	expectProblem(t, h.post(t, lockPath("jobs/1", "/renew"), refOf(lease)), api.CodeUnavailable)
+	as[api.WriteResult](t, h.put(t, lease, 1, "value"), http.StatusCreated)
+	if lock := h.lock(t, "jobs/1"); lock.State != "held" {
+		t.Errorf("without Redis the lock is %+v, want what PostgreSQL believes", lock)
+	}
 }

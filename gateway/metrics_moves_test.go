@@ -229,6 +229,7 @@ func TestMetricsOfReleases(t *testing.T) {
 	metrics, _ := h.scrape(t)
 	metrics.want(t, []wanted{
 		{1, operations, "operation release mode exclusive result ok"},
+		{2, operations, "operation acquire mode shared result ok"},
 		{1, operations, "operation release mode shared result ok"},
 		{2, operations, "operation release mode unknown result ok"},
 		{1, operations, "operation release mode unknown result lease_lost"},

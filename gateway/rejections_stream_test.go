@@ -137,19 +137,6 @@ func TestRejectionStreamResumes(t *testing.T) {
 	}
 }
 
-// An idle stream sends comments and its position, so that a client that reconnects resumes from there.
-func TestRejectionStreamIsKeptAlive(t *testing.T) {
-	const timeout = time.Second
-	h := newTimed(t, Config{KeepAlive: 100 * time.Millisecond}, timeout, time.Minute)
-	s := h.open(t, streamPath+"?resource=none")
-	first := s.position(t)
-	h.reject(t, "other")
-	await.True(t, "the position passes a group that is not selected", func() bool {
-		return s.position(t) > first && len(s.comments) > 0
-	})
-	s.awaitKeptAlive(t, 2*timeout)
-}
-
 // More groups than a stream can send are reported as missed, at once and after a reconnect.
 func TestRejectionStreamMissed(t *testing.T) {
 	h := newHarness(t, Config{})

@@ -133,10 +133,18 @@ func rejectOfMany(t *testing.T, h *harness) (zombie, current api.Lease) {
 	return zombie, current
 }
 
-// Every parameter selects what its name says, in lists and summaries.
-func TestRejectionFilters(t *testing.T) {
+func TestRejections(t *testing.T) {
 	h := newHarness(t, Config{})
-	_, current := rejectOfMany(t, h)
+	h.sample(t) // what comes before the first sample is in no step
+	zombie, current := rejectOfMany(t, h)
+	t.Run("filters", func(t *testing.T) { h.filterRejections(t, current) })
+	t.Run("summary", h.summarizeRejections)
+	t.Run("by ID", func(t *testing.T) { h.rejectionsByID(t, zombie, current) })
+}
+
+// filterRejections checks that every parameter selects what its name says, in lists and summaries.
+func (h *harness) filterRejections(t *testing.T, current api.Lease) {
+	t.Helper()
 	other := h.rejections(t, "?resource=other").Rejections[0]
 	at := url.QueryEscape(other.FirstAt.Format("2006-01-02T15:04:05.000Z"))
 	for query, want := range map[string]int{
@@ -161,9 +169,8 @@ func TestRejectionFilters(t *testing.T) {
 	}
 }
 
-func TestRejectionSummary(t *testing.T) {
-	h := newHarness(t, Config{})
-	rejectOfMany(t, h)
+func (h *harness) summarizeRejections(t *testing.T) {
+	t.Helper()
 	got := as[api.RejectionSummary](t, h.get(t, "/v1/rejections/summary"), http.StatusOK)
 	if got.Writes != 5 || got.Groups != 4 ||
 		fmt.Sprint(got.ByCode) != "map[token_required:1 token_stale:3 token_unknown:1]" {
@@ -186,37 +193,10 @@ func TestRejectionSummary(t *testing.T) {
 	}
 }
 
-// Every code and reason of the API has a kind, and the kinds are those of the API.
-func TestKindsOfRejections(t *testing.T) {
-	t.Parallel()
-	causes := []store.RejectionCause{}
-	for _, code := range described().Enum("RejectionCode") {
-		causes = append(causes, store.RejectionCause{Verdict: store.Verdict(code)})
-	}
-	for _, reason := range described().Enum("StaleReason") {
-		causes = append(causes, store.RejectionCause{Verdict: store.VerdictTokenStale, Reason: reason})
-	}
-	kinds := []string{}
-	for _, cause := range causes {
-		if !cause.IsKnown() {
-			t.Errorf("%s has no kind", cause)
-		}
-		kinds = append(kinds, string(cause.Kind()))
-	}
-	slices.Sort(kinds)
-	want := described().Enum("RejectionKind")
-	slices.Sort(want)
-	if got := slices.Compact(kinds); !slices.Equal(got, want) || len(want) != len(store.RejectionKinds) {
-		t.Errorf("the codes and reasons have the kinds %q, openapi.yaml has %q", got, want)
-	}
-}
-
-// A rejection has the leases of its writer and of its successor. The kinds are those that lists, summaries, the stream's
-// filter and the overview have.
-func TestRejectionByID(t *testing.T) {
-	h := newHarness(t, Config{})
-	h.sample(t) // what comes before the first sample is in no step
-	zombie, current := rejectOfMany(t, h)
+// rejectionsByID checks that a rejection has the leases of its writer and of its successor. The kinds are those that
+// lists, summaries, the stream's filter and the overview have.
+func (h *harness) rejectionsByID(t *testing.T, zombie, current api.Lease) {
+	t.Helper()
 	path := fmt.Sprintf("/v1/rejections/%d", h.rejections(t, "?kind=zombie").Rejections[0].ID)
 	got := as[api.RejectionDetail](t, h.get(t, path), http.StatusOK)
 	if got.Rejection.Kind != api.KindZombie || got.Lease == nil || got.Lease.OwnerID != zombie.OwnerID ||

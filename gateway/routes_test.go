@@ -12,6 +12,7 @@ import (
 
 	"github.com/gorilla/mux"
 
+	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/gateway/endpoint"
 	"github.com/fencegate/fencegate/gateway/locks"
 )
@@ -19,38 +20,7 @@ import (
 // The routes are the paths and methods of openapi.yaml.
 func TestEveryRouteIsDescribed(t *testing.T) {
 	t.Parallel()
-	g, err := New(Config{}, nil, nil, NewMetrics("test"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	described().CheckRoutes(t, g.routes())
-}
-
-// cutRecord finds the same names as the regular expression of its path.
-func FuzzRecordRoute(f *testing.F) {
-	for _, path := range []string{
-		"/v1/resources/a/records/b", "/v1/resources/a/records/records/b", "/v1/resources/a/records/b/records/c",
-		"/v1/resources/records/b", "/v1/resources//records/", "/v1/resources/a/records", "/v1/resources/a/fence",
-		"/v1/resources/a/b/records/c/d", "/v1/resources/a\n/records/\nb", "/v1/resources/\xff/records/k\x00",
-		"/v1/locks/v1/resources/a/records/b", "/v1/resources/a/records//", "/v1/resources/records/records/records/",
-		"/v1/resources/./records/..", "v1/resources/a/records/b", "", "/v1/resources/", "/v1/resources/records/",
-	} {
-		f.Add(path)
-	}
-	long := mux.NewRouter().SkipClean(true)
-	long.Path("/v1/resources/{resource:(?s:.*)}/records/{key:(?s:.*)}").Methods("PUT")
-	f.Fuzz(func(t *testing.T, path string) {
-		request := &http.Request{Method: http.MethodPut, URL: &url.URL{Path: path}}
-		var want mux.RouteMatch
-		wanted := long.Match(request, &want)
-		resource, key, matched := endpoint.CutRecord(path)
-		if matched != wanted || resource != want.Vars["resource"] || key != want.Vars["key"] {
-			t.Errorf("%q: cutRecord found %v %q %q, want %v %q", path, matched, resource, key, wanted, want.Vars)
-		}
-		if matched && (endpoint.PathVariable(request, "resource") != resource || endpoint.PathVariable(request, "key") != key) {
-			t.Errorf("%q: pathVariable returned other names than cutRecord, %q and %q", path, resource, key)
-		}
-	})
+	described().CheckRoutes(t, withoutDatabase(t, Config{}).routes())
 }
 
 // cutLeaseOperation finds the same names as the regular expressions of the paths of the operations.
@@ -63,10 +33,7 @@ func FuzzLeaseOperationRoute(f *testing.F) {
 	} {
 		f.Add(path)
 	}
-	g, err := New(Config{}, nil, nil, NewMetrics("test"))
-	if err != nil {
-		f.Fatal(err)
-	}
+	g := withoutDatabase(f, Config{})
 	operations, router := g.locks.LeaseOperations(), g.routes()
 	f.Fuzz(func(t *testing.T, path string) {
 		request := &http.Request{Method: http.MethodPost, URL: &url.URL{Path: path}}
@@ -109,15 +76,7 @@ func TestFrequentPathsAnswerLikeTheRouter(t *testing.T) {
 		{"Content-Type": {"application/json"}, "Fencing-Token": {"1"}, "Content-Range": {"bytes 0-1/2"}},
 	}
 	bodies := []string{"", "{", `{"owner_id":""}`, `{"unknown":1}`}
-	quick, err := New(Config{}, nil, nil, NewMetrics("test"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	routed, err := New(Config{}, nil, nil, NewMetrics("test"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	router := routed.routes()
+	quick, router := withoutDatabase(t, Config{}), withoutDatabase(t, Config{}).routes()
 	send := func(handler http.Handler, method, path, body string, header http.Header) *httptest.ResponseRecorder {
 		r := httptest.NewRequest(method, "http://gateway"+path, strings.NewReader(body))
 		maps.Copy(r.Header, header)
@@ -148,5 +107,177 @@ func TestFrequentPathsAnswerLikeTheRouter(t *testing.T) {
 	got, want := counts(quick), counts(router)
 	if len(got) < 10 || !slices.Equal(got, want) {
 		t.Errorf("the requests are counted as\n%s\nand by the router as\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// goodNames has names as they are written in a URL, and the decoded names.
+var goodNames = map[string]string{
+	"job-42":                            "job-42",
+	"a/b/c":                             "a/b/c",
+	"a%2Fb%2fc/d":                       "a/b/c/d",
+	"%61":                               "a",
+	"käse/名前/🦀":                         "käse/名前/🦀",
+	"k%C3%A4se":                         "käse",
+	"e%CC%81":                           "e\u0301", // not normalized: another name than é
+	"a%20b":                             "a b",
+	"%20":                               " ",
+	"a+b":                               "a+b",
+	"100%25":                            "100%",
+	"a%252Fb":                           "a%2Fb", // decoded once
+	"a%25%32%46b":                       "a%2Fb",
+	"what%3Fx=1":                        "what?x=1",
+	"a%23b":                             "a#b",
+	"a;b=c,d&e":                         "a;b=c,d&e",
+	"...":                               "...",
+	".hidden/..a/b..":                   ".hidden/..a/b..",
+	"%7Bx%7D":                           "{x}",
+	"%22%5C%3C%3E":                      `"\<>`,
+	"acquired/Renew/records2":           "acquired/Renew/records2",
+	"locks/v1":                          "locks/v1",
+	"%E2%80%AE":                         "\u202e",
+	"%EF%BF%BE":                         "\ufffe",
+	"%F4%8F%BF%BF":                      "\U0010ffff",
+	strings.Repeat("x", 512):            strings.Repeat("x", 512),
+	strings.Repeat("%C3%A9", 256):       strings.Repeat("é", 256),
+	strings.Repeat("%F4%8F%BF%BF", 128): strings.Repeat("\U0010ffff", 128),
+}
+
+// badNames has names as they are written in a URL, by a part of the detail of the refusal.
+var badNames = map[string][]string{
+	"empty": {"", "/a", "a/", "a//b", "a%2F%2Fb", "%2F", "a%2F"},
+	`"."`:   {".", "a/./b"},
+	`".."`:  {"..", "%2e%2E", "a/../b", "a%2F.."},
+
+	"control character":           {"%00", "a%7F", "a%C2%85", "%09", "a%0D%0AX-Evil:%201"},
+	"control character at byte 1": {"a%0Ab"},
+
+	"UTF-8":                        {"%FF", "a%C3", "%ED%A0%80", "%C0%AF"},
+	"513 bytes, the limit is 512":  {strings.Repeat("x", 513), "x" + strings.Repeat("%C3%A9", 256)},
+	"8001 bytes, the limit is 512": {strings.Repeat("a/", 4000) + "a"},
+
+	`"acquire" is reserved`: {"acquire", "a/acquire", "%61cquire"},
+	`"fence" is reserved`:   {"fence", "fence/a", "a%2Ffence"},
+	`"records" is reserved`: {"records", "a/records/b"},
+	`"renew" is reserved`:   {"renew"},
+	`"release" is reserved`: {"release"},
+	`"break" is reserved`:   {"break"},
+	`"watch" is reserved`:   {"watch"},
+}
+
+// A name is decoded once and not changed, wherever it is: in paths, bodies, records, fences, policies and lists.
+func TestGoodNames(t *testing.T) {
+	h := newHarness(t, Config{})
+	var names []string
+	sequence := int64(0)
+	for raw, name := range goodNames {
+		sequence++
+		lease := as[api.Lease](t, h.post(t, "/v1/locks/"+raw+"/acquire", `{"owner_id":"w","request_id":"r"}`), http.StatusOK)
+		lock := as[api.Lock](t, h.get(t, "/v1/locks/"+raw), http.StatusOK)
+		put := h.send(t, http.MethodPut, "/v1/resources/"+raw+"/records/"+raw, name, token(lease, sequence))
+		result := as[api.WriteResult](t, put, put.status)
+		written := string(h.get(t, recordPath(name, name)).body)
+		sequence++
+		change := as[api.TransactionResult](t, h.transact(t, api.TransactionRequest{
+			Fences: []api.WriteToken{writeToken(lease, sequence)}, Ops: []api.Op{putOp(lease, name, "1")},
+		}), http.StatusOK).Results[0]
+		got := []string{
+			lease.Lock, lock.Lock, result.Resource, result.Key, written,
+			h.fence(t, raw).Resource, change.Resource, change.Key, h.setPolicy(t, raw, "{}").Prefix,
+		}
+		if slices.ContainsFunc(got, func(shown string) bool { return shown != name }) {
+			t.Errorf("%q is shown as %q, want %q", raw, got, name)
+		}
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	var listed, prefixes []string
+	for _, lock := range as[api.Locks](t, h.get(t, "/v1/locks"), http.StatusOK).Locks {
+		listed = append(listed, lock.Lock)
+	}
+	for _, policy := range as[api.Policies](t, h.get(t, "/v1/policies"), http.StatusOK).Policies {
+		prefixes = append(prefixes, policy.Prefix)
+	}
+	if !slices.Equal(listed, names) || !slices.Equal(prefixes, names) {
+		t.Errorf("the locks and policies are\n%q and\n%q, want\n%q", listed, prefixes, names)
+	}
+}
+
+// An invalid name is refused wherever it is. The detail names the field and the reason.
+func TestBadNames(t *testing.T) {
+	h := newHarness(t, Config{})
+	lease := h.acquire(t, "job", "worker")
+	h.unchanged(t, func() {
+		for why, raws := range badNames {
+			for _, raw := range raws {
+				h.expectBadName(t, lease, raw, why)
+			}
+		}
+	})
+}
+
+// expectBadName checks that every kind of path refuses a name.
+func (h *harness) expectBadName(t *testing.T, lease api.Lease, raw, why string) {
+	t.Helper()
+	for _, at := range []struct{ field, method, path, body string }{
+		{"lock", http.MethodPost, "/v1/locks/" + raw + "/acquire", `{"owner_id":"w"}`},
+		{"lock", http.MethodPost, "/v1/locks/" + raw + "/break", `{"reason":"r"}`},
+		{"lock", http.MethodPost, "/v1/locks/" + raw + "/renew", refOf(lease)},
+		{"lock", http.MethodPost, "/v1/locks/" + raw + "/release", refOf(lease)},
+		{"lock", http.MethodGet, "/v1/locks/" + raw + "/watch", ""},
+		{"election", http.MethodPost, "/v1/elections/" + raw + "/campaign", `{"candidate":"w"}`},
+		{"election", http.MethodPost, "/v1/elections/" + raw + "/resign", resignOf(lease)},
+		{"election", http.MethodGet, "/v1/elections/" + raw + "/observe", ""},
+		{"resource", http.MethodGet, "/v1/resources/" + raw + "/fence", ""},
+		{"resource", http.MethodDelete, "/v1/resources/" + raw + "/records/k", ""},
+		{"resource", http.MethodPut, "/v1/resources/" + raw + "/records/k", "x"},
+		{"resource", http.MethodGet, "/v1/resources/" + raw + "/records?limit=1", ""},
+		{"key", http.MethodPut, "/v1/resources/job/records/" + raw, "x"},
+		{"prefix", http.MethodPut, "/v1/policies/" + raw, "{}"},
+	} {
+		if raw == "" && at.field == "prefix" {
+			continue // the policy of every name
+		}
+		got := h.send(t, at.method, at.path, at.body, jsonType, token(lease, 1))
+		problem := expectProblem(t, got, api.CodeInvalidName)
+		if strings.Contains(raw, "records") && at.field != "lock" {
+			why, at.field = "is reserved", "" // "records" separates the names of a path: another may be refused first
+		}
+		if !strings.HasPrefix(problem.Detail, at.field) || !strings.Contains(problem.Detail, why) {
+			t.Errorf("%s: the detail is %q; it should begin with %q and say %q", got.request, problem.Detail, at.field, why)
+		}
+	}
+}
+
+// Paths are not cleaned, and reserved segments separate names from actions.
+func TestNamesAndPaths(t *testing.T) {
+	h := newHarness(t, Config{})
+	h.acquire(t, "a", "worker")
+	for status, paths := range map[int][]string{
+		200: {
+			"/v1/locks/a", "/v1/locks/%61", "/v1/locks/a?", "/v1/elections/a", "/v1/elections", "/v1/sessions",
+			"/v1/resources/a/records", "/v1/resources/a%2Frecords",
+		},
+		400: {
+			"/v1/locks/a/", "/v1/locks/", "/v1/locks//a", "/v1/locks/a/watch/b", "/v1/locks/a%2Fwatch?x", "/v1/elections/",
+			"/v1/elections/a/observe/b", "/v1/sessions/", "/v1/sessions/a/b", "/v1/sessions/keepalive",
+			"/v1/resources/a/records/", "/v1/resources/a/records/b/fence", "/v1/locks/../locks/a",
+			"/v1/locks/b/../a",                // not cleaned: no name is taken for another
+			"/v1/locks/a/watch?last_event_id", // refused, so that this is no stream
+		},
+		404: {
+			"/v1/locks/a/campaign", "/v1/locks/a%252Facquire", // locks that do not exist
+			"/v1//locks/a", "//v1/locks/a", "/v1/resources/a", "/V1/locks/a", "/v1/Locks/a",
+		},
+		405: {
+			"/v1/elections/a/campaign", "/v1/elections/a/resign", "/v1/sessions//keepalive", "/v1/locks/a/acquire",
+			"/v1/locks/a%2Facquire",
+		},
+	} {
+		for _, path := range paths {
+			if got := h.get(t, path); got.status != status {
+				t.Errorf("GET %s: %d, want %d: %s", path, got.status, status, got.body)
+			}
+		}
 	}
 }

@@ -12,8 +12,6 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/testenv/await"
-	"github.com/fencegate/fencegate/internal/testenv/postgres"
-	"github.com/fencegate/fencegate/store"
 )
 
 // server is a gateway that serves by itself, as in the program.
@@ -194,13 +192,13 @@ func newHarnessClient(t testing.TB, h *harness) client {
 }
 
 func TestServeOnClosedListener(t *testing.T) {
-	h := newGateway(t, Config{}, store.Config{DatabaseURL: postgres.Migrated(t)})
+	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = listener.Close()
-	if err := h.gateway.Serve(t.Context(), listener); !errors.Is(err, net.ErrClosed) {
+	if err := withoutDatabase(t, Config{}).Serve(t.Context(), listener); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("Serve returned %v, want net.ErrClosed", err)
 	}
 }

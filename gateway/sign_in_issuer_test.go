@@ -71,12 +71,9 @@ issuers:
 	if err != nil {
 		t.Fatal(err)
 	}
-	i.gateway, err = New(Config{
+	i.gateway = withoutDatabase(t, Config{
 		Auth: auth.Methods{Tokens: auth.Tokens{Directory: directory}}, SignIn: directory, Logger: logger,
-	}, nil, nil, NewMetrics("test"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	})
 	// All users of the tests are at one address.
 	i.gateway.signIn.SignIns, i.gateway.signIn.Exchanges = limits.New(limits.Config{}), limits.New(limits.Config{}).OfAddress("")
 	ended := make(chan struct{})

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,7 +13,6 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/gateway/endpoint"
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/migrations"
@@ -88,29 +86,25 @@ func TestDatabaseDown(t *testing.T) {
 	lease := h.acquire(t, "job", "worker")
 	as[api.WriteResult](t, h.put(t, lease, 1, "before"), http.StatusCreated)
 
-	for name, down := range map[string]func(){"stopped": cluster.Stop, "killed": cluster.Kill} {
-		t.Run(name, func(t *testing.T) {
-			down()
-			h.awaitNoDeadConnection(t)
-			requests := requestsOf(lease)
-			for _, r := range requests {
-				expectUnavailable(t, h.send(t, r.method, r.path, r.body, r.headers...), api.OutcomeNotApplied)
-			}
-			h.awaitNotReady(t, readiness.Unreachable, "connect")
-			h.awaitMetric(t, 0, "fencegate_database_listening")
-			before, _ := h.scrape(t)
-			failed := before.value("fencegate_database_errors_total", "reason", "connection")
-			if failed < float64(len(requests)) {
-				t.Errorf("%v statements without a database are counted, want at least %d", failed, len(requests))
-			}
-			cluster.Restart()
-			h.awaitReady(t)
-			h.awaitMetric(t, 1, "fencegate_database_listening")
-			const reconnects = "fencegate_listener_reconnects_total"
-			h.awaitMetric(t, before.value(reconnects)+1, reconnects)
-			h.expectRecord(t, recordPath("job", "k"), "before", "application/octet-stream")
-		})
+	cluster.Kill()
+	h.awaitNoDeadConnection(t)
+	requests := requestsOf(lease)
+	for _, r := range requests {
+		expectUnavailable(t, h.send(t, r.method, r.path, r.body, r.headers...), api.OutcomeNotApplied)
 	}
+	h.awaitNotReady(t, readiness.Unreachable, "connect")
+	h.awaitMetric(t, 0, "fencegate_database_listening")
+	before, _ := h.scrape(t)
+	failed := before.value("fencegate_database_errors_total", "reason", "connection")
+	if failed < float64(len(requests)) {
+		t.Errorf("%v statements without a database are counted, want at least %d", failed, len(requests))
+	}
+	cluster.Restart()
+	h.awaitReady(t)
+	h.awaitMetric(t, 1, "fencegate_database_listening")
+	const reconnects = "fencegate_listener_reconnects_total"
+	h.awaitMetric(t, before.value(reconnects)+1, reconnects)
+	h.expectRecord(t, recordPath("job", "k"), "before", "application/octet-stream")
 	as[api.WriteResult](t, h.put(t, lease, 2, "after"), http.StatusOK)
 }
 
@@ -330,67 +324,5 @@ func TestConfigLimits(t *testing.T) {
 		if _, err := New(config, nil, nil, NewMetrics("test")); err != nil {
 			t.Errorf("%+v: %v", config, err)
 		}
-	}
-}
-
-// The detail of a problem says what the client can do, and the problem has the data for it.
-func TestProblemsOfQueuesAndSessions(t *testing.T) {
-	for name, want := range map[string]struct {
-		err       error
-		code      api.Code
-		retryable bool
-		detail    string
-		data      string
-	}{
-		"held": {
-			&store.HeldError{Lock: "job", OwnerID: "w", Remaining: time.Hour, QueueLength: 40}, api.CodeLockHeld, true,
-			"Try again after recommended_retry_ms",
-			`"holder":{"owner_id":"w","expires_at":"0001-01-01T00:00:00.000Z"},"queue_length":40,"recommended_retry_ms":3`,
-		},
-		"others before": {fmt.Errorf("acquire: %w", &store.HeldError{Lock: "job", QueueLength: 2}), api.CodeLockHeld, true,
-			"is free, and 2 are before you in the queue. Try again", `"retryable":true,"queue_length":2,"recommended_retry_ms":1`},
-		"deadlock": {
-			&store.DeadlockError{Cycle: []store.Wait{{OwnerID: "a", Lock: "x"}, {OwnerID: "b", Lock: "y"}}}, api.CodeDeadlock,
-			false,
-			"2 owners that wait for each other", `"cycle":[{"owner_id":"a","lock":"x"},{"owner_id":"b","lock":"y"}]`,
-		},
-		"session": {
-			&store.LostError{Reason: "expired"}, api.CodeLeaseLost, false, "The session has ended: expired. Stop",
-			`"reason":"expired"`,
-		},
-		"shared": {
-			&store.RejectedError{Verdict: store.VerdictTokenStale, Reason: "shared", Resource: "job", Token: 3},
-			api.CodeTokenStale,
-			false, "which is that of a shared lease, and those can't write", `"reason":"shared"`,
-		},
-		"no tokens left": {
-			fmt.Errorf("%w: nextval", store.ErrTokensExhausted), api.CodeUnavailable, false, "administrator",
-			`"outcome":"not_applied"`,
-		},
-		"draining": {endpoint.Busy("The gateway is ending."), api.CodeUnavailable, true, "ending", `"outcome":"not_applied"`},
-	} {
-		answer := endpoint.ProblemOf(want.err)
-		if text := encode(answer); answer.Code != want.code || answer.Retryable != want.retryable ||
-			!strings.Contains(answer.Detail, want.detail) || !strings.Contains(text, want.data) {
-			t.Errorf("%s: the problem is %s, want %s with %q and %s", name, text, want.code, want.detail, want.data)
-		}
-	}
-}
-
-// The endpoints for operators answer.
-func TestOperations(t *testing.T) {
-	h := newHarness(t, Config{})
-	if health := as[api.Health](t, h.get(t, "/healthz"), http.StatusOK); health.Status != "ok" {
-		t.Errorf("/healthz returned %q, want ok", health.Status)
-	}
-	h.awaitReady(t)
-	if health := as[api.Health](t, h.get(t, "/readyz"), http.StatusOK); health.Status != "ready" {
-		t.Errorf("/readyz returned %q, want ready", health.Status)
-	}
-	got := h.get(t, "/openapi.yaml")
-	if got.status != http.StatusOK || got.header.Get("Content-Type") != "application/yaml" ||
-		!bytes.Equal(got.body, openAPI) {
-		t.Errorf("/openapi.yaml: answered %d %s with %d bytes, want the file", got.status, got.header.Get("Content-Type"),
-			len(got.body))
 	}
 }

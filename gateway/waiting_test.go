@@ -49,29 +49,21 @@ func TestWaitAcrossGateways(t *testing.T) {
 	}
 }
 
-func TestWaitTimesOut(t *testing.T) {
-	h := newHarness(t, Config{})
-	lease := h.acquire(t, "job", "holder")
-	got := <-h.wait(t, "job", api.AcquireRequest{OwnerID: "w", WaitMS: 1})
-	held := expectProblem(t, got, api.CodeLockHeld)
-	if held.Holder == nil || held.Holder.OwnerID != "holder" || *held.QueueLength != 0 {
-		t.Errorf("the waiter whose wait timed out got %s, want the holder and an empty queue", got.body)
-	}
-	h.awaitQueue(t, "job")
-	h.release(t, lease)
-	h.acquire(t, "job", "another")
-}
-
-// A wait may last longer than the timeouts of bodies, answers and events. Its connection stays usable.
+// A wait may last longer than the timeouts of bodies, answers and events, and so may a watch without events. The
+// connection of the wait stays usable.
 func TestWaitOutlivesTimeouts(t *testing.T) {
 	overBoth(t, func(t *testing.T, http2 bool) {
 		const timeout = time.Second
-		h := newTimed(t, Config{BodyTimeout: timeout}, timeout, timeout)
+		h := newTimed(t, Config{BodyTimeout: timeout, KeepAlive: time.Hour}, timeout, timeout)
 		h.http = newHTTPClient(t, http2)
 		lease := h.acquire(t, "job", "holder")
+		idle := h.open(t, lockPath("idle", "/watch"))
+		idle.next(t, api.EventState)
 		waiter := h.waitInQueue(t, "job", api.AcquireRequest{OwnerID: "w"})
 		time.Sleep(2 * timeout) // a timeout that must not happen
 		h.awaitQueue(t, "job", "w")
+		h.acquire(t, "idle", "a")
+		idle.next(t, api.EventGranted)
 		h.release(t, lease)
 		next := granted(t, waiter)
 		for sequence := range int64(4) { // on the connection of the wait, among others
@@ -183,24 +175,6 @@ func TestServeRefusesWaiters(t *testing.T) {
 		elsewhere.release(t, lease)
 		elsewhere.acquire(t, "job", "w")
 	})
-}
-
-// Of two owners that wait for each other, one gets an error with the cycle. A third owner does not.
-func TestDeadlock(t *testing.T) {
-	first := newHarness(t, Config{})
-	second := first.another(t, Config{})
-	first.acquire(t, "x", "a")
-	y := second.acquire(t, "y", "b")
-	waiter := first.waitInQueue(t, "y", api.AcquireRequest{OwnerID: "a"})
-	got := <-second.wait(t, "x", api.AcquireRequest{OwnerID: "b"})
-	problem := expectProblem(t, got, api.CodeDeadlock)
-	want := []api.Wait{{OwnerID: "b", Lock: "x"}, {OwnerID: "a", Lock: "y"}}
-	if !slices.Equal(problem.Cycle, want) || problem.Retryable {
-		t.Errorf("want the cycle %v, not retryable, got %s", want, got.body)
-	}
-	expectProblem(t, <-second.wait(t, "x", api.AcquireRequest{OwnerID: "c", WaitMS: 1}), api.CodeLockHeld)
-	second.release(t, y)
-	granted(t, waiter)
 }
 
 // The wait graph has every waiter and the leases and earlier waiters that block it, up to the limit.

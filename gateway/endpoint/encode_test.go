@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"net/http/httptest"
 	"reflect"
@@ -175,6 +176,51 @@ func TestJittered(t *testing.T) {
 		}
 		if len(seen) < 2 && wait > time.Millisecond {
 			t.Errorf("%s was never changed", wait)
+		}
+	}
+}
+
+// The detail of a problem says what the client can do, and the problem has the data for it.
+func TestProblemsOfQueuesAndSessions(t *testing.T) {
+	for name, want := range map[string]struct {
+		err       error
+		code      api.Code
+		retryable bool
+		detail    string
+		data      string
+	}{
+		"held": {
+			&store.HeldError{Lock: "job", OwnerID: "w", Remaining: time.Hour, QueueLength: 40}, api.CodeLockHeld, true,
+			"Try again after recommended_retry_ms",
+			`"holder":{"owner_id":"w","expires_at":"0001-01-01T00:00:00.000Z"},"queue_length":40,"recommended_retry_ms":3`,
+		},
+		"others before": {fmt.Errorf("acquire: %w", &store.HeldError{Lock: "job", QueueLength: 2}), api.CodeLockHeld, true,
+			"is free, and 2 are before you in the queue. Try again", `"retryable":true,"queue_length":2,"recommended_retry_ms":1`},
+		"deadlock": {
+			&store.DeadlockError{Cycle: []store.Wait{{OwnerID: "a", Lock: "x"}, {OwnerID: "b", Lock: "y"}}}, api.CodeDeadlock,
+			false,
+			"2 owners that wait for each other", `"cycle":[{"owner_id":"a","lock":"x"},{"owner_id":"b","lock":"y"}]`,
+		},
+		"session": {
+			&store.LostError{Reason: "expired"}, api.CodeLeaseLost, false, "The session has ended: expired. Stop",
+			`"reason":"expired"`,
+		},
+		"shared": {
+			&store.RejectedError{Verdict: store.VerdictTokenStale, Reason: "shared", Resource: "job", Token: 3},
+			api.CodeTokenStale,
+			false, "which is that of a shared lease, and those can't write", `"reason":"shared"`,
+		},
+		"no tokens left": {
+			fmt.Errorf("%w: nextval", store.ErrTokensExhausted), api.CodeUnavailable, false, "administrator",
+			`"outcome":"not_applied"`,
+		},
+		"draining": {Busy("The gateway is ending."), api.CodeUnavailable, true, "ending", `"outcome":"not_applied"`},
+	} {
+		answer := ProblemOf(want.err)
+		text, _ := json.Marshal(answer)
+		if answer.Code != want.code || answer.Retryable != want.retryable ||
+			!strings.Contains(answer.Detail, want.detail) || !strings.Contains(string(text), want.data) {
+			t.Errorf("%s: the problem is %s, want %s with %q and %s", name, text, want.code, want.detail, want.data)
 		}
 	}
 }

@@ -88,14 +88,6 @@ func (d *Description) find(path string) (*describedPath, map[string]string) {
 	return nil, nil
 }
 
-// Enum returns the values of a schema.
-func (d *Description) Enum(schema string) (values []string) {
-	for _, value := range d.document.Components.Schemas[schema].Value.Enum {
-		values = append(values, fmt.Sprint(value))
-	}
-	return values
-}
-
 // check returns how an exchange differs from the description.
 func (d *Description) check(e exchange) error {
 	if e.status == http.StatusMisdirectedRequest {

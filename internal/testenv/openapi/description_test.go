@@ -3,6 +3,7 @@ package openapi
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"maps"
 	"net/http"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/store"
 )
 
 // read reads openapi.yaml once.
@@ -238,5 +240,38 @@ func TestOpenAPIExamplesOfLines(t *testing.T) {
 	example := exchange{status: http.StatusOK, requestBody: []byte(sent), body: []byte(answer)}
 	if err := described.checkLines(example, response); err != nil {
 		t.Error(err)
+	}
+}
+
+// enum returns the values of a schema.
+func (d *Description) enum(schema string) (values []string) {
+	for _, value := range d.document.Components.Schemas[schema].Value.Enum {
+		values = append(values, fmt.Sprint(value))
+	}
+	return values
+}
+
+// Every code and reason of the API has a kind, and the kinds are those of the API.
+func TestKindsOfRejections(t *testing.T) {
+	t.Parallel()
+	causes := []store.RejectionCause{}
+	for _, code := range described(t).enum("RejectionCode") {
+		causes = append(causes, store.RejectionCause{Verdict: store.Verdict(code)})
+	}
+	for _, reason := range described(t).enum("StaleReason") {
+		causes = append(causes, store.RejectionCause{Verdict: store.VerdictTokenStale, Reason: reason})
+	}
+	kinds := []string{}
+	for _, cause := range causes {
+		if !cause.IsKnown() {
+			t.Errorf("%s has no kind", cause)
+		}
+		kinds = append(kinds, string(cause.Kind()))
+	}
+	slices.Sort(kinds)
+	want := described(t).enum("RejectionKind")
+	slices.Sort(want)
+	if got := slices.Compact(kinds); !slices.Equal(got, want) || len(want) != len(store.RejectionKinds) {
+		t.Errorf("the codes and reasons have the kinds %q, openapi.yaml has %q", got, want)
 	}
 }
