@@ -167,11 +167,12 @@ var badNames = map[string][]string{
 // A name is decoded once and not changed, wherever it is: in paths, bodies, records, fences, policies and lists.
 func TestGoodNames(t *testing.T) {
 	h := newHarness(t, Config{})
+	request := encode(api.AcquireRequest{OwnerID: "w", RequestID: new("r"), TTLMS: &longTTL})
 	var names []string
 	sequence := int64(0)
 	for raw, name := range goodNames {
 		sequence++
-		lease := as[api.Lease](t, h.post(t, "/v1/locks/"+raw+"/acquire", `{"owner_id":"w","request_id":"r"}`), http.StatusOK)
+		lease := as[api.Lease](t, h.post(t, "/v1/locks/"+raw+"/acquire", request), http.StatusOK)
 		lock := as[api.Lock](t, h.get(t, "/v1/locks/"+raw), http.StatusOK)
 		put := h.send(t, http.MethodPut, "/v1/resources/"+raw+"/records/"+raw, name, token(lease, sequence))
 		result := as[api.WriteResult](t, put, put.status)
