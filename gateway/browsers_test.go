@@ -146,7 +146,8 @@ func filePath(name string) string {
 func TestDashboardFiles(t *testing.T) {
 	t.Parallel()
 	c := dashboardServer(t)
-	if got := c.get(t, "/openapi.yaml"); got.header.Get("Content-Type") != "application/yaml" || !bytes.Equal(got.body, openAPI) {
+	got := c.get(t, "/openapi.yaml")
+	if got.header.Get("Content-Type") != "application/yaml" || !bytes.Equal(got.body, openAPI) {
 		t.Errorf("/openapi.yaml: answered %d %s with %d bytes, want the file", got.status, got.header, len(got.body))
 	}
 	files, err := ui.Files()

@@ -31,7 +31,7 @@ import (
 	"github.com/fencegate/fencegate/store/readiness"
 )
 
-// Many tests wait for a timeout or for another process: at least four run at a time, unless -parallel says another number.
+// Many tests wait for a timeout or another process: at least four run at a time, unless -parallel says otherwise.
 func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", strconv.Itoa(max(4, runtime.GOMAXPROCS(0)))); err != nil {
 		panic(err)

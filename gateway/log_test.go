@@ -60,7 +60,7 @@ func (failing) LockAndFence(context.Context, store.Name) (store.Lock, *store.Fen
 // The access log has a sample of the requests, each with its weight, and every failure. All lines have the same keys.
 func TestAccessLog(t *testing.T) {
 	t.Parallel()
-	const requests, failures = 100, 7
+	const requests, failures = 40, 7
 	for _, c := range []struct {
 		sample, want int
 		level        slog.Level
