@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
@@ -290,4 +291,32 @@ func expectUnavailable(t testing.TB, got answer, outcome api.Outcome) api.Proble
 		t.Errorf("%s: want a retryable problem with Retry-After and the outcome %s, got %s", got.request, outcome, got.body)
 	}
 	return problem
+}
+
+// serve answers on a loopback listener until the test ends. It then waits for the requests in progress.
+func serve(t testing.TB, handler http.Handler) client {
+	server := httptest.NewUnstartedServer(handler)
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetHTTP1(true)
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Start()
+	t.Cleanup(server.Close)
+	return client{base: server.URL, http: newHTTPClient(t, false)}
+}
+
+// newHTTPClient returns a client with connections of its own, of one version of HTTP.
+func newHTTPClient(t testing.TB, http2 bool) *http.Client {
+	transport := &http.Transport{MaxIdleConnsPerHost: 64, Protocols: new(http.Protocols), DisableCompression: true}
+	transport.Protocols.SetHTTP1(!http2)
+	transport.Protocols.SetUnencryptedHTTP2(http2)
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+// overBoth runs a test over HTTP/1.1 and over HTTP/2. Each run gets an HTTP client of its version.
+func overBoth(t *testing.T, test func(t *testing.T, http2 bool)) {
+	t.Helper()
+	for name, http2 := range map[string]bool{"HTTP1": false, "HTTP2": true} {
+		t.Run(name, func(t *testing.T) { test(t, http2) })
+	}
 }

@@ -231,35 +231,6 @@ func TestWatchUnread(t *testing.T) {
 	})
 }
 
-// A gateway that shuts down ends its streams with a final event, and does not wait for their clients.
-func TestServeEndsStreams(t *testing.T) {
-	overBoth(t, func(t *testing.T, http2 bool) {
-		h, s, _ := newServed(t, Config{})
-		h.http = newHTTPClient(t, http2)
-		watch, observer := h.open(t, watchPath), h.open(t, observePath)
-		watch.next(t, api.EventState)
-		observer.next(t, api.EventLeader)
-		rejections := []*stream{h.open(t, streamPath), h.open(t, streamPath+"?resource=job")}
-		feedEnded := h.feedEnd(t)
-		rejections[0].position(t)
-		overviews := h.open(t, overviewStream)
-		overviews.next(t, api.EventOverview)
-		s.stop()
-		s.expectEnd(t)
-		var last streamEvent
-		for event := range overviews.events {
-			last = event
-		}
-		if last.Kind != api.EventEnd || dataOf[api.WatchEnd](t, last).Reason != endpoint.EndShutdown {
-			t.Errorf("the last event is %+v, want the end with the reason %s", last, endpoint.EndShutdown)
-		}
-		for _, stream := range append(rejections, watch, observer) {
-			stream.endedFor(t, "shutdown")
-		}
-		<-feedEnded
-	})
-}
-
 func (s *stream) nextLeader(t testing.TB) api.Election {
 	t.Helper()
 	return dataOf[api.Election](t, s.next(t, api.EventLeader))

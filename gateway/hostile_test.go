@@ -294,7 +294,7 @@ func TestStreamsEndWithTheirToken(t *testing.T) {
 	h := newGateway(t, Config{KeepAlive: 100 * time.Millisecond}, patientDatabase(t))
 	issuer := issuertest.New(t)
 	h.acceptTokens(t, issuer)
-	const lifetime = 4 * time.Second // long enough to open the streams on a slow machine
+	const lifetime = 4 * time.Second                                // long enough to open the streams on a slow machine
 	h.by(bearerOf(issuer.Token(nil))).awaitStatus(t, http.StatusOK) // the keys of the issuer are read
 	begun := time.Now()
 	caller := h.by(bearerOf(issuer.Token(map[string]any{"exp": begun.Add(lifetime).Unix()})))

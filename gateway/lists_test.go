@@ -328,3 +328,23 @@ func TestCursorsOfLocks(t *testing.T) {
 		}
 	}
 }
+
+// A row with JSON that PostgreSQL can't read, stored by an older version, does not break the lists.
+func TestListsShowJSONThatPostgresCannotRead(t *testing.T) {
+	h := newHarness(t, Config{})
+	for election, text := range map[string]string{
+		"a": `{"value":"x"}`, "b": `{"value":"a\u0000b"}`, "c": `{"value":"\\\ud800"}`, "d": `{"value":"\u0000","more":1}`,
+	} {
+		h.win(t, election, api.CampaignRequest{Candidate: "w", Value: []byte(`"x"`)})
+		h.exec(t, "update fence.leases set metadata = $2 where lock = $1", election, text)
+	}
+	list := as[api.Elections](t, h.get(t, "/v1/elections"), http.StatusOK)
+	if len(list.Elections) != 3 || list.Elections[1].Election != "b" || list.Elections[2].Election != "c" {
+		t.Errorf("the elections are %+v, want a, b and c", list.Elections)
+	}
+	for _, path := range []string{electionPath("b", ""), "/v1/locks", lockPath("b", ""), "/v1/leases", "/v1/overview"} {
+		if got := h.get(t, path); got.status != http.StatusOK {
+			t.Errorf("%s: answered %d, want 200: %s", path, got.status, got.body)
+		}
+	}
+}

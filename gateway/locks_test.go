@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"log/slog"
 	"net/http"
 	"regexp"
 	"strconv"
@@ -359,62 +358,5 @@ func TestLeaseInRedis(t *testing.T) {
 	h.release(t, lease)
 	if moved := h.acquire(t, "jobs/1", "b"); moved.Provider != "" {
 		t.Errorf("after the change of the policy the lease is %+v, want it in PostgreSQL", moved)
-	}
-}
-
-// refusedByRedis expects that the answer, the log and the metrics say of the acquires so far that Redis failed, and not
-// the database.
-func (h *harness) refusedByRedis(t *testing.T, log *logged, acquires int, got answer) {
-	t.Helper()
-	refused := expectProblem(t, got, api.CodeUnavailable)
-	if refused.Title != store.ErrProviderUnavailable.Error() || !strings.Contains(refused.Detail, "in Redis (redis)") ||
-		strings.Contains(refused.Detail, "database") {
-		t.Errorf("%s: answered %+v, want a detail that names redis, and not the database", got.request, refused)
-	}
-	if named, other := log.lines(t, "redis unavailable"), log.lines(t, "database unavailable"); len(named) != acquires || len(other) > 0 {
-		t.Errorf("logged are %v and %v, want %d that name redis, and none that names the database", named, other, acquires)
-	}
-	scraped, _ := h.scrape(t)
-	scraped.want(t, []wanted{
-		{float64(acquires), "fencegate_lease_operations_total", "operation acquire mode exclusive result redis_unavailable"},
-		{0, "fencegate_lease_operations_total", "operation acquire mode exclusive result unavailable"},
-	})
-}
-
-// What Redis can't keep is refused. Without Redis nothing is granted or renewed, and writes go on.
-func TestLeaseInRedisIsRefused(t *testing.T) {
-	log := &logged{}
-	h, server := newRedisHarness(t, Config{Logger: slog.New(slog.NewJSONHandler(log, nil))})
-	lease := h.acquire(t, "jobs/1", "worker")
-	session := h.createSession(t, "worker", time.Hour)
-	for _, body := range []string{
-		`{"owner_id":"a","mode":"shared"}`, `{"owner_id":"a","scope":"subtree"}`,
-		`{"owner_id":"a","session_id":"` + session.SessionID + `"}`,
-	} {
-		expectProblem(t, h.post(t, lockPath("jobs/2", "/acquire"), body), api.CodeUnsupported)
-	}
-	expectProblem(t, h.campaign(t, "jobs/2", api.CampaignRequest{Candidate: "a"}), api.CodeUnsupported)
-	h.setPolicy(t, "votes", `{"leases":"redlock"}`) // of which this gateway has no servers
-	expectProblem(t, h.post(t, lockPath("votes", "/acquire"), `{"owner_id":"a"}`), api.CodeUnsupported)
-	for _, policy := range []string{`{"leases":"etcd"}`, `{"leases":"redis","require_live_lease":true}`} {
-		expectProblem(t, h.send(t, http.MethodPut, "/v1/policies/bad", policy), api.CodeInvalidRequest)
-	}
-
-	server.Do("RPUSH", "jobs/list", "a")
-	for i, c := range []struct{ lock, breaks, heals string }{
-		{"jobs/list", "PING", "PING"},
-		{"jobs/2", "CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0"},
-		{"jobs/2", "REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE"},
-	} {
-		server.Do(strings.Fields(c.breaks)...)
-		h.refusedByRedis(t, log, i+1, h.post(t, lockPath(c.lock, "/acquire"), `{"owner_id":"a"}`))
-		server.Do(strings.Fields(c.heals)...)
-	}
-	server.Kill()
-	h.refusedByRedis(t, log, 4, h.post(t, lockPath("jobs/2", "/acquire"), `{"owner_id":"a"}`))
-	expectProblem(t, h.post(t, lockPath("jobs/1", "/renew"), refOf(lease)), api.CodeUnavailable)
-	as[api.WriteResult](t, h.put(t, lease, 1, "value"), http.StatusCreated)
-	if lock := h.lock(t, "jobs/1"); lock.State != "held" {
-		t.Errorf("without Redis the lock is %+v, want what PostgreSQL believes", lock)
 	}
 }

@@ -3,14 +3,19 @@ package gateway
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/http/httptrace"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/gateway/endpoint"
+	"github.com/fencegate/fencegate/gateway/writes"
 	"github.com/fencegate/fencegate/internal/testenv/await"
 )
 
@@ -201,4 +206,146 @@ func TestServeOnClosedListener(t *testing.T) {
 	if err := withoutDatabase(t, Config{}).Serve(t.Context(), listener); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("Serve returned %v, want net.ErrClosed", err)
 	}
+}
+
+// lateBody is a body that arrives after the end of all work that began before it.
+type lateBody struct {
+	io.Reader
+	gateway *Gateway
+}
+
+func (b *lateBody) Read(into []byte) (int, error) {
+	b.gateway.EndWork()
+	return b.Reader.Read(into)
+}
+
+// The RequestTimeout begins when the body has arrived: a slow upload leaves the work its whole time.
+func TestWorkBeginsAfterTheBody(t *testing.T) {
+	h := newHarness(t, Config{Terraform: true})
+	lease := h.acquire(t, "job", "w")
+	h.terraform("state").mustLock(t, "a")
+	token := strconv.FormatInt(lease.FencingToken, 10)
+	for _, of := range []struct{ method, path, body string }{
+		{"POST", "/v1/locks/late/acquire", `{"owner_id":"w"}`},
+		{"POST", "/v1/locks/job/renew", refOf(lease)},
+		{"PUT", "/v1/resources/job/records/k", "value"},
+		{"POST", "/v1/transactions", `{"fences":[{"resource":"job","fencing_token":` + token + `,"sequence":7}],` +
+			`"ops":[{"op":"put","resource":"job","key":"k","value":1}]}`},
+		{"POST", "/v1/sessions", `{"owner_id":"w"}`},
+		{"POST", "/v1/elections/led/campaign", `{"candidate":"w"}`},
+		{"PUT", "/v1/policies/late", `{"require_lease_id":true}`},
+		{"POST", "/v1/terraform/state?ID=a", stateText(1, "x")},
+		{"POST", "/v1/terraform/state/unlock", lockBody("a")},
+		{"POST", "/v1/locks/job/release", refOf(lease)},
+	} {
+		r := httptest.NewRequest(of.method, of.path, &lateBody{strings.NewReader(of.body), h.gateway})
+		r.ContentLength = int64(len(of.body))
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set(api.HeaderFencingToken, token+".1")
+		if of.method == http.MethodPut && strings.Contains(of.path, "/records/") {
+			r.Header.Set("Content-Type", "text/plain")
+		}
+		_ = h.gateway.Work(r) // work that began before
+		w := httptest.NewRecorder()
+		h.gateway.ServeHTTP(w, r)
+		if w.Code >= http.StatusBadRequest {
+			t.Errorf("%s %s with a body that came late: answered %d %s", of.method, of.path, w.Code, w.Body)
+		}
+	}
+}
+
+// A request that needs no body is answered before its body has arrived, and the answer ends the connection. This holds
+// for chunked and sized bodies, and for those announced with Expect: 100-continue.
+func TestAnswersBeforeTheBody(t *testing.T) {
+	h, _, lease := newServed(t, Config{BodyTimeout: time.Hour})
+	h.gateway.writes.BulkStreams.Store(writes.BulkStreamsMax)
+	type exchange struct {
+		request    string
+		status     int
+		code       api.Code
+		connection raw
+	}
+	var exchanges []exchange // all at the same time: the gateway ends each connection only after a while
+	for _, early := range []exchange{
+		{"POST /v1/locks//acquire" + onWire + jsonType + "\n", 400, api.CodeInvalidName, raw{}},
+		{putOnWire + "Fencing-Token: x\n", 400, api.CodeInvalidToken, raw{}},
+		{putOnWire, 428, api.CodeTokenRequired, raw{}},
+		{"POST /v1/locks/l/acquire" + onWire + "Content-Type: text/plain\n", 415, api.CodeInvalidRequest, raw{}},
+		{"POST /v1/sessions?x=y" + onWire + jsonType + "\n", 400, api.CodeInvalidRequest, raw{}},
+		{"POST /v1/sessions/x/keepalive" + onWire + jsonType + "\n", 400, api.CodeInvalidRequest, raw{}},
+		{"PATCH /v1/locks" + onWire, 405, api.CodeInvalidRequest, raw{}},
+		{"POST /nowhere" + onWire, 404, api.CodeNotFound, raw{}},
+		{bulkHead, 503, api.CodeUnavailable, raw{}}, // one stream of writes too many
+		{"DELETE /v1/resources/job/records/none" + onWire + token(lease, 2) + "\n", 404, api.CodeNotFound, raw{}},
+		{"GET /v1/resources/job/records/none" + onWire, 404, api.CodeNotFound, raw{}},
+	} {
+		for _, body := range []string{
+			"Transfer-Encoding: chunked\n\n4\nhalf\n", "Content-Length: 10\n\nhalf", "Content-Length: 1000000\n\nhalf",
+			"Expect: 100-continue\nTransfer-Encoding: chunked\n\n", "Expect: 100-continue\nContent-Length: 10\n\n",
+		} {
+			e := early
+			e.request += body
+			e.connection = h.wire(t, e.request)
+			exchanges = append(exchanges, e)
+		}
+	}
+	for _, e := range exchanges {
+		got, closed := e.connection.answer(t)
+		if expectProblem(t, got, e.code); got.status != e.status || !closed {
+			t.Errorf("%q: status %d, announces the end of the connection: %v; want %d and true: %s",
+				e.request, got.status, closed, e.status, got.body)
+		}
+	}
+	for _, e := range exchanges {
+		if rest, err := io.ReadAll(e.connection.reader); err != nil || len(rest) > 0 {
+			t.Errorf("%q: after the answer the connection has %q and %v, want its end", e.request, rest, err)
+		}
+	}
+}
+
+// Over HTTP/2 the connection stays usable after such an answer.
+func TestAnswersBeforeTheBodyOverHTTP2(t *testing.T) {
+	h, _, _ := newServed(t, Config{BodyTimeout: time.Hour})
+	h.http = newHTTPClient(t, true)
+	h.open(t, watchPath).next(t, api.EventState)
+	stalled, sender := io.Pipe()
+	t.Cleanup(func() { _ = sender.Close() })
+	got, err := h.tryFor(t.Context(), t, http.MethodPost, "/v1/locks//acquire", stalled, jsonType)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expectProblem(t, got, api.CodeInvalidName)
+	h.acquire(t, "other", "worker")
+	if proto := h.get(t, "/healthz").proto; proto != 2 {
+		t.Errorf("the next answer came over HTTP/%d, want HTTP/2", proto)
+	}
+}
+
+// A gateway that shuts down ends its streams with a final event, and does not wait for their clients.
+func TestServeEndsStreams(t *testing.T) {
+	overBoth(t, func(t *testing.T, http2 bool) {
+		h, s, _ := newServed(t, Config{})
+		h.http = newHTTPClient(t, http2)
+		watch, observer := h.open(t, watchPath), h.open(t, observePath)
+		watch.next(t, api.EventState)
+		observer.next(t, api.EventLeader)
+		rejections := []*stream{h.open(t, streamPath), h.open(t, streamPath+"?resource=job")}
+		feedEnded := h.feedEnd(t)
+		rejections[0].position(t)
+		overviews := h.open(t, overviewStream)
+		overviews.next(t, api.EventOverview)
+		s.stop()
+		s.expectEnd(t)
+		var last streamEvent
+		for event := range overviews.events {
+			last = event
+		}
+		if last.Kind != api.EventEnd || dataOf[api.WatchEnd](t, last).Reason != endpoint.EndShutdown {
+			t.Errorf("the last event is %+v, want the end with the reason %s", last, endpoint.EndShutdown)
+		}
+		for _, stream := range append(rejections, watch, observer) {
+			stream.endedFor(t, "shutdown")
+		}
+		<-feedEnded
+	})
 }

@@ -10,6 +10,11 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
+const (
+	onAccount = `"resource":"accounts/1","table":"public.accounts"`
+	onLogs    = `"resource":"logs","table":"public.logs"`
+)
+
 // refusedCase is a transaction on tables that must be refused. The token of accounts/1 is the first one.
 type refusedCase struct {
 	op     string

@@ -95,11 +95,6 @@ func (h *tables) openWithRole(t *testing.T) {
 	})
 }
 
-const (
-	onAccount = `"resource":"accounts/1","table":"public.accounts"`
-	onLogs    = `"resource":"logs","table":"public.logs"`
-)
-
 // ops reads operations, one a line, without the braces around each.
 func ops(t *testing.T, lines ...string) (ops []api.Op) {
 	t.Helper()

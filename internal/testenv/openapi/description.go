@@ -273,7 +273,8 @@ func (d *Description) CheckRoutes(t testing.TB, router *mux.Router) {
 	for _, path := range d.paths {
 		delete(rest, path.template)
 		target := muxVariable.ReplaceAllString(path.template, "x")
-		d.Conforming(t, router).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPatch, target, nil))
+		d.Conforming(t, router).ServeHTTP(httptest.NewRecorder(),
+			httptest.NewRequestWithContext(t.Context(), http.MethodPatch, target, nil))
 	}
 	if len(rest) > 0 {
 		t.Errorf("not in openapi.yaml, with any method:\n%s", lines(rest))
