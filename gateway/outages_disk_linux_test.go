@@ -30,7 +30,7 @@ func (o *outages) diskFull(t *testing.T) {
 	}
 	url := o.cluster.DatabaseURL("small")
 	h := newOutageHarness(t, url, url)
-	lease := h.acquireRepeatedly(t)
+	lease := h.acquireRepeatedly(t, "job")
 	on := &outages{harness: h, lease: lease, written: 1, alerts: o.alerts}
 	ballast := filepath.Join(disk, "ballast")
 	large := strings.Repeat("x", 64<<10)

@@ -35,7 +35,7 @@ func TestOutages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &outages{harness: h, cluster: cluster, lease: h.acquireRepeatedly(t), alerts: string(alerts)}
+	o := &outages{harness: h, cluster: cluster, lease: h.acquireRepeatedly(t, "job"), alerts: string(alerts)}
 	t.Run("synchronous standby gone", o.standbyGone)
 	t.Run("connections exhausted", o.connectionsExhausted)
 	t.Run("read-only", o.readOnly)
@@ -90,12 +90,12 @@ func newOutageHarness(t *testing.T, databaseURL, ownURL string) *harness {
 }
 
 // acquireRepeatedly acquires a lock. On a busy machine that may take longer than the RequestTimeout.
-func (h *harness) acquireRepeatedly(t *testing.T) api.Lease {
+func (h *harness) acquireRepeatedly(t *testing.T, lock string) api.Lease {
 	t.Helper()
 	request := encode(api.AcquireRequest{OwnerID: "w", TTLMS: &longTTL, RequestID: new("once")})
 	var got answer
 	await.True(t, "the lock is acquired", func() bool {
-		got = h.post(t, lockPath("job", "/acquire"), request)
+		got = h.post(t, lockPath(lock, "/acquire"), request)
 		return got.status != http.StatusServiceUnavailable
 	})
 	return as[api.Lease](t, got, http.StatusOK)
@@ -187,7 +187,7 @@ func (o *outages) readOnly(t *testing.T) {
 // packetsSwallowed has a write under way when the network swallows packets. Its outcome is unknown, and it is applied
 // once.
 func (o *outages) packetsSwallowed(t *testing.T, network *postgres.Network) {
-	lease := o.acquire(t, "under way", "w")
+	lease := o.acquireRepeatedly(t, "under way")
 	put := func() answer { return o.put(t, lease, 1, "x") }
 	unlock := o.holdFence(t, "under way")
 	var underWay <-chan answer
