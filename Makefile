@@ -139,7 +139,7 @@ fuzz: ## Run every fuzz target for a short while (FUZZ_TIME, PACKAGES)
 	@FUZZ_TIME='$(FUZZ_TIME)' scripts/with-postgres scripts/fuzz $(PACKAGES)
 
 hostile: ## Open connections that send nothing, never end, or take no answers; check memory and honest clients (CONNECTIONS)
-	FENCEGATE_CONNECTIONS='$(CONNECTIONS)' scripts/with-postgres go test ./gateway -run 'TestHostile(Connections|Memory)$$' -count=1 -v
+	FENCEGATE_CONNECTIONS='$(CONNECTIONS)' scripts/with-postgres go test ./gateway -run 'TestHostile(Connections|Memory)$$' -parallel 1 -count=1 -v
 
 # Some ten minutes; with Patroni and etcd. FENCEGATE_PATRONI names another Patroni than the one on the PATH.
 failovers: ## Fail over in every way, under load, and show a table of what each cost
