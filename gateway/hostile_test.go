@@ -126,27 +126,32 @@ var hostileStreams = map[string]struct {
 		{Name: ":method", Value: "GET"}, {Name: ":path", Value: "/healthz"}, {Name: "x", Value: strings.Repeat("~", endpoint.HeaderBytes)}}},
 }
 
-// openStreams opens streams of one kind over a connection of HTTP/2, and never lets the gateway send a byte of an answer.
-// It returns when all are open, or when the gateway has closed the connection.
-func openStreams(connection net.Conn, kind string, streams int) {
-	what, frameMax := hostileStreams[kind], 16<<10
+// hostileBlock returns the header of a request of one kind, the same bytes for every stream.
+func hostileBlock(kind string) []byte {
 	var block bytes.Buffer
 	encoder := hpack.NewEncoder(&block)
+	encoder.SetMaxDynamicTableSize(0)
+	for _, field := range append([]hpack.HeaderField{{Name: ":scheme", Value: "http"}}, hostileStreams[kind].fields...) {
+		_ = encoder.WriteField(field)
+	}
+	return block.Bytes()
+}
+
+// openStreams opens streams of one kind over a connection of HTTP/2, and never lets the gateway send a byte of an answer.
+// It returns when all are open, or when the gateway has closed the connection.
+func openStreams(connection net.Conn, kind string, block []byte, streams int) {
+	const frameMax = 16 << 10
 	framer := http2.NewFramer(connection, nil)
 	_, err := io.WriteString(connection, http2.ClientPreface)
 	if err == nil {
 		err = framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 	}
 	for n := 0; err == nil && n < streams; n++ {
-		for _, field := range append([]hpack.HeaderField{{Name: ":scheme", Value: "http"}}, what.fields...) {
-			_ = encoder.WriteField(field)
-		}
-		id := uint32(2*n + 1)
-		err = framer.WriteHeaders(http2.HeadersFrameParam{
-			StreamID: id, BlockFragment: block.Next(frameMax), EndHeaders: block.Len() == 0, EndStream: !what.open})
-		for err == nil && block.Len() > 0 {
-			fragment := block.Next(frameMax)
-			err = framer.WriteContinuation(id, block.Len() == 0, fragment)
+		id, fragments := uint32(2*n+1), slices.Collect(slices.Chunk(block, frameMax))
+		err = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: fragments[0],
+			EndHeaders: len(fragments) == 1, EndStream: !hostileStreams[kind].open})
+		for i := 1; err == nil && i < len(fragments); i++ {
+			err = framer.WriteContinuation(id, i == len(fragments)-1, fragments[i])
 		}
 	}
 }
@@ -165,7 +170,7 @@ func TestHostileStreams(t *testing.T) {
 	var before net.Conn
 	for kind := range hostileStreams {
 		connection := h.dialFrom(t, "127.0.0.1")
-		openStreams(connection, kind, 2)
+		openStreams(connection, kind, hostileBlock(kind), 2)
 		if before != nil {
 			closes(t, before)
 		}
@@ -273,11 +278,12 @@ func (h *harness) measure(t *testing.T, honest client, attack func()) (slowest t
 func (h *harness) attack(t *testing.T, kind string) {
 	t.Helper()
 	const connections, streams = 300, 250
+	block := hostileBlock(kind) // shared, so that it is the gateway's memory that grows
 	var sending sync.WaitGroup
 	for range connections {
 		connection := h.dialFrom(t, "127.0.0.2")
 		go func() { _, _ = io.Copy(io.Discard, connection) }()
-		sending.Go(func() { openStreams(connection, kind, streams) })
+		sending.Go(func() { openStreams(connection, kind, block, streams) })
 	}
 	sending.Wait()
 }
