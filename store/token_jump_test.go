@@ -69,6 +69,13 @@ func TestOpenJumpsDelayNobody(t *testing.T) {
 		})
 	}
 	jumping.Wait()
+	var locked int
+	const locks = "select count(*) from pg_locks where locktype = 'advisory' and classid = 1718511207 and pid = pg_backend_pid()"
+	for _, tx := range txs {
+		if err := tx.QueryRow(t.Context(), locks).Scan(&locked); err != nil || locked != 0 {
+			t.Errorf("a transaction that has jumped keeps %d locks (%v), want none", locked, err)
+		}
+	}
 	for i := range 21 {
 		tokens = append(tokens, mintOne(t, b, numbered("unrelated", i)))
 	}
