@@ -278,7 +278,7 @@ var ruledScripts = []script{
 		A select fence.guard('same/a', $t, 4)  -- t
 		A select fence.guard('same/a', $t)  -- t
 		A select last_sequence from fence.fences where resource = 'same/a'  -- 4
-		A select fence.guard('same/a', $t, 4)  -- !LF106
+		A select fence.guard('same/a', $t, 4)  -- !LF106 the last accepted write had this token and sequence
 		A select test.grant('same/b')  -- $t
 		A select fence.guard('same/b', $t)  -- t
 		A select test.grant('same/b')  -- $new
