@@ -178,6 +178,11 @@ func TestHostileStreams(t *testing.T) {
 	}
 	known.acquire(t, "job", "honest")
 	watch.next(t, api.EventGranted)
+	h.client = known
+	metrics, _ := h.scrape(t)
+	if metrics.value("fencegate_rate_limited_total", "limit", "connections") == 0 {
+		t.Error("no connection was closed for the next one: their time was over")
+	}
 }
 
 // TestCrowdOfNewConnections checks that each of many clients of HTTP/2 that connect at the same moment is served: they
