@@ -21,14 +21,16 @@ func WithActor(ctx context.Context, actor Actor) context.Context {
 	return context.WithValue(ctx, actorKey{}, actor)
 }
 
-func actorOf(ctx context.Context) Actor {
+// ActorOf returns the actor of a context of WithActor.
+func ActorOf(ctx context.Context) Actor {
 	actor, _ := ctx.Value(actorKey{}).(Actor)
 	return actor
 }
 
-// args appends the actor to the arguments of a function, for actorSQL.
-func (a Actor) args(of ...any) []any {
-	return append(of, orNull(a.Principal), orNull(a.Address), a.Scoped)
+// actorArgs appends the actor of a context to the arguments of a function, for actorSQL.
+func actorArgs(ctx context.Context, of ...any) []any {
+	actor := ActorOf(ctx)
+	return append(of, orNull(actor.Principal), orNull(actor.Address), actor.Scoped)
 }
 
 // actorSQL is the last two arguments of a function, the actor's principal and address, which are in the parameter first

@@ -42,14 +42,6 @@ type AuditFilter struct {
 	Within []string
 }
 
-func (f *AuditFilter) check() error {
-	if f.Action != "" && !slices.Contains(Actions, f.Action) {
-		return fmt.Errorf("%w: action must be one like %s or %s", ErrInvalid, Actions[0], Actions[2])
-	}
-	return cmp.Or(checkText("principal", f.Principal, 0, principalTextMax),
-		checkText("prefix", f.Prefix, 0, NameBytesMax))
-}
-
 // principalTextMax is the most bytes of a principal's name, also of a role's.
 const principalTextMax = PrincipalMax + len(access.SQLPrefix)
 
@@ -61,6 +53,15 @@ type AuditQuery struct {
 	Limit  int   // 1 to PageMax
 }
 
+// Check returns ErrInvalid, naming the field, if the query is outside its limits.
+func (q *AuditQuery) Check() error {
+	if q.Action != "" && !slices.Contains(Actions, q.Action) {
+		return fmt.Errorf("%w: action must be one like %s or %s", ErrInvalid, Actions[0], Actions[2])
+	}
+	return cmp.Or(checkLimit(q.Limit), checkText("principal", q.Principal, 0, principalTextMax),
+		checkText("prefix", q.Prefix, 0, NameBytesMax))
+}
+
 var auditSQL = `
 	select a.id, a.at, a.principal, a.address, a.action, a.name, a.details from fence.audit a
 	where ($1 = '' or a.action = $1) and ($2 = '' or a.principal = $2) and ($3 = '' or a.name = $3)
@@ -70,7 +71,7 @@ var auditSQL = `
 
 // Audit returns entries of the audit log. It returns ErrInvalid or ErrUnavailable.
 func (s *Store) Audit(ctx context.Context, query AuditQuery) ([]AuditEntry, error) {
-	if err := cmp.Or(checkLimit(query.Limit), query.check()); err != nil {
+	if err := query.Check(); err != nil {
 		return nil, err
 	}
 	return collect(ctx, s.query, auditSQL, []any{

@@ -49,19 +49,27 @@ var reasons = [...]Reason{
 	ReasonNotMigrated, ReasonWentBack, ReasonOther,
 }
 
-// reasonCounts counts from the beginning, in the order of FailureReasons.
-type reasonCounts [len(reasons)]atomic.Uint64
+// reasonCounts counts from the beginning.
+type reasonCounts map[Reason]*atomic.Uint64
 
-func (c *reasonCounts) add(reason Reason, n int) {
-	if i := slices.Index(FailureReasons, reason); i >= 0 {
-		c[i].Add(uint64(n))
+func newReasonCounts(reasons []Reason) reasonCounts {
+	c := reasonCounts{}
+	for _, reason := range reasons {
+		c[reason] = new(atomic.Uint64)
+	}
+	return c
+}
+
+func (c reasonCounts) add(reason Reason, n int) {
+	if count := c[reason]; count != nil {
+		count.Add(uint64(n))
 	}
 }
 
-func (c *reasonCounts) read(reasons []Reason) map[Reason]uint64 {
+func (c reasonCounts) read() map[Reason]uint64 {
 	got := map[Reason]uint64{}
-	for i, reason := range reasons {
-		got[reason] = c[i].Load()
+	for reason, count := range c {
+		got[reason] = count.Load()
 	}
 	return got
 }
@@ -70,24 +78,24 @@ func (c *reasonCounts) read(reasons []Reason) map[Reason]uint64 {
 type counts struct{ failures, retries reasonCounts }
 
 // Failures returns how many statements have failed, those that were tried again among them. Verdicts are no failures.
-func (s *Store) Failures() map[Reason]uint64 { return s.counts.failures.read(FailureReasons) }
+func (s *Store) Failures() map[Reason]uint64 { return s.counts.failures.read() }
 
 // Retries returns how often the Store and its machines tried something again: the writes that went back to
 // their queue as busy; the statements that the database had rolled back; and what was sent again since the database
 // was away: acquires of waiters, grants to them, and the record of rejections.
-func (s *Store) Retries() map[Reason]uint64 { return s.counts.retries.read(RetryReasons) }
+func (s *Store) Retries() map[Reason]uint64 { return s.counts.retries.read() }
 
 // failed counts the failure of a statement.
 func (s *Store) failed(err error) error {
 	if err != nil {
-		s.counts.failures.add(ReasonOf(err), 1)
+		s.counts.failures.add(reasonOf(err), 1)
 	}
 	return err
 }
 
 // CountRetry counts that something is tried again after the failure.
 func (s *Store) CountRetry(err error) {
-	switch reason := ReasonOf(err); reason {
+	switch reason := reasonOf(err); reason {
 	case ReasonBusy: // counted by the writes that it was for
 	case ReasonDeadlock, ReasonSerialization:
 		s.counts.retries.add(reason, 1)

@@ -10,13 +10,13 @@ import (
 // enough that no other content is taken for a retry.
 type Digest [16]byte
 
-// digest is the content of a write: what it changes, not under which token. All gateways compute it alike, whichever
-// version they are: a retry may come by another one. Every part is preceded by its length, so that no two contents read
-// the same.
-func digest(operations []ResourceOperation) []byte {
+// Digest returns the digest of the transaction: of what it changes, not under which tokens. All gateways compute it
+// alike, whichever version they are: a retry may come by another one. Every part is preceded by its length, so that no
+// two contents read the same.
+func (t *Transaction) Digest() []byte {
 	sum := sha256.New()
-	for i := range operations {
-		op := &operations[i]
+	for i := range t.Operations {
+		op := &t.Operations[i]
 		if op.Table != nil {
 			sum.Write(op.Table.appendContent(appendPart(appendPart(nil, "table"), string(op.Resource))))
 			continue

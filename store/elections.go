@@ -16,6 +16,9 @@ type ElectionQuery struct {
 	Within []string // only these names and those below them; nil: all
 }
 
+// Check returns ErrInvalid if the query is outside its limits.
+func (q ElectionQuery) Check() error { return checkLimit(q.Limit) }
+
 // electionsSQL chooses the locks whose newest lease was made by a campaign. That is known by its metadata, in which a
 // campaign keeps the leader's value: an object that has the one field "value", written without a space. The text is
 // kept as it came. Escapes are replaced before PostgreSQL reads it: a row with an escaped NUL, stored before CheckJSON
@@ -33,7 +36,7 @@ var electionsSQL = `
 
 // Elections returns the locks that are elections. It returns ErrInvalid or ErrUnavailable.
 func (s *Store) Elections(ctx context.Context, query ElectionQuery) ([]Lock, error) {
-	if err := checkLimit(query.Limit); err != nil {
+	if err := query.Check(); err != nil {
 		return nil, err
 	}
 	args := pgx.NamedArgs{

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/fencegate/fencegate/migrations"
 )
 
 // Sentinels, to be matched with errors.Is. Where a typed error is named, errors.As gives its data.
@@ -18,8 +16,6 @@ var (
 	// ErrRequestIDReused says that the request_id of an acquire is that of another owner or principal. It is always an
 	// ErrInvalid, too.
 	ErrRequestIDReused = fmt.Errorf("%w: request_id was used on this lock by another owner", ErrInvalid)
-	errOwnerRefused    = fmt.Errorf("%w: the policy demands an owner_id that is the name of the principal, "+
-		"or begins with that and /", ErrInvalid)
 	// ErrNotFound says that there is no such lock, record or policy.
 	ErrNotFound = errors.New("not found")
 
@@ -79,8 +75,6 @@ var (
 	// ErrDatabaseWentBack says that the database is in an older state than one that was seen, or granted tokens, before:
 	// an old primary is back, or an older copy of its files. See WentBackError. It is always an ErrUnavailable, too.
 	ErrDatabaseWentBack = errors.New("the database went back to an older state")
-	// ErrNotMigrated says that the schema is not this program's. It is always an ErrUnavailable, too.
-	ErrNotMigrated = migrations.ErrNotMigrated
 )
 
 // Verdict is what the rule answers: "admitted", or the code of the first step that failed.
@@ -97,16 +91,6 @@ const (
 	VerdictVersionMismatch Verdict = "version_mismatch"
 )
 
-// verdictNotFound is no step of the rule: the write was a delete, and there is nothing to delete.
-const verdictNotFound Verdict = "not_found"
-
-// verdictBusy says that another session has locked the fence, and that nothing was decided. No client sees it; see
-// WriteBatch.Busy.
-const verdictBusy Verdict = "busy"
-
-// verdictFailed says that an operation on a table failed; see TableError.
-const verdictFailed Verdict = "failed"
-
 // Superseded is the Reason of a RejectedError where a newer token was granted.
 const Superseded = "superseded"
 
@@ -118,6 +102,9 @@ var verdictErrors = map[Verdict]error{
 	VerdictLeaseExpired:    ErrLeaseExpired,
 	VerdictVersionMismatch: ErrVersionMismatch,
 }
+
+// Err returns the sentinel of a rejection; nil if the rule has no such verdict.
+func (v Verdict) Err() error { return verdictErrors[v] }
 
 // RejectedError is a write that the rule did not admit. It is the sentinel of its verdict.
 type RejectedError struct {

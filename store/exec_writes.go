@@ -17,44 +17,46 @@ const fenceWaitMS = 100
 // admitted writes are committed. Where wait is false, a write whose fence another session keeps locked is Busy, and not
 // applied. It returns ErrLocked, where wait is true, or ErrUnavailable for the whole batch.
 func (s *Store) ExecWrites(ctx context.Context, batch *WriteBatch, wait bool) error {
-	batch.arrange()
+	columns := columnsPool.Get().(*writeColumns)
+	defer columns.release()
+	columns.arrange(batch)
 	stmt := statement{purpose: forBatches, bounded: true}
 	if wait {
-		batch.lockWait = int32(s.config.StatementTimeout.Milliseconds())
+		columns.lockWait = int32(s.config.StatementTimeout.Milliseconds())
 	} else {
-		batch.lockWait, stmt.lockWait = fenceWaitMS, &batch.lockWait
+		columns.lockWait, stmt.lockWait = fenceWaitMS, &columns.lockWait
 	}
-	if len(batch.writes) == 1 {
-		return s.writeOne(ctx, stmt, batch)
+	if len(batch.Writes) == 1 {
+		return s.writeOne(ctx, stmt, columns)
 	}
-	return s.writeSet(ctx, stmt, batch)
+	return s.writeSet(ctx, stmt, columns)
 }
 
 // writeOne sends a batch of one write.
-func (s *Store) writeOne(ctx context.Context, stmt statement, b *WriteBatch) error {
+func (s *Store) writeOne(ctx context.Context, stmt statement, c *writeColumns) error {
 	const sql = `select verdict, reason, version, created, replayed,
 			coalesce(granted_token, 0), coalesce(last_token, 0), coalesce(last_sequence, 0)
 		from fence.write_one($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
-	row := &b.verdicts[0]
+	row := &c.batch.Decisions[0]
 	return s.queryRow(ctx, stmt, sql,
 		[]any{
-			b.resources[0], b.tokens[0], b.sequences[0], b.leaseIDs[0], b.digests[0],
-			b.kinds[0], b.keys[0], b.values[0], b.contentTypes[0], b.expected[0], &b.lockWait,
+			c.resources[0], c.tokens[0], c.sequences[0], c.leaseIDs[0], c.digests[0],
+			c.kinds[0], c.keys[0], c.values[0], c.contentTypes[0], c.expected[0], &c.lockWait,
 		},
-		&row.verdict, &row.reason, &row.version, &row.created, &row.replayed,
-		&row.grantedToken, &row.lastToken, &row.lastSequence)
+		&row.Verdict, &row.Reason, &row.Version, &row.Created, &row.Replayed,
+		&row.GrantedToken, &row.LastToken, &row.LastSequence)
 }
 
 // writeSet sends a batch of several writes.
-func (s *Store) writeSet(ctx context.Context, stmt statement, b *WriteBatch) error {
+func (s *Store) writeSet(ctx context.Context, stmt statement, c *writeColumns) error {
 	const sql = `select admitted, versions, created, replayed, busy,
 			refused, verdicts, reasons, current_versions, granted_tokens, last_tokens, last_sequences
 		from fence.write($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`
 	var answer setAnswer
 	err := s.queryAs(ctx, stmt, sql,
 		[]any{
-			b.resources, b.tokens, b.sequences, b.leaseIDs, b.digests,
-			b.kinds, b.keys, b.values, b.contentTypes, b.expected, b.turnEnds, &b.lockWait,
+			c.resources, c.tokens, c.sequences, c.leaseIDs, c.digests,
+			c.kinds, c.keys, c.values, c.contentTypes, c.expected, c.turnEnds, &c.lockWait,
 		},
 		func(rows pgx.Rows) error {
 			return rows.Scan(&answer.admitted, &answer.versions, &answer.created, &answer.replayed, &answer.busy,
@@ -64,10 +66,10 @@ func (s *Store) writeSet(ctx context.Context, stmt statement, b *WriteBatch) err
 	if err != nil {
 		return err
 	}
-	if answered := len(answer.admitted) + len(answer.busy) + len(answer.refused); answered != len(b.verdicts) {
-		return fmt.Errorf("fence.write answered %d of %d writes", answered, len(b.verdicts))
+	if answered := len(answer.admitted) + len(answer.busy) + len(answer.refused); answered != len(c.batch.Decisions) {
+		return fmt.Errorf("fence.write answered %d of %d writes", answered, len(c.batch.Decisions))
 	}
-	answer.spread(b)
+	answer.spread(c)
 	return nil
 }
 
@@ -81,24 +83,24 @@ type setAnswer struct {
 	currentVersions, grantedTokens, lastTokens, lastSequences []int64
 }
 
-// spread copies what the row says of each write to its verdict.
-func (a *setAnswer) spread(b *WriteBatch) {
+// spread copies what the row says of each write to its decision.
+func (a *setAnswer) spread(c *writeColumns) {
 	for i, n := range a.admitted {
-		*b.verdictOf(n) = verdictRow{verdict: Admitted, version: a.versions[i]}
+		*c.decisionOf(n) = Decision{Verdict: Admitted, Version: a.versions[i]}
 	}
 	for _, n := range a.created {
-		b.verdictOf(n).created = true
+		c.decisionOf(n).Created = true
 	}
 	for _, n := range a.replayed {
-		b.verdictOf(n).replayed = true
+		c.decisionOf(n).Replayed = true
 	}
 	for _, n := range a.busy {
-		*b.verdictOf(n) = verdictRow{verdict: verdictBusy}
+		*c.decisionOf(n) = Decision{Verdict: VerdictBusy}
 	}
 	for i, n := range a.refused {
-		*b.verdictOf(n) = verdictRow{
-			verdict: Verdict(a.verdicts[i]), reason: a.reasons[i], version: a.currentVersions[i],
-			grantedToken: a.grantedTokens[i], lastToken: a.lastTokens[i], lastSequence: a.lastSequences[i],
+		*c.decisionOf(n) = Decision{
+			Verdict: Verdict(a.verdicts[i]), Reason: a.reasons[i], Version: a.currentVersions[i],
+			GrantedToken: a.grantedTokens[i], LastToken: a.lastTokens[i], LastSequence: a.lastSequences[i],
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,23 +44,28 @@ func (s *Store) Fence(ctx context.Context, resource Name) (Fence, error) {
 // Accepted is the number of a write that a fence accepted: its token, and its sequence or 0.
 type Accepted struct{ Token, Sequence int64 }
 
+// Check returns ErrInvalid, naming the field, if the number is outside its limits.
+func (a Accepted) Check() error {
+	switch {
+	case a.Token < 0 || a.Token > TokenMax:
+		return fmt.Errorf("%w: last_token is %d, it must be 0 to 2^53-1", ErrInvalid, a.Token)
+	case a.Sequence < 0 || a.Sequence > TokenMax:
+		return fmt.Errorf("%w: last_sequence is %d, it must be 0 to 2^53-1", ErrInvalid, a.Sequence)
+	}
+	return nil
+}
+
 // SetFence makes a fence read as if the write with this number was the last one that it accepted, and returns the
 // former number. It makes the fence if there is none. It is for names whose tokens another lock service issues, after a
 // token that was too great, or when that service's numbers have started anew. The audit log has the reason.
 //
 // It returns ErrBuiltinAuthority, ErrInvalid, or ErrUnavailable.
 func (s *Store) SetFence(ctx context.Context, resource Name, last Accepted, reason string) (was Accepted, err error) {
-	switch {
-	case last.Token < 0 || last.Token > TokenMax:
-		return was, fmt.Errorf("%w: last_token is %d, it must be 0 to 2^53-1", ErrInvalid, last.Token)
-	case last.Sequence < 0 || last.Sequence > TokenMax:
-		return was, fmt.Errorf("%w: last_sequence is %d, it must be 0 to 2^53-1", ErrInvalid, last.Sequence)
-	}
-	if err := checkText("reason", reason, 1, ReasonBytesMax); err != nil {
+	if err := cmp.Or(last.Check(), CheckReason(reason)); err != nil {
 		return was, err
 	}
 	err = s.queryRow(ctx, onLock(forReleases, resource), "select * from fence.set_fence($1, $2, $3, $4, "+actorSQL(5)+")",
-		actorOf(ctx).args(resource, last.Token, last.Sequence, reason), &was.Token, &was.Sequence)
+		actorArgs(ctx, resource, last.Token, last.Sequence, reason), &was.Token, &was.Sequence)
 	return was, err
 }
 

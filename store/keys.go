@@ -24,8 +24,6 @@ const (
 	KeyOverlapMax    = 30 * 24 * time.Hour
 	PrincipalMax     = 200 // bytes of a principal's name
 	descriptionMax   = 1000
-	keyNotThere      = "there is no live key %s"
-	noSuchKey        = "there is no key %s"
 	keyIDDescription = "the id of a key has 10 letters and digits"
 )
 
@@ -59,7 +57,18 @@ type KeyRequest struct {
 	Grants      []access.Grant // 1 to KeyGrantsMax
 }
 
-func (r KeyRequest) check() error {
+// Check returns ErrInvalid or ErrInvalidName, naming the field, if the request for a new key is outside its limits.
+func (r KeyRequest) Check() error { return cmp.Or(r.checkLifetime(), r.checkHolder()) }
+
+// CheckRotation is Check for a key that replaces the one with an ID, which lasts for the overlap.
+func (r KeyRequest) CheckRotation(id string, overlap time.Duration) error {
+	if overlap < 0 || overlap > KeyOverlapMax {
+		return fmt.Errorf("%w: the overlap is %s, it must be 0 to %s", ErrInvalid, overlap, KeyOverlapMax)
+	}
+	return cmp.Or(CheckKeyID(id), r.checkLifetime())
+}
+
+func (r KeyRequest) checkLifetime() error {
 	if r.Lifetime != 0 && (r.Lifetime < KeyLifetimeMin || r.Lifetime > KeyLifetimeMax) {
 		return fmt.Errorf("%w: the lifetime of a key is %s, it must be %s to %s",
 			ErrInvalid, r.Lifetime, KeyLifetimeMin, KeyLifetimeMax)
@@ -86,6 +95,11 @@ func (r KeyRequest) checkHolder() error {
 	return cmp.Or(checkText("principal", r.Principal, 1, PrincipalMax), checkSeen("principal", r.Principal),
 		checkText("description", r.Description, 0, descriptionMax), checkSeen("description", r.Description))
 }
+
+const (
+	keyNotThere = "there is no live key %s"
+	noSuchKey   = "there is no key %s"
+)
 
 const keyColumns = `k.id, k.principal, k.description, k.grants, k.created_at, k.created_by, k.expires_at, k.revoked_at,
 	k.last_used_at`
@@ -130,39 +144,37 @@ func (s *Store) changeKey(ctx context.Context, missing, id, sql string, args ...
 
 // CreateKey makes an API key. It returns ErrInvalid, ErrInvalidName or ErrUnavailable.
 func (s *Store) CreateKey(ctx context.Context, request KeyRequest) (Key, error) {
-	if err := cmp.Or(request.check(), request.checkHolder()); err != nil {
+	if err := request.Check(); err != nil {
 		return Key{}, err
 	}
 	return s.changeKey(ctx, noSuchKey, request.ID, "fence.create_key($1, $2, $3, $4, $5, $6, $7, $8, $9)",
 		request.ID, request.Digest[:], request.Principal, request.Description,
 		access.Texts(access.Minimal(request.Grants)), request.CreatedBy, orNull(request.Lifetime.Milliseconds()), KeysMax,
-		orNull(actorOf(ctx).Address))
+		orNull(ActorOf(ctx).Address))
 }
 
 // RotateKey makes a key with the principal, description and grants of another one, which expires after the overlap. It
 // returns ErrNotFound if that one is not live, ErrInvalid or ErrUnavailable.
 func (s *Store) RotateKey(ctx context.Context, id string, request KeyRequest, overlap time.Duration) (Key, error) {
-	if overlap < 0 || overlap > KeyOverlapMax {
-		return Key{}, fmt.Errorf("%w: the overlap is %s, it must be 0 to %s", ErrInvalid, overlap, KeyOverlapMax)
-	}
-	if err := cmp.Or(checkKeyID(id), request.check()); err != nil {
+	if err := request.CheckRotation(id, overlap); err != nil {
 		return Key{}, err
 	}
 	return s.changeKey(ctx, keyNotThere, id, "fence.rotate_key($1, $2, $3, $4, $5, $6, $7, $8)",
 		id, request.ID, request.Digest[:], request.CreatedBy, orNull(request.Lifetime.Milliseconds()),
-		overlap.Milliseconds(), KeysMax, orNull(actorOf(ctx).Address))
+		overlap.Milliseconds(), KeysMax, orNull(ActorOf(ctx).Address))
 }
 
 // RevokeKey ends a key at once. It succeeds again for a key that was revoked. It returns ErrNotFound, ErrInvalid or
 // ErrUnavailable.
 func (s *Store) RevokeKey(ctx context.Context, id string) (Key, error) {
-	if err := checkKeyID(id); err != nil {
+	if err := CheckKeyID(id); err != nil {
 		return Key{}, err
 	}
-	return s.changeKey(ctx, noSuchKey, id, "fence.revoke_key($1, "+actorSQL(2)+")", actorOf(ctx).args(id)...)
+	return s.changeKey(ctx, noSuchKey, id, "fence.revoke_key($1, "+actorSQL(2)+")", actorArgs(ctx, id)...)
 }
 
-func checkKeyID(id string) error {
+// CheckKeyID returns ErrInvalid for a text that is no ID of a key.
+func CheckKeyID(id string) error {
 	if !apikey.IsID(id) {
 		return fmt.Errorf("%w: %s", ErrInvalid, keyIDDescription)
 	}
@@ -177,9 +189,12 @@ type KeyQuery struct {
 	Limit       int // 1 to PageMax
 }
 
+// Check returns ErrInvalid if the query is outside its limits.
+func (q KeyQuery) Check() error { return checkLimit(q.Limit) }
+
 // Keys returns keys, also those that have ended and are not forgotten yet. It returns ErrInvalid or ErrUnavailable.
 func (s *Store) Keys(ctx context.Context, query KeyQuery) ([]Key, error) {
-	if err := checkLimit(query.Limit); err != nil {
+	if err := query.Check(); err != nil {
 		return nil, err
 	}
 	const sql = "select " + keyColumns + ` from fence.keys k

@@ -88,7 +88,8 @@ type LeaseRef struct {
 	Token   int64
 }
 
-func (r LeaseRef) check() error { return checkText("owner_id", r.OwnerID, 1, OwnerBytesMax) }
+// Check returns ErrInvalid if the owner is outside its limits.
+func (r LeaseRef) Check() error { return checkText("owner_id", r.OwnerID, 1, OwnerBytesMax) }
 
 // Ref names the lease.
 func (l Lease) Ref() LeaseRef { return LeaseRef{l.Lock, l.OwnerID, l.ID, l.Token} }
@@ -140,7 +141,7 @@ func (r AcquireRequest) Check() (AcquireRequest, error) {
 		return r, fmt.Errorf("%w: a lease in a session lasts as long as that: leave ttl_ms out", ErrInvalid)
 	case r.SessionID == uuid.Nil:
 		r.TTL = cmp.Or(r.TTL, TTLDefault)
-		if err := checkTTL(r.TTL); err != nil {
+		if err := CheckTTL(r.TTL); err != nil {
 			return r, err
 		}
 	}
@@ -150,13 +151,17 @@ func (r AcquireRequest) Check() (AcquireRequest, error) {
 		checkMetadata(r.Metadata))
 }
 
-func checkTTL(ttl time.Duration) error {
+// CheckTTL returns ErrInvalid if the TTL of a lease or session is outside its limits.
+func CheckTTL(ttl time.Duration) error {
 	if ttl < TTLMin || ttl > TTLMax || ttl%time.Millisecond != 0 {
 		return fmt.Errorf("%w: ttl_ms is %d, it must be %d to %d",
 			ErrInvalid, ttl.Milliseconds(), TTLMin.Milliseconds(), TTLMax.Milliseconds())
 	}
 	return nil
 }
+
+// CheckReason returns ErrInvalid if the reason that an administrator gives is outside its limits.
+func CheckReason(reason string) error { return checkText("reason", reason, 1, ReasonBytesMax) }
 
 func checkText(field, text string, bytesMin, bytesMax int) error {
 	switch {

@@ -39,10 +39,8 @@ func newLeaseBatches(s *Store) *leaseBatches {
 	}
 }
 
-// batched reports whether an acquire may be in a batch: those for a subtree, or in a session, concern others.
-func (r AcquireRequest) batched() bool {
-	return r.Scope == Node && r.SessionID == uuid.Nil
-}
+// isBatched reports whether an acquire may be in a batch: those for a subtree, or in a session, concern others.
+func isBatched(r AcquireRequest) bool { return r.Scope == Node && r.SessionID == uuid.Nil }
 
 // leaseRefColumns are the arguments of statements about leases.
 type leaseRefColumns struct {
@@ -136,7 +134,7 @@ func (s *Store) execReleases(ctx context.Context, batch batch[LeaseRef, Released
 	}
 	text, args := sql, []any{refs.locks, refs.owners, refs.ids, refs.tokens}
 	if len(batch.calls) == 1 {
-		text, args = sqlOne, batch.calls[0].request.args()
+		text, args = sqlOne, refArgs(batch.calls[0].request)
 	}
 	var lock Name
 	var row releaseRow

@@ -86,7 +86,7 @@ const acquireSQL = `select a.outcome, (a.lease).end_reason, a.left_ms, a.queue_l
 
 // acquire decides a checked request: a try, or, with the ID of a gateway, one that joins the queue.
 func (s *Store) acquire(ctx context.Context, request AcquireRequest, gateway uuid.UUID) (Acquired, error) {
-	if request.batched() {
+	if isBatched(request) {
 		if lease, decided, err := s.leases.acquires.do(ctx, request); decided || err != nil {
 			return Acquired{Lease: lease}, err
 		}
@@ -152,6 +152,9 @@ func leftOf(ms pgtype.Int8) time.Duration {
 	return max(milliseconds(ms), time.Millisecond)
 }
 
+var errOwnerRefused = fmt.Errorf("%w: the policy demands an owner_id that is the name of the principal, "+
+	"or begins with that and /", ErrInvalid)
+
 // notGranted is the error of an outcome of fence.acquire_lease and fence.grant_provided. Held: blocking is the lease in
 // the way, which runs for left.
 func notGranted(
@@ -181,11 +184,11 @@ func notGranted(
 // be, never longer. It returns ErrLeaseLost (a LostError), also when the lease has expired and nobody has replaced it;
 // ErrNotFound if there is no such lock; ErrInvalid, also for a lease in a session; ErrUnavailable.
 func (s *Store) Renew(ctx context.Context, ref LeaseRef, ttl time.Duration) (Lease, error) {
-	if err := ref.check(); err != nil {
+	if err := ref.Check(); err != nil {
 		return Lease{}, err
 	}
 	if ttl != 0 {
-		if err := checkTTL(ttl); err != nil {
+		if err := CheckTTL(ttl); err != nil {
 			return Lease{}, err
 		}
 	}
@@ -203,7 +206,7 @@ func (s *Store) renewAlone(ctx context.Context, ref LeaseRef, ttl time.Duration)
 	var status string
 	var lateMS pgtype.Int8
 	var row leaseRow
-	err := s.queryRow(ctx, onLock(forRenewals, ref.Lock), sql, append(ref.args(), orNull(ttl.Milliseconds())),
+	err := s.queryRow(ctx, onLock(forRenewals, ref.Lock), sql, append(refArgs(ref), orNull(ttl.Milliseconds())),
 		append([]any{nil, &status, &lateMS}, row.dest()...)...)
 	switch {
 	case err != nil:
@@ -228,7 +231,7 @@ func (s *Store) Release(ctx context.Context, ref LeaseRef) error {
 
 // ReleaseLease is Release, and returns the lease that it has ended.
 func (s *Store) ReleaseLease(ctx context.Context, ref LeaseRef) (Released, error) {
-	if err := ref.check(); err != nil {
+	if err := ref.Check(); err != nil {
 		return Released{}, err
 	}
 	if released, decided, err := s.leases.releases.do(ctx, ref); decided || err != nil {
@@ -236,7 +239,7 @@ func (s *Store) ReleaseLease(ctx context.Context, ref LeaseRef) (Released, error
 	}
 	const sql = "select status, mode, age_ms from fence.release_lease($1, $2, $3, $4)"
 	var row releaseRow
-	if err := s.queryRow(ctx, onLock(forReleases, ref.Lock), sql, ref.args(), row.dest()...); err != nil {
+	if err := s.queryRow(ctx, onLock(forReleases, ref.Lock), sql, refArgs(ref), row.dest()...); err != nil {
 		return Released{}, err
 	}
 	return row.released(ref.Lock)
@@ -262,13 +265,13 @@ func (r *releaseRow) released(lock Name) (Released, error) {
 // It returns the lease that was ended (without its ID), ErrNotFound where nobody may write, ErrInvalid, or
 // ErrUnavailable.
 func (s *Store) Break(ctx context.Context, lock Name, reason string) (Lease, error) {
-	if err := checkText("reason", reason, 1, ReasonBytesMax); err != nil {
+	if err := CheckReason(reason); err != nil {
 		return Lease{}, err
 	}
 	sql := `select b.outcome, ` + leaseColumns + ` from fence.break($1, $2, ` + actorSQL(3) + `) b, lateral (select (b.lease).*) l`
 	var outcome string
 	var row leaseRow
-	err := s.queryRow(ctx, onLock(forReleases, lock), sql, actorOf(ctx).args(lock, reason),
+	err := s.queryRow(ctx, onLock(forReleases, lock), sql, actorArgs(ctx, lock, reason),
 		append([]any{&outcome}, row.dest()...)...)
 	if err != nil {
 		return Lease{}, err
@@ -281,7 +284,7 @@ func (s *Store) Break(ctx context.Context, lock Name, reason string) (Lease, err
 	return lease, nil
 }
 
-func (r LeaseRef) args() []any { return []any{r.Lock, r.OwnerID, r.ID, r.Token} }
+func refArgs(ref LeaseRef) []any { return []any{ref.Lock, ref.OwnerID, ref.ID, ref.Token} }
 
 func lost(lock Name, status string, late time.Duration) error {
 	if status == "not_found" {

@@ -43,7 +43,8 @@ type LeaseQuery struct {
 	Limit      int // 1 to PageMax
 }
 
-func (q LeaseQuery) check() error {
+// Check returns ErrInvalid, naming the field, if the query is outside its limits.
+func (q LeaseQuery) Check() error {
 	switch {
 	case q.State != "" && q.State != LeaseRunning && q.State != LeaseEnded:
 		return fmt.Errorf("%w: state must be running or ended", ErrInvalid)
@@ -75,7 +76,7 @@ const (
 	limit @limit`
 )
 
-func (q LeaseQuery) sql() string {
+func leasesSQL(q LeaseQuery) string {
 	where := withinSQL("l.lock", "@within") + " and "
 	if q.Lock != "" {
 		where += "l.lock = @lock and "
@@ -95,7 +96,7 @@ func (q LeaseQuery) sql() string {
 // Leases returns leases that run, and those that have ended and are not forgotten yet. It returns ErrInvalid or
 // ErrUnavailable.
 func (s *Store) Leases(ctx context.Context, query LeaseQuery) ([]LeaseInfo, error) {
-	if err := query.check(); err != nil {
+	if err := query.Check(); err != nil {
 		return nil, err
 	}
 	if query.AfterToken == 0 {
@@ -105,7 +106,7 @@ func (s *Store) Leases(ctx context.Context, query LeaseQuery) ([]LeaseInfo, erro
 		"lock": query.Lock, "owner": query.OwnerID, "token": query.AfterToken, "after": query.AfterLock, "limit": query.Limit,
 		"within": query.Within,
 	}
-	return collect(ctx, s.query, query.sql(), []any{pgx.QueryExecModeCacheDescribe, args}, readLeaseInfo)
+	return collect(ctx, s.query, leasesSQL(query), []any{pgx.QueryExecModeCacheDescribe, args}, readLeaseInfo)
 }
 
 func readLeaseInfo(row pgx.CollectableRow) (lease LeaseInfo, err error) {

@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fencegate/fencegate/migrations"
 )
 
 const (
@@ -93,7 +95,7 @@ func readState(ctx context.Context, conn *pgconn.PgConn) (state, error) {
 		from fence.lineage() l where l.system_identifier is not null`
 	results, err := conn.Exec(ctx, sql).ReadAll()
 	switch {
-	case errors.Is(classify(err), ErrNotMigrated):
+	case errors.Is(classify(err), migrations.ErrNotMigrated):
 		return state{}, nil
 	case err != nil:
 		return state{}, fmt.Errorf("read which database it is: %w", err)

@@ -45,17 +45,20 @@ type LockQuery struct {
 	QueueMax int // how many waiters are shown of each lock, 0 to the constant QueueMax
 }
 
-func (q LockQuery) check() (LockQuery, error) {
+// Check returns the query with its defaults, or ErrInvalid naming the field and its limit.
+func (q LockQuery) Check() (LockQuery, error) {
 	q.Sort = cmp.Or(q.Sort, LocksByName)
 	switch q.State {
 	case "", LockFree, LockHeld, LockExpired:
 	default:
 		return q, fmt.Errorf("%w: state must be free, held or expired", ErrInvalid)
 	}
-	switch {
-	case lockOrders[q.Sort].value == "":
+	switch q.Sort {
+	case LocksByName, LocksByExpiry, LocksByGrant, LocksByToken, LocksByWaiters:
+	default:
 		return q, fmt.Errorf("%w: sort must be name, expires_at, granted_at, fencing_token or queue", ErrInvalid)
-	case q.QueueMax < 0 || q.QueueMax > QueueMax:
+	}
+	if q.QueueMax < 0 || q.QueueMax > QueueMax {
 		return q, fmt.Errorf("%w: queue_max is %d, it must be 0 to %d", ErrInvalid, q.QueueMax, QueueMax)
 	}
 	return q, cmp.Or(
@@ -114,7 +117,10 @@ var stateSQL = map[LockState]string{
 	LockFree:    " and (r.lock is null)::integer = 1 and not " + openSQL,
 }
 
-func (q LockQuery) value() string {
+// lockSelect makes the statements of a query.
+type lockSelect struct{ LockQuery }
+
+func (q lockSelect) value() string {
 	last := "infinity"
 	if q.Descending {
 		last = "-infinity"
@@ -122,7 +128,7 @@ func (q LockQuery) value() string {
 	return strings.Replace(lockOrders[q.Sort].value, "%s", last, 1)
 }
 
-func (q LockQuery) direction() (word, beyond string) {
+func (q lockSelect) direction() (word, beyond string) {
 	if q.Descending {
 		return "desc", "<"
 	}
@@ -136,13 +142,13 @@ func rangeSQL(name string) string {
 }
 
 // afterSQL is whether a name is on a later page by name.
-func (q LockQuery) afterSQL(name string) string {
+func (q lockSelect) afterSQL(name string) string {
 	_, beyond := q.direction()
 	return fmt.Sprintf("(@after = '' or %s %s @after)", name, beyond)
 }
 
 // fromHeldSQL are the fences of a page of held locks, by name. It reads as many leases, by their index.
-func (q LockQuery) fromHeldSQL() string {
+func (q lockSelect) fromHeldSQL() string {
 	word, _ := q.direction()
 	return "from (select distinct l.lock from " + runningSQL + " and " + rangeSQL("l.lock") + " and " +
 		withinSQL("l.lock", "@within") + " and " + q.afterSQL("l.lock") + " order by l.lock " + word + ` limit @limit) r
@@ -150,7 +156,7 @@ func (q LockQuery) fromHeldSQL() string {
 }
 
 // fromSQL are the fences that are selected.
-func (q LockQuery) fromSQL(sorted bool) string {
+func (q lockSelect) fromSQL(sorted bool) string {
 	byHolder := q.OwnerID != "" || q.Contains != "" || sorted && lockOrders[q.Sort].time
 	text, state := "from fence.fences f", stateSQL[q.State]
 	switch {
@@ -175,7 +181,7 @@ func (q LockQuery) fromSQL(sorted bool) string {
 	return text
 }
 
-func (q LockQuery) listSQL() string {
+func (q lockSelect) listSQL() string {
 	word, beyond := q.direction()
 	value, names := q.value(), "asc"
 	text := "select f.resource, f.granted_token, " + openSQL + " as open, " + value + " as sorted " + q.fromSQL(true)
@@ -190,11 +196,11 @@ func (q LockQuery) listSQL() string {
 	return fmt.Sprintf(showSQL, text, lockOrders[q.Sort].sortKey, shownColumns, word, names)
 }
 
-func (q LockQuery) countSQL() string {
+func (q lockSelect) countSQL() string {
 	return "with now as materialized (select clock_timestamp() as at) select count(*) " + q.fromSQL(false)
 }
 
-func (q LockQuery) args() pgx.NamedArgs {
+func (q lockSelect) args() pgx.NamedArgs {
 	args := pgx.NamedArgs{
 		"prefix": narrowed(q.Prefix, q.Within), "within": q.Within, "contains": q.Contains, "owner": q.OwnerID, "after": q.After, "value": q.AfterValue,
 		"limit": q.Limit, "queue_max": q.QueueMax,

@@ -134,20 +134,22 @@ func oneLock(name Name) pgx.NamedArgs { return pgx.NamedArgs{"lock": name, "queu
 
 // Locks returns locks in the order that the query asks for. It returns ErrInvalid or ErrUnavailable.
 func (s *Store) Locks(ctx context.Context, query LockQuery) ([]Lock, error) {
-	query, err := query.check()
+	query, err := query.Check()
 	if err != nil {
 		return nil, err
 	}
 	// Planned anew each time: a plan for all filters is good for none.
-	return readLocks(ctx, s.query, query.listSQL(), pgx.QueryExecModeCacheDescribe, query.args())
+	list := lockSelect{query}
+	return readLocks(ctx, s.query, list.listSQL(), pgx.QueryExecModeCacheDescribe, list.args())
 }
 
 // CountLocks returns how many locks the query selects, on whatever page. It returns ErrInvalid or ErrUnavailable.
 func (s *Store) CountLocks(ctx context.Context, query LockQuery) (count int64, err error) {
-	if query, err = query.check(); err != nil {
+	if query, err = query.Check(); err != nil {
 		return 0, err
 	}
-	err = s.queryRow(ctx, statement{}, query.countSQL(), []any{pgx.QueryExecModeCacheDescribe, query.args()}, &count)
+	list := lockSelect{query}
+	err = s.queryRow(ctx, statement{}, list.countSQL(), []any{pgx.QueryExecModeCacheDescribe, list.args()}, &count)
 	return count, err
 }
 

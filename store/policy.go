@@ -64,7 +64,8 @@ const policyColumns = `coalesce(p.prefix, ''), coalesce(p.rule, 'strict'), coale
 	coalesce(p.max_hold_ms, 0) * interval '1 millisecond', coalesce(p.leases, ''),
 	coalesce(p.require_principal_owner, false)`
 
-func (p Policy) check() error {
+// Check returns ErrInvalid or ErrInvalidName, naming the field, if the policy is outside its limits.
+func (p Policy) Check() error {
 	if p.Prefix != "" {
 		if _, err := ParseName(p.Prefix); err != nil {
 			return err
@@ -94,16 +95,15 @@ func (p Policy) check() error {
 // PutPolicy sets the policy of a prefix, for all decisions that are made after it returns. It returns ErrInvalid,
 // ErrInvalidName, ErrLimit or ErrUnavailable.
 func (s *Store) PutPolicy(ctx context.Context, policy Policy) error {
-	if err := policy.check(); err != nil {
+	if err := policy.Check(); err != nil {
 		return err
 	}
-	actor := actorOf(ctx)
 	policiesMax, ownMax := PoliciesMax, 0
-	if actor.Scoped {
+	if ActorOf(ctx).Scoped {
 		policiesMax, ownMax = PoliciesMax-PoliciesReserved, PoliciesOfPrincipalMax
 	}
 	return s.exec(ctx, statement{}, "select fence.put_policy($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, "+actorSQL(11)+")",
-		actor.args(policy.Prefix, policy.Rule, policy.Authority, policy.RequireLeaseID, policy.RequireLiveLease,
+		actorArgs(ctx, policy.Prefix, policy.Rule, policy.Authority, policy.RequireLeaseID, policy.RequireLiveLease,
 			orNull(policy.MaxHold.Milliseconds()), orNull(policy.Leases), policy.RequirePrincipalOwner,
 			policiesMax, orNull(ownMax))...)
 }
@@ -130,7 +130,7 @@ func (s *Store) Policies(ctx context.Context) ([]Policy, error) {
 func (s *Store) DeletePolicy(ctx context.Context, prefix string) error {
 	found := false
 	err := s.queryRow(ctx, statement{},
-		"select fence.delete_policy($1, "+actorSQL(2)+")", actorOf(ctx).args(prefix), &found)
+		"select fence.delete_policy($1, "+actorSQL(2)+")", actorArgs(ctx, prefix), &found)
 	if err == nil && !found {
 		err = fmt.Errorf("%w: there is no policy on %q itself", ErrNotFound, prefix)
 	}

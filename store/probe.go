@@ -27,25 +27,36 @@ const (
 
 var errReadOnly = errors.New("it is read-only: a standby, or default_transaction_read_only is set")
 
-// Probe is a connection outside of the pool that finds out whether the database takes commits.
-type Probe struct {
+// Probe finds out whether the database takes commits, on a connection outside of the pool.
+type Probe interface {
+	// Commit returns nil if the database can serve by this connection: it has this program's schema, takes writes, and has
+	// committed one. Otherwise it returns ErrUnavailable, or an unknown error of the database. The text says what is wrong.
+	Commit(ctx context.Context) error
+	// UnderWay returns the commits that hang, of other connections. It returns ErrUnavailable.
+	UnderWay(ctx context.Context) (ProbesUnderWay, error)
+	// Close closes the connection, but does not wait long for a database that hangs.
+	Close()
+}
+
+// probe is a Probe.
+type probe struct {
 	store *Store
 	conn  *pgx.Conn
 }
 
 // OpenProbe connects. It returns ErrUnavailable.
-func (s *Store) OpenProbe(ctx context.Context) (*Probe, error) {
+func (s *Store) OpenProbe(ctx context.Context) (Probe, error) {
 	config := s.ConnConfig()
 	config.RuntimeParams["application_name"] = probeApplication
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return nil, notConnected(err)
 	}
-	return &Probe{s, conn}, nil
+	return &probe{s, conn}, nil
 }
 
-// Close closes the connection, but does not wait long for a database that hangs.
-func (p *Probe) Close() { CloseSoon(p.conn) }
+// Close is that of a Probe.
+func (p *probe) Close() { CloseSoon(p.conn) }
 
 // CloseSoon closes a connection outside the pool, but does not wait long for a database that hangs.
 func CloseSoon(conn *pgx.Conn) {
@@ -54,10 +65,9 @@ func CloseSoon(conn *pgx.Conn) {
 	_ = conn.Close(ctx)
 }
 
-// Commit returns nil if the database can serve by this connection: it has this program's schema, takes writes, and has
-// committed one (fence.probe). Otherwise it returns ErrUnavailable, or an unknown error of the database. The text says
-// what is wrong, and ReasonOf returns its kind; migrations.ErrNewer is in it where that is the reason.
-func (p *Probe) Commit(ctx context.Context) error {
+// Commit is that of a Probe; fence.probe is what it commits. ReasonOf returns the kind of its errors; migrations.ErrNewer
+// is in one where that is the reason.
+func (p *probe) Commit(ctx context.Context) error {
 	if err := p.store.judgeAnew(ctx, p.conn); err != nil {
 		return probeFailed(err)
 	}
@@ -88,8 +98,8 @@ type ProbesUnderWay struct {
 // WaitsForStandby reports whether one of them waits for a synchronous standby.
 func (u ProbesUnderWay) WaitsForStandby() bool { return u.WaitFor == "SyncRep" }
 
-// UnderWay returns the commits that hang, of other connections. It returns ErrUnavailable.
-func (p *Probe) UnderWay(ctx context.Context) (found ProbesUnderWay, err error) {
+// UnderWay is that of a Probe.
+func (p *probe) UnderWay(ctx context.Context) (found ProbesUnderWay, err error) {
 	err = p.conn.QueryRow(ctx, probesSQL, probeSQL).Scan(&found.Count, &found.WaitFor)
 	if err != nil {
 		return ProbesUnderWay{}, NotApplied(err)

@@ -142,12 +142,12 @@ func (s *Store) GrantProvided(ctx context.Context, grant ProvidedGrant) (Lease, 
 // LostReason returns why a lease that its provider no longer knows was lost: ErrLeaseLost (a LostError), ErrNotFound if
 // there is no such lock, ErrInvalid or ErrUnavailable. It never returns nil.
 func (s *Store) LostReason(ctx context.Context, ref LeaseRef) error {
-	if err := ref.check(); err != nil {
+	if err := ref.Check(); err != nil {
 		return err
 	}
 	var status string
 	err := s.queryRow(ctx, onLock(forRenewals, ref.Lock),
-		"select fence.provided_status($1, $2, $3, $4)", ref.args(), &status)
+		"select fence.provided_status($1, $2, $3, $4)", refArgs(ref), &status)
 	if err != nil {
 		return err
 	}

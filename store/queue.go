@@ -60,14 +60,14 @@ func (s *Store) GrantNext(
 // HandOver is ReleaseLease, and then GrantNext for waiters of the gateway none of which is for a subtree, in one
 // transaction. The results of the grant are there also where the lease could not be released.
 func (s *Store) HandOver(ctx context.Context, ref LeaseRef, gateway uuid.UUID) (Released, []QueueResult, error) {
-	if err := ref.check(); err != nil {
+	if err := ref.Check(); err != nil {
 		return Released{}, nil, err
 	}
 	const sql = "select " + queueColumns + `, c.status, c.mode, c.age_ms
 		from fence.hand_over($1, $2, $3, $4, $5) c, lateral (select (c.lease).*) l`
 	var release releaseRow
 	granting := s.beginGranting()
-	err := s.queryAs(ctx, onLock(forReleases, ref.Lock), sql, append(ref.args(), gateway), func(rows pgx.Rows) error {
+	err := s.queryAs(ctx, onLock(forReleases, ref.Lock), sql, append(refArgs(ref), gateway), func(rows pgx.Rows) error {
 		return granting.scan(rows, release.dest()...)
 	})
 	results, err := granting.committed(ctx, err)
@@ -169,5 +169,5 @@ func (s *Store) LeaveQueue(ctx context.Context, gateway uuid.UUID, lock Name, re
 // GiveBack releases a lease that its owner never received; the same request sent again is a new one. If it was sent
 // again before, through another gateway, its owner has the lease, and keeps it. It returns ErrUnavailable.
 func (s *Store) GiveBack(ctx context.Context, lease Lease) error {
-	return s.exec(ctx, onLock(forReleases, lease.Lock), "select fence.give_back($1, $2, $3, $4)", lease.Ref().args()...)
+	return s.exec(ctx, onLock(forReleases, lease.Lock), "select fence.give_back($1, $2, $3, $4)", refArgs(lease.Ref())...)
 }

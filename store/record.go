@@ -35,6 +35,9 @@ type RecordQuery struct {
 	AfterMicros int64
 }
 
+// Check returns ErrInvalid if the query is outside its limits.
+func (q RecordQuery) Check() error { return checkLimit(q.Limit) }
+
 const (
 	recordSQL = `
 		select r.version, r.fencing_token, r.sequence, r.content_type, r.value, octet_length(r.value), r.updated_at
@@ -78,7 +81,7 @@ func (s *Store) record(ctx context.Context, stmt statement, sql string, resource
 // Records returns the records of a resource without their values, in byte order of their keys, or by time. It returns
 // ErrInvalid or ErrUnavailable.
 func (s *Store) Records(ctx context.Context, query RecordQuery) ([]Record, error) {
-	if err := checkLimit(query.Limit); err != nil {
+	if err := query.Check(); err != nil {
 		return nil, err
 	}
 	sql, args := recordsByKeySQL, []any{query.Resource, query.Prefix, query.After, query.Limit}

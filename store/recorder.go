@@ -44,8 +44,8 @@ type group struct {
 }
 
 // NewRecorder returns a Recorder that waits to be Run.
-func NewRecorder(store *Store) *Recorder {
-	return &Recorder{store: store, groups: map[group]*Rejection{}, written: map[group]time.Time{}}
+func NewRecorder(on *Store) *Recorder {
+	return &Recorder{store: on, groups: map[group]*Rejection{}, written: map[group]time.Time{}}
 }
 
 // OnRecorded sets the function that is called after each writing with what was written. It is called before Run.

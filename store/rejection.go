@@ -66,7 +66,7 @@ const filterBytesMax = 100
 
 // Check returns ErrInvalid, naming the field, if the filter is outside its limits.
 func (f *RejectionFilter) Check() error {
-	if f.Verdict != "" && verdictErrors[f.Verdict] == nil && !slices.Contains(SQLVerdicts, f.Verdict) {
+	if f.Verdict != "" && f.Verdict.Err() == nil && !slices.Contains(SQLVerdicts, f.Verdict) {
 		return fmt.Errorf("%w: code must be one that a write is rejected with, like %s", ErrInvalid, VerdictTokenStale)
 	}
 	for _, text := range []struct {
@@ -92,13 +92,13 @@ func (f *RejectionFilter) Matches(r *Rejection) bool {
 		isWithin(r.Resource, f.Within) && !r.LastAt.Before(f.Since) && (f.Until.IsZero() || r.FirstAt.Before(f.Until))
 }
 
-// rejectionFilterSQL is what args are the arguments of.
+// rejectionFilterSQL is what filterArgs are the arguments of.
 var rejectionFilterSQL = `($1 = '' or r.resource = $1) and starts_with(r.resource, $2) and ($3 = '' or r.code = $3) and ($4 = '' or r.reason = $4)
 	and ($5 = '' or r.source = $5) and ($6 = '' or r.owner_id = $6) and r.last_at >= $7
 	and ($8::timestamptz is null or r.first_at < $8) and ($9 = '' or r.key = $9) and ` + withinSQL("r.resource", "$10") + `
 	and ($11 = '' or r.principal = $11) and ` + kindSQL("$12")
 
-func (f *RejectionFilter) args(more ...any) []any {
+func filterArgs(f *RejectionFilter, more ...any) []any {
 	var until *time.Time
 	if !f.Until.IsZero() {
 		until = &f.Until
@@ -141,6 +141,11 @@ type RejectionQuery struct {
 	Limit int            // 1 to PageMax
 }
 
+// Check returns ErrInvalid, naming the field, if the query is outside its limits.
+func (q *RejectionQuery) Check() error {
+	return cmp.Or(checkLimit(q.Limit), q.RejectionFilter.Check(), q.Order.check())
+}
+
 // rejectionColumns are the fields of a Rejection.
 const rejectionColumns = `r.id, r.resource, r.key, r.code, r.reason, r.source, r.address, r.fencing_token, r.sequence,
 	r.granted_token, r.last_token, r.last_sequence, coalesce(r.owner_id, ''), r.late_ms * interval '1 millisecond',
@@ -158,7 +163,7 @@ var (
 // Rejections returns rejected writes. It returns ErrInvalid or ErrUnavailable. A reader that continues after the last
 // of a page gets no group twice; by RejectionsByLastSeen those that changed meanwhile are at the front, and not behind.
 func (s *Store) Rejections(ctx context.Context, query RejectionQuery) ([]Rejection, error) {
-	if err := cmp.Or(checkLimit(query.Limit), query.Check(), query.Order.check()); err != nil {
+	if err := query.Check(); err != nil {
 		return nil, err
 	}
 	var id *int64
@@ -167,9 +172,9 @@ func (s *Store) Rejections(ctx context.Context, query RejectionQuery) ([]Rejecti
 		id, changedAt = &query.After.ID, &query.After.ChangedAt
 	}
 	if query.Order == RejectionsByLastSeen {
-		return s.readRejections(ctx, rejectionsByLastSeenSQL, query.args(id, changedAt, query.Limit)...)
+		return s.readRejections(ctx, rejectionsByLastSeenSQL, filterArgs(&query.RejectionFilter, id, changedAt, query.Limit)...)
 	}
-	return s.readRejections(ctx, rejectionsByFirstSeenSQL, query.args(id, query.Limit)...)
+	return s.readRejections(ctx, rejectionsByFirstSeenSQL, filterArgs(&query.RejectionFilter, id, query.Limit)...)
 }
 
 // readRejections reads rows of rejectionColumns.

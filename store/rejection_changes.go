@@ -12,20 +12,25 @@ const (
 	RejectionsMissedMax = 1000
 	// RejectionsResumable is how long ago a reader of changes may have stopped and still go on without a gap.
 	RejectionsResumable = time.Hour
-
-	// rejectionOverlap is how far before a reading the next one begins. A change has its changed_at before it becomes
-	// visible: at most the 5 s that fence.record_rejections may take, and its commit, which waits for no standby. See the
-	// test that takes the overlap away.
-	rejectionOverlap = 10 * time.Second
 )
+
+// rejectionOverlap is how far before a reading the next one begins. A change has its changed_at before it becomes
+// visible: at most the 5 s that fence.record_rejections may take, and its commit, which waits for no standby. See the
+// test that takes the overlap away.
+const rejectionOverlap = 10 * time.Second
 
 // RejectionFollower reads the changes of rejections one after the other and loses none, at whichever gateway they
 // happen. It is used by one goroutine at a time.
-//
-// Changes become visible later than their changed_at says, and not in its order. So each reading looks back
-// rejectionOverlap from the reading before, and leaves out what it has returned: a group with that count. Of a group
-// that changes often, the latest is returned.
-type RejectionFollower struct {
+type RejectionFollower interface {
+	// Next reads what has changed since the last reading that succeeded; the first returns nothing but its time. It
+	// returns ErrUnavailable.
+	Next(ctx context.Context) (RejectionChanges, error)
+}
+
+// rejectionFollower is a RejectionFollower. Changes become visible later than their changed_at says, and not in its
+// order. So each reading looks back rejectionOverlap from the reading before, and leaves out what it has returned: a
+// group with that count. Of a group that changes often, the latest is returned.
+type rejectionFollower struct {
 	store *Store
 	at    time.Time // of the last reading, by the database's clock; zero before the first
 	seen  map[int64]seenRejection
@@ -49,13 +54,12 @@ type RejectionChanges struct {
 }
 
 // FollowRejections returns a RejectionFollower that begins with its first reading.
-func (s *Store) FollowRejections() *RejectionFollower {
-	return &RejectionFollower{store: s, seen: map[int64]seenRejection{}}
+func (s *Store) FollowRejections() RejectionFollower {
+	return &rejectionFollower{store: s, seen: map[int64]seenRejection{}}
 }
 
-// Next reads what has changed since the last reading that succeeded; the first returns nothing but its time. It returns
-// ErrUnavailable.
-func (f *RejectionFollower) Next(ctx context.Context) (RejectionChanges, error) {
+// Next is that of a RejectionFollower.
+func (f *rejectionFollower) Next(ctx context.Context) (RejectionChanges, error) {
 	now, err := f.store.databaseTime(ctx)
 	if err != nil {
 		return RejectionChanges{}, err
@@ -137,7 +141,7 @@ func (s *Store) changedSince(ctx context.Context, filter RejectionFilter, since 
 		counts[i] = seen[id].count
 	}
 	const most = RejectionsMissedMax + 1
-	changed, err = s.readRejections(ctx, changedSinceSQL, filter.args(since, len(ids)+most, ids, counts, most)...)
+	changed, err = s.readRejections(ctx, changedSinceSQL, filterArgs(&filter, since, len(ids)+most, ids, counts, most)...)
 	if len(changed) == most {
 		return nil, true, err
 	}

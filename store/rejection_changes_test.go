@@ -20,7 +20,7 @@ const recordGroupsSQL = `select count(*) from fence.record_rejections(
 		array_fill(0::bigint, array[$1]),
 	array_fill(0::bigint, array[$1]), array_fill(1::bigint, array[$1]), array_fill(clock_timestamp(), array[$1]), array_fill(clock_timestamp(), array[$1]))`
 
-func nextChanges(t *testing.T, follower *store.RejectionFollower) store.RejectionChanges {
+func nextChanges(t *testing.T, follower store.RejectionFollower) store.RejectionChanges {
 	t.Helper()
 	changes, err := follower.Next(t.Context())
 	if err != nil {
@@ -75,7 +75,7 @@ func TestRejectionFollower(t *testing.T) {
 func TestRejectionFollowerInAStorm(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	follower := b.FollowRejections()
+	follower := b.FollowRejections().(*store.Follower)
 	begun := nextChanges(t, follower)
 	b.Exec(t, recordGroupsSQL, store.RejectionsMissedMax)
 	expectChanges(t, nextChanges(t, follower), store.RejectionsMissedMax, false)

@@ -25,7 +25,7 @@ func (s *Store) RejectionDetail(ctx context.Context, id int64, within []string) 
 	if err != nil {
 		return RejectionDetail{}, err
 	}
-	if len(found) == 0 || !isWithin(found[0].Resource, within) {
+	if visible := (RejectionFilter{Within: within}); len(found) == 0 || !visible.Matches(&found[0]) {
 		return RejectionDetail{}, ErrNotFound
 	}
 	detail := RejectionDetail{Rejection: found[0]}

@@ -33,14 +33,14 @@ type RejectionCause struct {
 	Reason  string
 }
 
-// String returns the cause as kindSQL compares it.
+// String returns the cause as verdict/reason.
 func (c RejectionCause) String() string { return string(c.Verdict) + "/" + c.Reason }
 
 // kindSQL is the condition that the rejection r is of a kind: argument has its causes, or is null for any kind. Like
 // [RejectionCause.Kind], it goes by the verdict alone if the reason is not known.
 func kindSQL(argument string) string {
-	known := make([]string, 0, len(kindOfCause))
-	for cause := range kindOfCause {
+	var known []string
+	for _, cause := range RejectionCauses() {
 		known = append(known, "'"+cause.String()+"'")
 	}
 	slices.Sort(known) // the same text each time: statements are prepared by it
@@ -65,6 +65,9 @@ var kindOfCause = map[RejectionCause]RejectionKind{
 	{VerdictTruncate, ""}:           KindMisuse,
 }
 
+// RejectionCauses returns all causes that are classified by themselves, in no order.
+func RejectionCauses() []RejectionCause { return slices.Collect(maps.Keys(kindOfCause)) }
+
 // IsKnown reports whether the cause is classified by itself.
 func (c RejectionCause) IsKnown() bool { return kindOfCause[c] != "" }
 
@@ -88,8 +91,8 @@ func causesOf(kind RejectionKind) []string {
 		return nil
 	}
 	causes := []string{}
-	for cause, of := range kindOfCause {
-		if of == kind {
+	for _, cause := range RejectionCauses() {
+		if cause.Kind() == kind {
 			causes = append(causes, cause.String())
 		}
 	}

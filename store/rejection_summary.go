@@ -56,7 +56,7 @@ func (s *Store) RejectionSummary(ctx context.Context, filter RejectionFilter) (R
 		return RejectionSummary{}, err
 	}
 	summary := RejectionSummary{ByVerdict: map[Verdict]int64{}, ByKind: map[RejectionKind]int64{}}
-	err := s.query(ctx, rejectionSummarySQL, filter.args(RejectionTopMax), func(rows pgx.Rows) error {
+	err := s.query(ctx, rejectionSummarySQL, filterArgs(&filter, RejectionTopMax), func(rows pgx.Rows) error {
 		var kind string
 		var top RejectionTop
 		if err := rows.Scan(&kind, &top.Name, &top.Writes, &top.Groups, &top.LateMax, &top.LastAt); err != nil {

@@ -45,8 +45,8 @@ type SessionRequest struct {
 	Metadata json.RawMessage
 }
 
-// check returns the request with its defaults, or ErrInvalid naming the field and its limit.
-func (r SessionRequest) check() (SessionRequest, error) {
+// Check returns the request with its defaults, or ErrInvalid naming the field and its limit.
+func (r SessionRequest) Check() (SessionRequest, error) {
 	r.TTL = cmp.Or(r.TTL, TTLDefault)
-	return r, cmp.Or(checkText("owner_id", r.OwnerID, 1, OwnerBytesMax), checkTTL(r.TTL), checkMetadata(r.Metadata))
+	return r, cmp.Or(checkText("owner_id", r.OwnerID, 1, OwnerBytesMax), CheckTTL(r.TTL), checkMetadata(r.Metadata))
 }

@@ -39,7 +39,7 @@ func (r *sessionRow) session() Session {
 // CreateSession makes a session. It returns ErrInvalid or ErrUnavailable; where that leaves the outcome unknown, a
 // session may have been made that no client knows, and that expires.
 func (s *Store) CreateSession(ctx context.Context, request SessionRequest) (Session, error) {
-	request, err := request.check()
+	request, err := request.Check()
 	if err != nil {
 		return Session{}, err
 	}

@@ -32,7 +32,8 @@ type SessionQuery struct {
 	Limit        int // 1 to PageMax
 }
 
-func (q SessionQuery) check() error {
+// Check returns ErrInvalid, naming the field, if the query is outside its limits.
+func (q SessionQuery) Check() error {
 	switch q.State {
 	case "", SessionLive, SessionEnded, SessionExpired:
 	default:
@@ -70,7 +71,7 @@ var sessionStateSQL = map[SessionState]string{
 // Sessions returns sessions that live, and those that have ended and are not forgotten yet. It returns ErrInvalid or
 // ErrUnavailable.
 func (s *Store) Sessions(ctx context.Context, query SessionQuery) ([]SessionInfo, error) {
-	if err := query.check(); err != nil {
+	if err := query.Check(); err != nil {
 		return nil, err
 	}
 	where := sessionStateSQL[query.State]

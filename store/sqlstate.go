@@ -50,7 +50,7 @@ func classifyState(err *pgconn.PgError) error {
 		}
 		return err
 	case "42P01", "42883", "3F000", "42704": // table, function, schema, type missing
-		return &UnavailableError{OutcomeNotApplied, fmt.Errorf("%w: %w", ErrNotMigrated, err)}
+		return &UnavailableError{OutcomeNotApplied, fmt.Errorf("%w: %w", migrations.ErrNotMigrated, err)}
 	case "57P01", "57P02", "57P05", // the session was ended, perhaps while it waited for a synchronous standby
 		"25P04": // transaction_timeout, which may be raised when the commit is made already
 		return &UnavailableError{OutcomeUnknown, err}
@@ -74,7 +74,9 @@ func classifyState(err *pgconn.PgError) error {
 }
 
 // ReasonOf says why a statement failed, or a connection was not made; "" where it has answered as it should.
-func ReasonOf(err error) Reason {
+func (s *Store) ReasonOf(err error) Reason { return reasonOf(err) }
+
+func reasonOf(err error) Reason {
 	var pgErr *pgconn.PgError
 	unavailable := errors.Is(err, ErrUnavailable)
 	switch {
@@ -82,7 +84,7 @@ func ReasonOf(err error) Reason {
 		return ReasonWentBack
 	case errors.Is(err, ErrNotReplicated):
 		return ReasonNotReplicated
-	case errors.Is(err, ErrNotMigrated), errors.Is(err, migrations.ErrNewer), errors.Is(err, migrations.ErrPrerelease):
+	case errors.Is(err, migrations.ErrNotMigrated), errors.Is(err, migrations.ErrNewer), errors.Is(err, migrations.ErrPrerelease):
 		return ReasonNotMigrated
 	case errors.Is(err, errReadOnly):
 		return ReasonReadOnly

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/fencegate/fencegate/migrations"
 	"github.com/fencegate/fencegate/store/internal/timing"
 )
 
@@ -255,7 +256,7 @@ func (s *Store) sendOnce(
 
 // notConnected is for failures before anything was sent.
 func notConnected(err error) error {
-	if classified := classify(err); errors.Is(classified, ErrNotMigrated) {
+	if classified := classify(err); errors.Is(classified, migrations.ErrNotMigrated) {
 		return classified
 	}
 	return NotApplied(err)

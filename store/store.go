@@ -79,6 +79,7 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 	s := &Store{
 		bulkheads: newBulkheads(config),
 		config:    config, tracer: config.Tracing.Tracer(), lineage: lineage{newest: map[int64]state{}},
+		counts: counts{newReasonCounts(FailureReasons), newReasonCounts(RetryReasons)},
 	}
 	s.leases = newLeaseBatches(s)
 	pooled, connections, err := s.prepareConnections(config.DatabaseURL)
@@ -129,8 +130,14 @@ func (c Config) settings() map[string]string {
 	}
 }
 
-// Config returns the configuration, with its defaults.
-func (s *Store) Config() Config { return s.config }
+// ConnectionsMax returns the bound on the connections to the database.
+func (s *Store) ConnectionsMax() int { return s.config.ConnectionsMax }
+
+// StatementTimeout returns the bound on one statement in the database.
+func (s *Store) StatementTimeout() time.Duration { return s.config.StatementTimeout }
+
+// Tracing returns where spans go.
+func (s *Store) Tracing() Tracing { return s.config.Tracing }
 
 // Close ends all connections, after the statements under way.
 func (s *Store) Close() { s.pool.Close() }

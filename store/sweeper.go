@@ -75,12 +75,12 @@ type Sweeper struct {
 }
 
 // NewSweeper returns a Sweeper that waits to be Run, or ErrInvalid if the configuration is outside its limits.
-func NewSweeper(store *Store, config SweeperConfig) (*Sweeper, error) {
+func NewSweeper(on *Store, config SweeperConfig) (*Sweeper, error) {
 	config, err := config.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	return &Sweeper{store: store, config: config}, nil
+	return &Sweeper{store: on, config: config}, nil
 }
 
 // SweepStats are those of the sweeps that were whole.

@@ -85,7 +85,7 @@ func rejectedRow(failed *TableError, resource Name) error {
 		LastToken    int64   `json:"last_token"`
 		LastSequence int64   `json:"last_sequence"`
 	}
-	if err := json.Unmarshal([]byte(failed.Detail), &row); err != nil || verdictErrors[row.Code] == nil {
+	if err := json.Unmarshal([]byte(failed.Detail), &row); err != nil || row.Code.Err() == nil {
 		return nil
 	}
 	if name, err := ParseName(row.Resource); err == nil { // of a row it may be too long for a name

@@ -115,8 +115,8 @@ func checkObject(kind Kind, field string, text []byte, allowed, mayBeEmpty bool)
 	return CheckJSON(field, text)
 }
 
-// values are Row or Rows. One is an object and the other an array, so they are never alike.
-func (o *TableOperation) values() []byte {
+// Values returns Row or Rows. One is an object and the other an array, so they are never alike.
+func (o *TableOperation) Values() []byte {
 	if len(o.Rows) > 0 {
 		return o.Rows
 	}
@@ -125,7 +125,7 @@ func (o *TableOperation) values() []byte {
 
 // appendContent appends all of the operation, to be digested.
 func (o *TableOperation) appendContent(to []byte) []byte {
-	for _, part := range []string{string(o.Kind), o.Table, string(o.values()), string(o.Where)} {
+	for _, part := range []string{string(o.Kind), o.Table, string(o.Values()), string(o.Where)} {
 		to = appendPart(to, part)
 	}
 	for _, columns := range [][]string{o.Conflict, o.Returning} {
@@ -151,7 +151,7 @@ func (c *tableColumns) add(op *TableOperation, ofToken int32) {
 	c.ofTokens = append(c.ofTokens, ofToken)
 	c.kinds = append(c.kinds, string(op.Kind))
 	c.tables = append(c.tables, op.Table)
-	c.rows = append(c.rows, objectText(op.values()))
+	c.rows = append(c.rows, objectText(op.Values()))
 	c.wheres = append(c.wheres, objectText(op.Where))
 	c.conflicts = append(c.conflicts, listText(op.Conflict))
 	c.returnings = append(c.returnings, listText(op.Returning))

@@ -49,6 +49,11 @@ type TableQuery struct {
 	Limit     int // 1 to PageMax
 }
 
+// Check returns ErrInvalid, naming the field, if the query is outside its limits.
+func (q TableQuery) Check() error {
+	return cmp.Or(checkText("prefix", q.Prefix, 0, NameBytesMax), checkLimit(q.Limit))
+}
+
 // tablesSQL reads the fields of a ProtectedTable. It waits for no lock on a table: it reads only the catalog.
 const tablesSQL = `
 	select t.id, t.name, t.template, t.mode, t.protected_at,
@@ -74,7 +79,7 @@ const tablesSQL = `
 
 // Tables returns protected tables. It returns ErrInvalid or ErrUnavailable.
 func (s *Store) Tables(ctx context.Context, query TableQuery) ([]ProtectedTable, error) {
-	if err := cmp.Or(checkText("prefix", query.Prefix, 0, NameBytesMax), checkLimit(query.Limit)); err != nil {
+	if err := query.Check(); err != nil {
 		return nil, err
 	}
 	args := []any{query.Prefix, query.AfterName, query.AfterID, query.Limit}

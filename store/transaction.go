@@ -42,11 +42,11 @@ type TransactionResult struct {
 // where an operation deletes what is not there, or its table is not open; a TableError; ErrTooLarge; ErrInvalid; or
 // ErrUnavailable.
 func (s *Store) Transact(ctx context.Context, transaction Transaction) (TransactionResult, error) {
-	ofTokens, err := transaction.check()
+	ofTokens, err := transaction.Check()
 	if err != nil {
 		return TransactionResult{}, err
 	}
-	call := transaction.call(ofTokens)
+	call := newTransactCall(transaction, ofTokens)
 	if err := s.queryRow(ctx, call.stmt, call.sql, call.args, call.dest...); err != nil {
 		return TransactionResult{}, err
 	}
@@ -62,6 +62,9 @@ const (
 		from fence.transact_tables($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)`
 )
 
+// verdictFailed says that an operation on a table failed; see TableError.
+const verdictFailed Verdict = "failed"
+
 // transactCall is the statement of a transaction, and its answer.
 type transactCall struct {
 	transaction Transaction
@@ -74,7 +77,7 @@ type transactCall struct {
 	args []any
 	dest []any // the fields below
 
-	row       verdictRow
+	row       Decision
 	index     int // of a token (ofToken), or else of the records or tables, from 1
 	ofToken   bool
 	versions  []int64
@@ -83,7 +86,7 @@ type transactCall struct {
 	failure   []string
 }
 
-func (t Transaction) call(ofTokens []int32) *transactCall {
+func newTransactCall(t Transaction, ofTokens []int32) *transactCall {
 	c := &transactCall{transaction: t, ofTokens: ofTokens, stmt: statement{purpose: forTransactions}, sql: transactSQL}
 	var tokens tokenColumns
 	for i := range t.Tokens {
@@ -103,12 +106,12 @@ func (t Transaction) call(ofTokens []int32) *transactCall {
 		}
 	}
 	c.args = []any{
-		tokens.resources, tokens.tokens, tokens.sequences, tokens.leaseIDs, digest(t.Operations),
+		tokens.resources, tokens.tokens, tokens.sequences, tokens.leaseIDs, t.Digest(),
 		ops.kinds, ofRecords, ops.keys, ops.values, ops.contentTypes, ops.expected,
 	}
 	c.dest = []any{
-		&c.row.verdict, &c.row.reason, &c.index, &c.ofToken, &c.versions, &c.row.version, &c.row.replayed,
-		&c.row.grantedToken, &c.row.lastToken, &c.row.lastSequence,
+		&c.row.Verdict, &c.row.Reason, &c.index, &c.ofToken, &c.versions, &c.row.Version, &c.row.Replayed,
+		&c.row.GrantedToken, &c.row.LastToken, &c.row.LastSequence,
 	}
 	if len(c.tables) > 0 {
 		c.stmt.purpose, c.sql = forTables, transactTablesSQL
@@ -120,10 +123,10 @@ func (t Transaction) call(ofTokens []int32) *transactCall {
 }
 
 func (c *transactCall) result() (TransactionResult, error) {
-	if c.row.verdict != Admitted {
+	if c.row.Verdict != Admitted {
 		return TransactionResult{}, c.refusal()
 	}
-	result := TransactionResult{Replayed: c.row.replayed, Versions: make([]int64, len(c.transaction.Operations))}
+	result := TransactionResult{Replayed: c.row.Replayed, Versions: make([]int64, len(c.transaction.Operations))}
 	for i, version := range c.versions {
 		result.Versions[c.records[i]] = version
 	}
@@ -145,14 +148,14 @@ func (c *transactCall) result() (TransactionResult, error) {
 // refusal is the error of the token or operation that was refused.
 func (c *transactCall) refusal() error {
 	switch {
-	case c.row.verdict == verdictFailed:
+	case c.row.Verdict == verdictFailed:
 		return c.tableError()
 	case c.ofToken:
-		return c.row.result(&Write{WriteToken: c.transaction.Tokens[c.index-1]}).Err
+		return c.row.Result(&Write{WriteToken: c.transaction.Tokens[c.index-1]}).Err
 	}
 	index := c.records[c.index-1]
 	token := c.transaction.Tokens[c.ofTokens[index]-1]
-	err := c.row.result(&Write{WriteToken: token, Operation: c.transaction.Operations[index].Operation}).Err
+	err := c.row.Result(&Write{WriteToken: token, Operation: c.transaction.Operations[index].Operation}).Err
 	var rejected *RejectedError
 	if errors.As(err, &rejected) {
 		rejected.Op = &index
@@ -160,8 +163,9 @@ func (c *transactCall) refusal() error {
 	return err
 }
 
-// check returns ErrInvalid, or the index of each operation's token, from 1.
-func (t Transaction) check() ([]int32, error) {
+// Check returns the index of each operation's token, from 1. It returns ErrInvalid, or a RejectedError for an operation
+// on a resource without a token.
+func (t *Transaction) Check() ([]int32, error) {
 	if len(t.Tokens) < 1 || len(t.Tokens) > WriteTokensMax {
 		return nil, fmt.Errorf("%w: there are %d fences, a transaction has 1 to %d",
 			ErrInvalid, len(t.Tokens), WriteTokensMax)

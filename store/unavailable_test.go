@@ -163,7 +163,7 @@ func TestUnmigratedDatabase(t *testing.T) {
 	}
 	for name, call := range calls {
 		err := call()
-		if !errors.Is(err, store.ErrNotMigrated) {
+		if !errors.Is(err, migrations.ErrNotMigrated) {
 			t.Errorf("%s: %v, want ErrNotMigrated", name, err)
 		}
 		if err := expectUnavailable(err, store.OutcomeNotApplied); err != nil {

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -45,8 +44,6 @@ type WaitOf struct {
 	Scope     Scope
 	QueuedAt  time.Time
 	For       []Blocker // the holders, then those before, the nearest last
-
-	ticket int64
 }
 
 // WaitGraph says which waiters wait for which owners, the first in the queue first. Its edges are those in which a
@@ -152,9 +149,9 @@ type waitSearch struct {
 	query     queryFunc
 	max       int
 	within    []string
-	waits     map[int64]*WaitOf
-	owners    map[owner]bool // that were met
-	frontier  owners         // those of them whose waits, and whose waiters, are still to be read
+	waits     map[int64]*WaitOf // by their tickets
+	owners    map[owner]bool    // that were met
+	frontier  owners            // those of them whose waits, and whose waiters, are still to be read
 	truncated bool
 }
 
@@ -194,17 +191,18 @@ func (s *waitSearch) read(ctx context.Context, sql string, args pgx.NamedArgs) e
 	args["limit"] = s.max + 1 // so many, that there are more than can be shown, whatever is known of them
 	var found []int64
 	err := s.query(ctx, sql, []any{pgx.QueryExecModeCacheDescribe, args}, func(rows pgx.Rows) error {
+		var ticket int64
 		var wait WaitOf
-		err := rows.Scan(&wait.ticket, &wait.OwnerID, &wait.Principal, &wait.Lock, &wait.Mode, &wait.Scope, &wait.QueuedAt)
+		err := rows.Scan(&ticket, &wait.OwnerID, &wait.Principal, &wait.Lock, &wait.Mode, &wait.Scope, &wait.QueuedAt)
 		if err != nil {
 			return err
 		}
 		switch {
-		case s.waits[wait.ticket] != nil:
+		case s.waits[ticket] != nil:
 		case len(s.waits) == s.max:
 			s.truncated = true
 		default:
-			s.waits[wait.ticket], found = &wait, append(found, wait.ticket)
+			s.waits[ticket], found = &wait, append(found, ticket)
 			s.meet(owner{wait.OwnerID, wait.Principal})
 		}
 		return nil
@@ -231,7 +229,8 @@ func (s *waitSearch) read(ctx context.Context, sql string, args pgx.NamedArgs) e
 // before the nearest.
 func (s *waitSearch) graph() WaitGraph {
 	graph := WaitGraph{Waits: []WaitOf{}, Truncated: s.truncated}
-	for _, wait := range s.waits {
+	for _, ticket := range slices.Sorted(maps.Keys(s.waits)) {
+		wait := s.waits[ticket]
 		holders := slices.IndexFunc(wait.For, func(other Blocker) bool { return other.Relation == Before })
 		if holders < 0 {
 			holders = len(wait.For)
@@ -244,6 +243,5 @@ func (s *waitSearch) graph() WaitGraph {
 		}
 		graph.Waits = append(graph.Waits, *wait)
 	}
-	slices.SortFunc(graph.Waits, func(a, b WaitOf) int { return cmp.Compare(a.ticket, b.ticket) })
 	return graph
 }

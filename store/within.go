@@ -13,7 +13,7 @@ func withinSQL(column, argument string) string {
 		where v.name = '' or %[1]s = v.name or starts_with(%[1]s, v.name || '/')))`, column, argument)
 }
 
-// isWithin is what withinSQL says.
+// isWithin reports whether a name is one of the prefixes, or below one of them. "" is above every name, and so is nil.
 func isWithin(name Name, prefixes []string) bool {
 	return prefixes == nil || slices.ContainsFunc(prefixes, func(prefix string) bool {
 		rest, ok := strings.CutPrefix(string(name), prefix)

@@ -94,3 +94,64 @@ func (o Operation) check() error {
 	}
 	return nil
 }
+
+// Decision is what the database says of one write.
+type Decision struct {
+	Verdict           Verdict
+	Reason            string
+	Version           int64
+	Created, Replayed bool
+	// The fence as it stood.
+	GrantedToken, LastToken, LastSequence int64
+}
+
+// The verdicts that no client sees.
+const (
+	// VerdictNotFound is no step of the rule: the write was a delete, and there is nothing to delete.
+	VerdictNotFound Verdict = "not_found"
+	// VerdictBusy says that another session has locked the fence, and that nothing was decided.
+	VerdictBusy Verdict = "busy"
+)
+
+// Result returns the decision as the result of the write that it is on.
+func (d *Decision) Result(write *Write) Result {
+	switch d.Verdict {
+	case Admitted:
+		return Result{Version: d.Version, Created: d.Created, Replayed: d.Replayed}
+	case VerdictNotFound:
+		return Result{Err: fmt.Errorf("%w: there is no record %s of %s", ErrNotFound, write.Key, write.Resource)}
+	}
+	return Result{Err: &RejectedError{
+		Verdict: d.Verdict, Reason: d.Reason, Resource: write.Resource, Key: write.Key,
+		Token: write.Token, Sequence: write.Sequence,
+		GrantedToken: d.GrantedToken, LastToken: d.LastToken, LastSequence: d.LastSequence, Version: d.Version,
+	}}
+}
+
+// WriteBatch is a list of writes that are decided in one commit, and the decisions on them. Its zero value is empty. It
+// is reused: what a batch of writes costs must not grow.
+type WriteBatch struct {
+	Writes    []*Write
+	Digests   [][]byte   // of the writes
+	Decisions []Decision // on the writes, once they were sent
+}
+
+// Add appends a write with its digest (see Write.Digest). The batch keeps both pointers until Reset.
+func (b *WriteBatch) Add(write *Write, digest *Digest) {
+	b.Writes = append(b.Writes, write)
+	b.Digests = append(b.Digests, digest[:])
+}
+
+// Busy reports whether the write at index was not decided because another session has locked its fence.
+func (b *WriteBatch) Busy(index int) bool { return b.Decisions[index].Verdict == VerdictBusy }
+
+// Result returns the verdict on the write at index.
+func (b *WriteBatch) Result(index int) Result { return b.Decisions[index].Result(b.Writes[index]) }
+
+// Reset removes all writes. It keeps the memory, but no pointer to a write.
+func (b *WriteBatch) Reset() {
+	clear(b.Writes)
+	clear(b.Digests)
+	clear(b.Decisions)
+	*b = WriteBatch{b.Writes[:0], b.Digests[:0], b.Decisions[:0]}
+}

@@ -48,29 +48,6 @@ func (s *Store) Write(ctx context.Context, writes []Write) ([]Result, error) {
 // Check returns ErrInvalid, naming the field, if the write is outside its limits.
 func (w *Write) Check() error { return cmp.Or(w.WriteToken.check(), w.Operation.check()) }
 
-// verdictRow is what the database says of one write.
-type verdictRow struct {
-	verdict                               Verdict
-	reason                                string
-	version                               int64
-	created, replayed                     bool
-	grantedToken, lastToken, lastSequence int64
-}
-
-func (r *verdictRow) result(write *Write) Result {
-	switch r.verdict {
-	case Admitted:
-		return Result{Version: r.version, Created: r.created, Replayed: r.replayed}
-	case verdictNotFound:
-		return Result{Err: fmt.Errorf("%w: there is no record %s of %s", ErrNotFound, write.Key, write.Resource)}
-	}
-	return Result{Err: &RejectedError{
-		Verdict: r.verdict, Reason: r.reason, Resource: write.Resource, Key: write.Key,
-		Token: write.Token, Sequence: write.Sequence,
-		GrantedToken: r.grantedToken, LastToken: r.lastToken, LastSequence: r.lastSequence, Version: r.version,
-	}}
-}
-
 // tokenColumns and operationColumns are tokens and operations as the arrays that the functions take.
 type tokenColumns struct {
 	resources []string

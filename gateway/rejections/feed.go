@@ -68,7 +68,7 @@ func (f *Feed) run(ctx context.Context, to *endpoint.Production[*rejectionBatch]
 // feedReader is one run of a feed.
 type feedReader struct {
 	feed     *Feed
-	follower *store.RejectionFollower
+	follower store.RejectionFollower
 	to       *endpoint.Production[*rejectionBatch]
 
 	begun bool

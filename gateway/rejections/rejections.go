@@ -21,7 +21,7 @@ type Backend interface {
 	Rejections(context.Context, store.RejectionQuery) ([]store.Rejection, error)
 	RejectionSummary(context.Context, store.RejectionFilter) (store.RejectionSummary, error)
 	RejectionDetail(ctx context.Context, id int64, within []string) (store.RejectionDetail, error)
-	FollowRejections() *store.RejectionFollower
+	FollowRejections() store.RejectionFollower
 	RejectionsSince(ctx context.Context, filter store.RejectionFilter, after time.Time) (store.RejectionChanges, error)
 }
 

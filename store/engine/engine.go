@@ -54,7 +54,7 @@ func New(on *store.Store, config Config) (*Engine, error) {
 	e := &Engine{
 		Store:     on,
 		providers: providers,
-		tracer:    on.Config().Tracing.Tracer(),
+		tracer:    on.Tracing().Tracer(),
 		id:        id,
 		group:     group,
 		refusals:  newRefusals(max(config.RefusalsRememberedMax, 0)),

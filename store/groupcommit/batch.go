@@ -12,15 +12,15 @@ import (
 
 // batch has writes that are decided in one commit. Its worker reuses it.
 type batch struct {
-	ctx     context.Context // of the statements
-	span    trace.Span      // nil: none of the rows is traced
-	lane    *lane
-	queues  []*resourceQueue
-	rows    []*pending // sorted by resource, those to one resource in their order
-	count   int        // of the rows
-	bytes   int64
-	busy    []*pending // rows that were put off
-	columns store.WriteBatch
+	ctx    context.Context // of the statements
+	span   trace.Span      // nil: none of the rows is traced
+	lane   *lane
+	queues []*resourceQueue
+	rows   []*pending // sorted by resource, those to one resource in their order
+	count  int        // of the rows
+	bytes  int64
+	busy   []*pending // rows that were put off
+	writes store.WriteBatch
 
 	took time.Duration // the last statement that succeeded; 0: none
 }
@@ -40,8 +40,8 @@ func (b *batch) reset() {
 	clear(b.queues)
 	clear(b.rows)
 	clear(b.busy)
-	b.columns.Reset()
-	*b = batch{queues: b.queues[:0], rows: b.rows[:0], busy: b.busy[:0], columns: b.columns}
+	b.writes.Reset()
+	*b = batch{queues: b.queues[:0], rows: b.rows[:0], busy: b.busy[:0], writes: b.writes}
 }
 
 // execBatch decides rows in one commit and delivers their verdicts. Rows that waited too long for a lock of another
@@ -71,24 +71,24 @@ func (g *Group) execBatch(b *batch, rows []*pending) {
 
 // execWrites sends rows in one statement. If that is committed, it delivers their verdicts and returns nil.
 func (g *Group) execWrites(b *batch, rows []*pending) error {
-	b.columns.Reset()
+	b.writes.Reset()
 	for _, p := range rows {
-		b.columns.Add(&p.write, &p.digest)
+		b.writes.Add(&p.write, &p.digest)
 	}
 	ctx, cancel := context.WithTimeout(b.ctx, g.timeout)
 	defer cancel()
 	begun := time.Now()
-	err := g.store.ExecWrites(ctx, &b.columns, b.lane.kind == laneLockWait)
+	err := g.db.ExecWrites(ctx, &b.writes, b.lane.kind == laneLockWait)
 	if err != nil {
 		return err
 	}
 	b.took = time.Since(begun)
 	g.commits[b.lane.kind].Add(b.took)
 	for i, p := range rows {
-		if b.columns.Busy(i) {
+		if b.writes.Busy(i) {
 			b.putOff(rows[i:i+1], true)
 		} else {
-			p.deliver(b.columns.Result(i), nil)
+			p.deliver(b.writes.Result(i), nil)
 		}
 	}
 	return nil

@@ -36,6 +36,6 @@
 //   - A caller leaves: its write is withdrawn if it waits. If it was sent, its outcome is unknown to the caller.
 //   - The Group is full: the write gets ErrOverloaded at once.
 //
-// The Group does not send again a statement that the database rolled back (40001, 40P01): package store does that, at
-// most six times for each call of Store.ExecWrites. Afterwards the rows get ErrUnavailable with outcome not_applied.
+// The Group does not send again a statement that the database rolled back (40001, 40P01): package postgres does that, at
+// most six times for each call of ExecWrites. Afterwards the rows get ErrUnavailable with outcome not_applied.
 package groupcommit

@@ -19,10 +19,21 @@ const answerGrace = 5 * time.Second
 // errClosed is the reason of all that a closed Group refuses.
 var errClosed = errors.New("the gateway ends")
 
+// Database decides the batches of a Group.
+type Database interface {
+	// ExecWrites decides the writes of a batch in one commit; see postgres.Store.ExecWrites.
+	ExecWrites(ctx context.Context, batch *store.WriteBatch, wait bool) error
+	// CountBusy counts writes that go back to their queue, since another session has locked their fence.
+	CountBusy(writes int)
+	ConnectionsMax() int
+	StatementTimeout() time.Duration
+	Tracing() store.Tracing
+}
+
 // Group commits the writes of many callers together. A value must not be changed after it was handed over, not even
 // when the outcome is unknown. Close ends a Group.
 type Group struct {
-	store   *store.Store
+	db      Database
 	tracer  trace.Tracer // nil: nothing is traced
 	config  Config
 	timeout time.Duration // of a batch
@@ -45,16 +56,15 @@ type Group struct {
 	running sync.WaitGroup // the workers
 }
 
-// New returns a Group over store, or ErrInvalid if the configuration is outside its limits.
-func New(on *store.Store, config Config) (*Group, error) {
-	of := on.Config()
-	config, err := config.withDefaults(of.ConnectionsMax)
+// New returns a Group over a database, or ErrInvalid if the configuration is outside its limits.
+func New(on Database, config Config) (*Group, error) {
+	config, err := config.withDefaults(on.ConnectionsMax())
 	if err != nil {
 		return nil, err
 	}
 	g := &Group{
-		store: on, tracer: of.Tracing.Tracer(), config: config,
-		timeout: of.StatementTimeout + answerGrace, resources: map[store.Name]*resourceQueue{},
+		db: on, tracer: on.Tracing().Tracer(), config: config,
+		timeout: on.StatementTimeout() + answerGrace, resources: map[store.Name]*resourceQueue{},
 	}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	g.openLanes()

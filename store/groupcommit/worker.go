@@ -184,7 +184,7 @@ func (g *Group) settle(b *batch, w *worker) *lane {
 	b.lane.rowsInFlight -= b.count
 	g.counted.Busy += uint64(len(b.busy))
 	if n := len(b.busy); n > 0 {
-		g.store.CountBusy(n)
+		g.db.CountBusy(n)
 	}
 	if b.took > 0 {
 		b.lane.note(b.took)

@@ -31,12 +31,22 @@ const (
 	connectTimeout = 10 * time.Second // for all hosts of the URL
 )
 
-// Prober probes the database of one Store. Its methods but Run are safe for concurrent use.
+// Database is what a Prober probes.
+type Database interface {
+	// OpenProbe connects. It returns ErrUnavailable.
+	OpenProbe(ctx context.Context) (store.Probe, error)
+	// RequireConnection returns ErrUnavailable if the pool has no connection and can't make one.
+	RequireConnection(ctx context.Context) error
+	// ReasonOf says why a statement failed, or a connection was not made.
+	ReasonOf(err error) store.Reason
+}
+
+// Prober probes a database. Its methods but Run are safe for concurrent use.
 type Prober struct {
-	store      *store.Store
+	db         Database
 	interval   time.Duration
-	conn       *store.Probe // nil: none; of the probe under way
-	connecting atomic.Bool  // of the probe under way
+	conn       store.Probe // nil: none; of the probe under way
+	connecting atomic.Bool // of the probe under way
 	last       atomic.Pointer[result]
 	probed     chan struct{} // closed with the first result
 }
@@ -45,8 +55,8 @@ type Prober struct {
 type result struct{ notReady *NotReadyError }
 
 // New returns a Prober that begins a probe in each interval, once it is Run.
-func New(on *store.Store, interval time.Duration) *Prober {
-	return &Prober{store: on, interval: interval, probed: make(chan struct{})}
+func New(on Database, interval time.Duration) *Prober {
+	return &Prober{db: on, interval: interval, probed: make(chan struct{})}
 }
 
 // Ready returns nil if the last probe has committed, and otherwise a NotReadyError. It waits for the first one until
@@ -91,7 +101,7 @@ func (p *Prober) set(err error, onChange func(*NotReadyError)) {
 		before = last.notReady
 	}
 	if err != nil {
-		now = &NotReadyError{reasonOf(err), time.Now(), err}
+		now = &NotReadyError{p.reasonOf(err), time.Now(), err}
 		if before != nil {
 			now.Since = before.Since
 		}
@@ -112,7 +122,7 @@ func (p *Prober) probe(ctx context.Context, onChange func(*NotReadyError)) error
 	committed := make(chan error, 1)
 	begun := time.Now()
 	go func() { committed <- p.commit(ctx) }()
-	look := onlooker{store: p.store}
+	look := onlooker{of: p}
 	defer look.close()
 	for wait := hangsAfter; ; wait = lookInterval {
 		select {
@@ -123,7 +133,7 @@ func (p *Prober) probe(ctx context.Context, onChange func(*NotReadyError)) error
 		var err error
 		if p.connecting.Load() {
 			err = hungError{Unreachable, "it does not answer"}
-		} else if err = look.at(ctx, time.Since(begun)); err != nil && reasonOf(err) == Unreachable {
+		} else if err = look.at(ctx, time.Since(begun)); err != nil && p.reasonOf(err) == Unreachable {
 			giveUp()
 			<-committed //nolint:errcheck // it fails, since its context has ended
 			return err
@@ -158,8 +168,8 @@ func (p *Prober) connect(ctx context.Context) (err error) {
 	defer p.connecting.Store(false)
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	p.conn, err = p.store.OpenProbe(ctx)
-	return unanswered(err)
+	p.conn, err = p.db.OpenProbe(ctx)
+	return p.unanswered(err)
 }
 
 func (p *Prober) requireConnection(ctx context.Context) error {
@@ -167,7 +177,7 @@ func (p *Prober) requireConnection(ctx context.Context) error {
 	defer p.connecting.Store(false)
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	return unanswered(p.store.RequireConnection(ctx))
+	return p.unanswered(p.db.RequireConnection(ctx))
 }
 
 func (p *Prober) disconnect() {
@@ -180,8 +190,8 @@ func (p *Prober) disconnect() {
 // onlooker finds out, on a connection of its own, why a probe hangs. It keeps the connection as long as the probe
 // hangs: when commits wait, other clients soon use up all connections.
 type onlooker struct {
-	store *store.Store
-	conn  *store.Probe
+	of   *Prober
+	conn store.Probe
 }
 
 // at returns why a probe that has hung for so long hangs; nil: that is not known yet.
@@ -189,15 +199,15 @@ func (o *onlooker) at(ctx context.Context, hung time.Duration) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	if o.conn == nil {
-		if o.conn, err = o.store.OpenProbe(ctx); err != nil {
-			return unanswered(err)
+		if o.conn, err = o.of.db.OpenProbe(ctx); err != nil {
+			return o.of.unanswered(err)
 		}
 	}
 	probes, err := o.conn.UnderWay(ctx)
 	switch {
 	case err != nil:
 		o.close()
-		return unanswered(err)
+		return o.of.unanswered(err)
 	case probes.Count == 0:
 		return hungError{Unreachable, "the connection of the probe is lost, and the database does not know it"}
 	case probes.WaitsForStandby():
@@ -224,8 +234,8 @@ type hungError struct {
 func (e hungError) Error() string { return e.text }
 
 // unanswered turns a timeout of a connection into Unreachable; that of a commit is Slow.
-func unanswered(err error) error {
-	if store.ReasonOf(err) == store.ReasonTimeout {
+func (p *Prober) unanswered(err error) error {
+	if p.db.ReasonOf(err) == store.ReasonTimeout {
 		return hungError{Unreachable, "it does not answer"}
 	}
 	return err

@@ -48,11 +48,11 @@ func (e *NotReadyError) Error() string { return e.Err.Error() }
 func (e *NotReadyError) Unwrap() error { return e.Err }
 
 // reasonOf returns the reason of the failure of a probe.
-func reasonOf(err error) Reason {
+func (p *Prober) reasonOf(err error) Reason {
 	if hung, ok := err.(hungError); ok { //nolint:errorlint // it is never wrapped
 		return hung.reason
 	}
-	switch store.ReasonOf(err) {
+	switch p.db.ReasonOf(err) {
 	case store.ReasonConnection:
 		return Unreachable
 	case store.ReasonConnectionsExhausted:

@@ -23,7 +23,7 @@ const resendPauseMin, resendPauseMax = 50 * time.Millisecond, time.Second
 // While the database is unreachable, waiters keep trying to keep their tickets.
 func (q *Queue) Acquire(ctx context.Context, request store.AcquireRequest) (store.Lease, error) {
 	if request.Wait == 0 {
-		return q.store.Acquire(ctx, request)
+		return q.db.Acquire(ctx, request)
 	}
 	request, err := request.Check()
 	if err != nil {
@@ -66,7 +66,7 @@ func (q *Queue) acquire(ctx context.Context, w *waiter) (store.Lease, error) {
 		if !w.mayBeQueued && !crowded || time.Now().After(w.deadline) || ctx.Err() != nil {
 			return q.leaveOnError(w, err)
 		}
-		q.store.CountRetry(err)
+		q.db.CountRetry(err)
 		timing.Sleep(ctx, pause)
 		pause = min(2*pause, resendPauseMax)
 	}
@@ -92,12 +92,12 @@ func (q *Queue) sendAcquire(ctx context.Context, w *waiter) (store.Acquired, err
 	if err := q.ensureHeartbeat(ctx); err != nil {
 		return store.Acquired{}, store.NotApplied(err)
 	}
-	send := q.store.Enqueue
+	send := q.db.Enqueue
 	if beside := q.beginSending(w); beside {
-		send = q.store.EnqueueBeside
+		send = q.db.EnqueueBeside
 	}
 	if w.mayBeQueued {
-		send = q.store.Requeue
+		send = q.db.Requeue
 	}
 	acquired, err := send(ctx, request, q.gateway)
 	q.endSending(w, acquired)

@@ -64,7 +64,7 @@ func (q *Queue) checkDeadlocks() {
 			return
 		}
 		if err := q.checkBatch(batch); err != nil {
-			q.store.CountRetry(err)
+			q.db.CountRetry(err)
 			time.Sleep(deadlockRetryPause)
 			q.putBack(batch)
 		}
@@ -137,10 +137,10 @@ func (q *Queue) findDeadlocks(ctx context.Context, batch map[int64]deadlockCheck
 		}
 	}
 	if len(begun) > 0 {
-		found, err = q.store.FindNewDeadlocks(ctx, begun)
+		found, err = q.db.FindNewDeadlocks(ctx, begun)
 	}
 	if len(others) > 0 && err == nil {
-		others, err = q.store.FindDeadlocks(ctx, others)
+		others, err = q.db.FindDeadlocks(ctx, others)
 		found = append(found, others...)
 	}
 	slices.Sort(found)
@@ -149,7 +149,7 @@ func (q *Queue) findDeadlocks(ctx context.Context, batch map[int64]deadlockCheck
 
 // breakDeadlock refuses the wait with the ticket if it is in a cycle.
 func (q *Queue) breakDeadlock(ctx context.Context, ticket int64, check deadlockCheck) error {
-	result, cycle, err := q.store.BreakDeadlock(ctx, q.gateway, ticket, check.insist)
+	result, cycle, err := q.db.BreakDeadlock(ctx, q.gateway, ticket, check.insist)
 	if err != nil {
 		return err
 	}

@@ -67,10 +67,10 @@ func (q *Queue) grantOnce(lock store.Name, lq *lockQueue) (again bool, pause tim
 
 	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
 	defer cancel()
-	results, err := q.store.GrantNext(ctx, q.gateway, lock, scope, lockWait)
+	results, err := q.db.GrantNext(ctx, q.gateway, lock, scope, lockWait)
 	orphans, pause := q.deliver(lock, lq, results, err)
 	if err != nil {
-		q.store.CountRetry(err)
+		q.db.CountRetry(err)
 	}
 	for _, orphan := range orphans {
 		_ = q.GiveBack(ctx, orphan) // its waiter has left
@@ -117,7 +117,7 @@ func (q *Queue) poll(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	return q.store.NextDue(ctx, q.gateway, locks, tickets, func(lock store.Name, here bool) {
+	return q.db.NextDue(ctx, q.gateway, locks, tickets, func(lock store.Name, here bool) {
 		if here {
 			q.Wake(lock, 0)
 		} else {

@@ -12,12 +12,12 @@ import (
 func (q *Queue) ReleaseLease(ctx context.Context, ref store.LeaseRef) (store.Released, error) {
 	lq := q.beginHandOver(ref.Lock)
 	if lq == nil {
-		return q.store.ReleaseLease(ctx, ref)
+		return q.db.ReleaseLease(ctx, ref)
 	}
 	// The end of ctx does not interrupt it: the waiters would not know what they were granted.
 	handing, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
 	defer cancel()
-	released, results, err := q.store.HandOver(handing, ref, q.gateway)
+	released, results, err := q.db.HandOver(handing, ref, q.gateway)
 	failed := err
 	if errors.Is(err, store.ErrLeaseLost) || errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrInvalid) {
 		failed = nil // it is about the release: the grant has its results
@@ -29,7 +29,7 @@ func (q *Queue) ReleaseLease(ctx context.Context, ref store.LeaseRef) (store.Rel
 	orphans, _ := q.deliver(ref.Lock, lq, results, failed)
 	go q.finishHandOver(context.WithoutCancel(ctx), ref.Lock, lq, orphans)
 	if again {
-		return q.store.ReleaseLease(ctx, ref) // the grant may be at fault
+		return q.db.ReleaseLease(ctx, ref) // the grant may be at fault
 	}
 	return released, err
 }

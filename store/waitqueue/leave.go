@@ -40,13 +40,13 @@ func (q *Queue) leaveOnTimeout(w *waiter) (store.Lease, error) {
 	shared := q.locks[w.request.Lock].others(w)
 	q.mu.Unlock()
 	if !shared {
-		if err := q.store.LeaveQueue(ctx, q.gateway, w.request.Lock, w.request.RequestID); err != nil {
+		if err := q.db.LeaveQueue(ctx, q.gateway, w.request.Lock, w.request.RequestID); err != nil {
 			return store.Lease{}, err
 		}
 	}
 	try := w.request
 	try.Wait = 0
-	acquired, err := q.store.Requeue(ctx, try, q.gateway) // the request_id finds a lease that was granted
+	acquired, err := q.db.Requeue(ctx, try, q.gateway) // the request_id finds a lease that was granted
 	return acquired.Lease, err
 }
 
@@ -83,7 +83,7 @@ func (q *Queue) leaveWith(ctx context.Context, w *waiter, got outcome) error {
 	case got.lease.Token > 0, shared:
 		return nil // another caller has the lease, or the ticket
 	}
-	return q.store.LeaveQueue(ctx, q.gateway, w.request.Lock, w.request.RequestID)
+	return q.db.LeaveQueue(ctx, q.gateway, w.request.Lock, w.request.RequestID)
 }
 
 // leaveOnError leaves the queue because of err. It returns a lease that was delivered meanwhile, or err. The row in the
@@ -110,7 +110,7 @@ func (q *Queue) leaveOnError(w *waiter, err error) (store.Lease, error) {
 // GiveBack releases a lease whose owner has left. On failure it is repeated later: a lease without an owner would keep
 // the lock until its TTL is over.
 func (q *Queue) GiveBack(ctx context.Context, lease store.Lease) error {
-	err := q.store.GiveBack(ctx, lease)
+	err := q.db.GiveBack(ctx, lease)
 	if errors.Is(err, store.ErrUnavailable) {
 		q.mu.Lock()
 		defer q.mu.Unlock()
@@ -155,7 +155,7 @@ func (q *Queue) finishLeaving(ctx context.Context) error {
 func (q *Queue) leaveWithin(ctx context.Context, d departure) error {
 	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
-	return q.store.LeaveQueue(ctx, q.gateway, d.lock, d.requestID)
+	return q.db.LeaveQueue(ctx, q.gateway, d.lock, d.requestID)
 }
 
 // giveBackOrphans tries again to give back each orphan once. It drops those that have ended meanwhile.
@@ -170,7 +170,7 @@ func (q *Queue) giveBackOrphans(ctx context.Context) error {
 			continue
 		}
 		giving, cancel := context.WithTimeout(ctx, leaveTimeout)
-		err := q.store.GiveBack(giving, o.lease)
+		err := q.db.GiveBack(giving, o.lease)
 		cancel()
 		if err == nil {
 			continue

@@ -16,10 +16,40 @@ import (
 // statementTimeout bounds one statement of the Queue.
 const statementTimeout = 15 * time.Second
 
+// Database decides whose turn it is; *postgres.Store is one.
+type Database interface {
+	Acquire(ctx context.Context, request store.AcquireRequest) (store.Lease, error)
+	Enqueue(ctx context.Context, request store.AcquireRequest, gateway uuid.UUID) (store.Acquired, error)
+	EnqueueBeside(ctx context.Context, request store.AcquireRequest, gateway uuid.UUID) (store.Acquired, error)
+	Requeue(ctx context.Context, request store.AcquireRequest, gateway uuid.UUID) (store.Acquired, error)
+	GrantNext(
+		ctx context.Context, gateway uuid.UUID, lock store.Name, scope store.Scope, lockWait time.Duration,
+	) ([]store.QueueResult, error)
+	NextDue(
+		ctx context.Context, gateway uuid.UUID, locks []store.Name, tickets []int64, due func(lock store.Name, here bool),
+	) error
+	LeaveQueue(ctx context.Context, gateway uuid.UUID, lock store.Name, requestID string) error
+	GiveBack(ctx context.Context, lease store.Lease) error
+	ReleaseLease(ctx context.Context, ref store.LeaseRef) (store.Released, error)
+	HandOver(
+		ctx context.Context, ref store.LeaseRef, gateway uuid.UUID,
+	) (store.Released, []store.QueueResult, error)
+	Heartbeat(ctx context.Context, gateway uuid.UUID, missing time.Duration) (lapsed bool, err error)
+
+	FindDeadlocks(ctx context.Context, tickets []int64) ([]int64, error)
+	FindNewDeadlocks(ctx context.Context, tickets []int64) ([]int64, error)
+	BreakDeadlock(
+		ctx context.Context, gateway uuid.UUID, ticket int64, insist bool,
+	) (store.DeadlockOutcome, *store.DeadlockError, error)
+
+	// CountRetry counts that something is tried again after a failure.
+	CountRetry(err error)
+}
+
 // Queue has the callers of this process that wait for locks. The database decides whose turn it is; the Queue calls
-// Store.GrantNext when a notification or the clock says that it may be the turn of one of them.
+// GrantNext when a notification or the clock says that it may be the turn of one of them.
 type Queue struct {
-	store   *store.Store
+	db      Database
 	gateway uuid.UUID
 	config  Config
 	grants  chan struct{} // holds a token for each grant in flight
@@ -36,9 +66,9 @@ type Queue struct {
 }
 
 // New returns a Queue for the callers of a gateway. It waits to be Run.
-func New(on *store.Store, gateway uuid.UUID, config Config) *Queue {
+func New(on Database, gateway uuid.UUID, config Config) *Queue {
 	return &Queue{
-		store: on, gateway: gateway, config: config,
+		db: on, gateway: gateway, config: config,
 		grants: make(chan struct{}, grantsMax), locks: map[store.Name]*lockQueue{},
 	}
 }
@@ -171,7 +201,7 @@ func (q *Queue) heartbeat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, q.config.DeadAfter)
 	defer cancel()
 	sent := time.Now()
-	lapsed, err := q.store.Heartbeat(ctx, q.gateway, q.config.DeadAfter)
+	lapsed, err := q.db.Heartbeat(ctx, q.gateway, q.config.DeadAfter)
 	if err != nil {
 		return err
 	}

@@ -27,9 +27,18 @@ const (
 
 var errEventsLost = errors.New("events were lost while the database was away")
 
+// Database keeps events and publishes them; *postgres.Store is one.
+type Database interface {
+	KeepEvents(ctx context.Context, locks []store.Name, lasting time.Duration) error
+	EventsKept(ctx context.Context, locks []store.Name, kept func(lock store.Name, since int64)) error
+	WatchState(ctx context.Context, lock store.Name) (store.WatchState, error)
+	PublishEvents(ctx context.Context, locks []store.Name) (again []store.Name, err error)
+	Events(ctx context.Context, locks []store.Name, lasts []int64, limit int) ([]store.Event, error)
+}
+
 // Broadcast has the subscriptions of this process. Run reads the events of all watched locks and delivers them.
 type Broadcast struct {
-	store        *store.Store
+	db           Database
 	pollInterval time.Duration
 	due          chan struct{} // of capacity 1
 
@@ -45,9 +54,9 @@ type watchedLock struct {
 }
 
 // New returns a Broadcast. It waits to be Run. At each interval it looks for events whose notification was lost.
-func New(on *store.Store, pollInterval time.Duration) *Broadcast {
+func New(on Database, pollInterval time.Duration) *Broadcast {
 	return &Broadcast{
-		store: on, pollInterval: pollInterval, due: make(chan struct{}, 1), locks: map[store.Name]*watchedLock{},
+		db: on, pollInterval: pollInterval, due: make(chan struct{}, 1), locks: map[store.Name]*watchedLock{},
 	}
 }
 
@@ -174,10 +183,10 @@ func (b *Broadcast) renew(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
-	if err := b.store.KeepEvents(ctx, names, keptFor); err != nil {
+	if err := b.db.KeepEvents(ctx, names, keptFor); err != nil {
 		return err
 	}
-	return b.store.EventsKept(ctx, names, func(name store.Name, since int64) {
+	return b.db.EventsKept(ctx, names, func(name store.Name, since int64) {
 		if last := lasts[name]; last >= 0 && since > last {
 			b.endAll(name, store.NotApplied(errEventsLost))
 		}
@@ -203,10 +212,10 @@ func (b *Broadcast) publishDue(ctx context.Context) (busy []store.Name, err erro
 			return busy, nil
 		}
 		fetching, cancel := context.WithTimeout(ctx, fetchTimeout)
-		again, err := b.store.PublishEvents(fetching, names)
+		again, err := b.db.PublishEvents(fetching, names)
 		var events []store.Event
 		if err == nil {
-			events, err = b.store.Events(fetching, names, lasts, fetchMax)
+			events, err = b.db.Events(fetching, names, lasts, fetchMax)
 		}
 		cancel()
 		if err != nil {

@@ -34,7 +34,7 @@ type Subscription struct {
 // nil: none. It returns ErrUnavailable.
 func (b *Broadcast) Subscribe(ctx context.Context, lock store.Name, after *int64) (*Subscription, error) {
 	s := &Subscription{broadcast: b, name: lock, events: make(chan store.Event, bufferMax)}
-	if err := b.store.KeepEvents(ctx, []store.Name{lock}, keptFor); err != nil {
+	if err := b.db.KeepEvents(ctx, []store.Name{lock}, keptFor); err != nil {
 		return nil, err
 	}
 	b.add(s)
@@ -48,20 +48,20 @@ func (b *Broadcast) Subscribe(ctx context.Context, lock store.Name, after *int64
 // catchUp reads the backlog after the event that the subscriber saw last, or the state of the lock.
 func (s *Subscription) catchUp(ctx context.Context, after *int64) error {
 	b := s.broadcast
-	state, err := b.store.WatchState(ctx, s.name)
+	state, err := b.db.WatchState(ctx, s.name)
 	if err != nil {
 		return err
 	}
 	followed := b.follow(s.name, state.Newest)
 	if after != nil && *after >= state.Since && *after <= state.Newest {
 		s.ID = *after
-		s.backlog, err = b.store.Events(ctx, []store.Name{s.name}, []int64{s.ID}, resumeMax+1)
+		s.backlog, err = b.db.Events(ctx, []store.Name{s.name}, []int64{s.ID}, resumeMax+1)
 		s.Resumed = len(s.backlog) <= resumeMax
 	}
 	if !s.Resumed {
 		s.Missed, s.Lock, s.ID, s.backlog = after != nil, state.Lock, state.Newest, nil
 		if followed > state.Newest && err == nil {
-			s.backlog, err = b.store.Events(ctx, []store.Name{s.name}, []int64{state.Newest}, fetchMax)
+			s.backlog, err = b.db.Events(ctx, []store.Name{s.name}, []int64{state.Newest}, fetchMax)
 		}
 	}
 	return err
