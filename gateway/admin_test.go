@@ -10,7 +10,7 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/testenv/await"
-	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/postgres"
 )
 
 // makeKey makes a key by the API.
@@ -31,7 +31,7 @@ func (c client) awaitStatus(t *testing.T, status int) {
 func TestRevokedKey(t *testing.T) {
 	h, admin := newGuarded(t)
 	other := newGateway(t, Config{KeepAlive: 100 * time.Millisecond},
-		store.Config{DatabaseURL: h.databaseURL, StatementTimeout: time.Hour})
+		postgres.Config{DatabaseURL: h.databaseURL, StatementTimeout: time.Hour})
 	other.guard(t)
 	root := h.by(admin)
 	made := root.makeKey(t, api.KeyRequest{Principal: "p", Description: "d", Grants: []string{"lock,write,observe:job"}})

@@ -13,6 +13,7 @@ import (
 	"github.com/fencegate/fencegate/internal/testenv/otlptest"
 	"github.com/fencegate/fencegate/internal/testenv/process"
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/postgres"
 )
 
 // answered is a backend with fixed results, for measuring the gateway alone.
@@ -39,7 +40,7 @@ var (
 
 func newBenchGateway(b *testing.B, backend Backend) *Gateway {
 	b.Helper()
-	gateway, err := New(Config{}, backend, store.NewRecorder(nil), NewMetrics("bench"))
+	gateway, err := New(Config{}, backend, postgres.NewRecorder(nil), NewMetrics("bench"))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -51,7 +52,7 @@ func BenchmarkPutTraced(b *testing.B) {
 	for name, ratio := range map[string]float64{"none": 0, "each": 1} {
 		_, provider := otlptest.Start(b, ratio)
 		config := Config{Tracing: store.Tracing{Provider: provider}}
-		gateway, err := New(config, accepts, store.NewRecorder(nil), NewMetrics("bench"))
+		gateway, err := New(config, accepts, postgres.NewRecorder(nil), NewMetrics("bench"))
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -163,7 +164,7 @@ func TestAllocations(t *testing.T) {
 		{"put", accepts, benchPut, 6}, {"refused", rejects, benchPut, 10},
 		{"acquire", accepts, benchAcquire, 10}, {"release", accepts, benchRelease, 4},
 	} {
-		gateway, err := New(Config{}, c.backend, store.NewRecorder(nil), NewMetrics("test"))
+		gateway, err := New(Config{}, c.backend, postgres.NewRecorder(nil), NewMetrics("test"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,8 +12,8 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/testenv/await"
-	"github.com/fencegate/fencegate/internal/testenv/postgres"
-	"github.com/fencegate/fencegate/store"
+	pgtest "github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/store/postgres"
 )
 
 const bulkHead = "POST /v1/writes HTTP/1.1\nHost: gateway\nContent-Type: application/x-ndjson\n"
@@ -236,7 +236,7 @@ func TestBulkWaitsForRoom(t *testing.T) {
 // After a line with an unknown outcome, no later line of its resource is admitted. A holder may conclude from an
 // admitted write that the earlier ones were applied, or refused for their data.
 func TestBulkAfterAnUndecidedLine(t *testing.T) {
-	database := store.Config{DatabaseURL: postgres.Migrated(t)}
+	database := postgres.Config{DatabaseURL: pgtest.Migrated(t)}
 	lease := newHarnessOn(t, Config{}, database).acquire(t, "job", "worker")
 	database.StatementTimeout = 150 * time.Millisecond
 	h := newHarnessOn(t, Config{}, database)

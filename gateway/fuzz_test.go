@@ -12,13 +12,14 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/gateway/endpoint"
-	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	pgtest "github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/postgres"
 )
 
 // newFuzzed is a gateway that call reaches without a network.
 func newFuzzed(f *testing.F) *harness {
-	return newGateway(f, Config{}, store.Config{DatabaseURL: postgres.Migrated(f)})
+	return newGateway(f, Config{}, postgres.Config{DatabaseURL: pgtest.Migrated(f)})
 }
 
 // call sends a JSON body and checks what all answers have in common.

@@ -23,10 +23,11 @@ import (
 	"github.com/fencegate/fencegate/gateway/metrics"
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	"github.com/fencegate/fencegate/internal/testenv/openapi"
-	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	pgtest "github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
 	"github.com/fencegate/fencegate/store/groupcommit"
+	"github.com/fencegate/fencegate/store/postgres"
 	"github.com/fencegate/fencegate/store/readiness"
 )
 
@@ -35,7 +36,7 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", strconv.Itoa(max(4, runtime.GOMAXPROCS(0)))); err != nil {
 		panic(err)
 	}
-	os.Exit(postgres.Main(m))
+	os.Exit(pgtest.Main(m))
 }
 
 // harness is a gateway on a database of its own, and a client of it.
@@ -44,7 +45,7 @@ type harness struct {
 
 	gateway     *Gateway
 	store       *engine.Engine
-	recorder    *store.Recorder
+	recorder    *postgres.Recorder
 	databaseURL string
 	db          *pgxpool.Pool // connections of the test itself
 }
@@ -57,13 +58,13 @@ func newHarness(t testing.TB, config Config) *harness {
 
 // patientDatabase is a migrated database on which no statement times out because the machine is slow. The gateway does
 // not own the schema.
-func patientDatabase(t testing.TB) store.Config {
+func patientDatabase(t testing.TB) postgres.Config {
 	t.Helper()
-	return store.Config{DatabaseURL: postgres.ForGateway(t), StatementTimeout: time.Hour}
+	return postgres.Config{DatabaseURL: pgtest.ForGateway(t), StatementTimeout: time.Hour}
 }
 
 // newHarnessOn serves a gateway and checks every exchange against openapi.yaml.
-func newHarnessOn(t testing.TB, config Config, database store.Config) *harness {
+func newHarnessOn(t testing.TB, config Config, database postgres.Config) *harness {
 	t.Helper()
 	h := newGateway(t, config, database)
 	h.client = serve(t, conforming(t, h.gateway))
@@ -95,10 +96,10 @@ func newBusyHarness(t testing.TB, config Config) (*harness, api.Lease) {
 }
 
 // newClusterHarness is newHarness on a PostgreSQL of its own, which the test may stop and restart.
-func newClusterHarness(t testing.TB, config Config) (*harness, *postgres.Cluster) {
+func newClusterHarness(t testing.TB, config Config) (*harness, *pgtest.Cluster) {
 	t.Helper()
-	cluster := postgres.NewCluster(t)
-	h := newHarnessOn(t, config, store.Config{DatabaseURL: cluster.URL()})
+	cluster := pgtest.NewCluster(t)
+	h := newHarnessOn(t, config, postgres.Config{DatabaseURL: cluster.URL()})
 	if err := h.store.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +116,7 @@ func newCramped(t testing.TB, queueMax int) *harness {
 }
 
 // newGateway makes a harness that does not serve yet.
-func newGateway(t testing.TB, config Config, database store.Config) *harness {
+func newGateway(t testing.TB, config Config, database postgres.Config) *harness {
 	t.Helper()
 	return newGatewayWith(t, config, database, engine.Config{
 		DeadAfter:     time.Minute, // heartbeats may be late
@@ -123,7 +124,7 @@ func newGateway(t testing.TB, config Config, database store.Config) *harness {
 	})
 }
 
-func newGatewayWith(t testing.TB, config Config, database store.Config, service engine.Config) *harness {
+func newGatewayWith(t testing.TB, config Config, database postgres.Config, service engine.Config) *harness {
 	t.Helper()
 	parallel(t)
 	backend, recorder := newService(t, database, service)
@@ -136,7 +137,7 @@ func newGatewayWith(t testing.TB, config Config, database store.Config, service 
 	if h.gateway, err = New(config, backend, h.recorder, newMetrics(backend, recorder)); err != nil {
 		t.Fatal(err)
 	}
-	if h.db, err = pgxpool.New(t.Context(), postgres.AsOwner(database.DatabaseURL)); err != nil {
+	if h.db, err = pgxpool.New(t.Context(), pgtest.AsOwner(database.DatabaseURL)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(h.db.Close)
@@ -166,7 +167,7 @@ func parallel(t testing.TB) {
 }
 
 // newMetrics returns metrics of a store and a recorder.
-func newMetrics(service *engine.Engine, recorder *store.Recorder) *metrics.Metrics {
+func newMetrics(service *engine.Engine, recorder *postgres.Recorder) *metrics.Metrics {
 	metrics := NewMetrics("test")
 	metrics.Watch(service)
 	metrics.WatchRecorder(recorder)
@@ -175,9 +176,9 @@ func newMetrics(service *engine.Engine, recorder *store.Recorder) *metrics.Metri
 }
 
 // newService opens a store that listens until the test ends.
-func newService(t testing.TB, database store.Config, config engine.Config) (*engine.Engine, *store.Recorder) {
+func newService(t testing.TB, database postgres.Config, config engine.Config) (*engine.Engine, *postgres.Recorder) {
 	t.Helper()
-	opened, err := store.Open(t.Context(), database)
+	opened, err := postgres.Open(t.Context(), database)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,13 +195,13 @@ func newService(t testing.TB, database store.Config, config engine.Config) (*eng
 		cancel()
 		running.Wait()
 	})
-	return service, store.NewRecorder(opened)
+	return service, postgres.NewRecorder(opened)
 }
 
 // another is a second gateway on the same database.
 func (h *harness) another(t testing.TB, config Config) *harness {
 	t.Helper()
-	return newHarnessOn(t, config, store.Config{DatabaseURL: h.databaseURL, StatementTimeout: time.Hour})
+	return newHarnessOn(t, config, postgres.Config{DatabaseURL: h.databaseURL, StatementTimeout: time.Hour})
 }
 
 // errorLog fails the test for every error that the gateway logs: no request may cause one.
@@ -381,7 +382,7 @@ func (h *harness) record(t testing.TB) {
 // sweep runs one sweep.
 func (h *harness) sweep(t testing.TB) {
 	t.Helper()
-	sweeper, err := store.NewSweeper(h.store.Store, store.SweeperConfig{})
+	sweeper, err := postgres.NewSweeper(h.store.Store, postgres.SweeperConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/fencegate/fencegate/internal/testenv/redis"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
+	"github.com/fencegate/fencegate/store/postgres"
 	"github.com/fencegate/fencegate/store/redislease"
 )
 
@@ -289,7 +290,7 @@ func TestSessionEndsItsWaiters(t *testing.T) {
 // newRedisProvider keeps leases in a server.
 func newRedisProvider(t *testing.T, databaseURL string, server *redis.Server) *redislease.Leases {
 	t.Helper()
-	st, err := store.Open(t.Context(), store.Config{DatabaseURL: databaseURL, StatementTimeout: time.Hour})
+	st, err := postgres.Open(t.Context(), postgres.Config{DatabaseURL: databaseURL, StatementTimeout: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	"github.com/fencegate/fencegate/internal/testenv/process"
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/postgres"
 )
 
 // logged is the text of a log.
@@ -70,7 +71,7 @@ func TestAccessLog(t *testing.T) {
 		config := Config{
 			AccessLogSample: c.sample, Logger: slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: c.level})),
 		}
-		gateway, err := New(config, failing{answered: accepts}, store.NewRecorder(nil), NewMetrics("test"))
+		gateway, err := New(config, failing{answered: accepts}, postgres.NewRecorder(nil), NewMetrics("test"))
 		if err != nil {
 			t.Fatal(err)
 		}

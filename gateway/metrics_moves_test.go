@@ -14,6 +14,7 @@ import (
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	"github.com/fencegate/fencegate/internal/testenv/redis"
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/postgres"
 )
 
 // awaitMetric returns when a metric has a value.
@@ -73,7 +74,7 @@ var constantFamilies = map[string]string{
 func TestEveryMetricMoves(t *testing.T) {
 	o := &onlooker{newCramped(t, 2), map[string]float64{}, map[string]bool{}}
 	o.gateway.RefusalDelays = endpoint.NewRefusalDelays(o.gateway.Draining, time.Minute, &o.gateway.Metrics.RefusalDelays)
-	sweeper, err := store.NewSweeper(o.store.Store, store.SweeperConfig{})
+	sweeper, err := postgres.NewSweeper(o.store.Store, postgres.SweeperConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +194,7 @@ func (o *onlooker) queueMoves(t *testing.T) {
 	}
 }
 
-func (o *onlooker) sweepsMove(t *testing.T, sweeper *store.Sweeper) {
+func (o *onlooker) sweepsMove(t *testing.T, sweeper *postgres.Sweeper) {
 	t.Helper()
 	o.expire(t, o.acquire(t, "forsaken", "w"))
 	swept, err := sweeper.Sweep(t.Context())

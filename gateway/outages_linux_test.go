@@ -18,9 +18,9 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/testenv/await"
-	"github.com/fencegate/fencegate/internal/testenv/postgres"
-	"github.com/fencegate/fencegate/store"
+	pgtest "github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/store/engine"
+	"github.com/fencegate/fencegate/store/postgres"
 	"github.com/fencegate/fencegate/store/readiness"
 )
 
@@ -28,7 +28,7 @@ import (
 // a write ends with unavailable meanwhile, and that the gateway is ready again by itself.
 func TestOutages(t *testing.T) {
 	parallel(t)
-	cluster := postgres.NewCluster(t, postgres.Setting("max_connections", "40"))
+	cluster := pgtest.NewCluster(t, pgtest.Setting("max_connections", "40"))
 	network := cluster.Network()
 	h := newOutageHarness(t, network.URL(), cluster.URL())
 	alerts, err := os.ReadFile("../deploy/prometheus/alerts.yml")
@@ -71,7 +71,7 @@ func TestOutages(t *testing.T) {
 // reaches by another URL.
 func newOutageHarness(t *testing.T, databaseURL, ownURL string) *harness {
 	t.Helper()
-	h := newGatewayWith(t, Config{RequestTimeout: 2 * time.Second}, store.Config{DatabaseURL: databaseURL},
+	h := newGatewayWith(t, Config{RequestTimeout: 2 * time.Second}, postgres.Config{DatabaseURL: databaseURL},
 		engine.Config{DeadAfter: time.Minute})
 	h.client = serve(t, conforming(t, h.gateway))
 	own, err := pgxpool.New(t.Context(), ownURL)
@@ -186,7 +186,7 @@ func (o *outages) readOnly(t *testing.T) {
 
 // packetsSwallowed has a write under way when the network swallows packets. Its outcome is unknown, and it is applied
 // once.
-func (o *outages) packetsSwallowed(t *testing.T, network *postgres.Network) {
+func (o *outages) packetsSwallowed(t *testing.T, network *pgtest.Network) {
 	lease := o.acquireRepeatedly(t, "under way")
 	put := func() answer { return o.put(t, lease, 1, "x") }
 	unlock := o.holdFence(t, "under way")
@@ -235,7 +235,7 @@ func (o *outages) connectionLost(t *testing.T) {
 	if _, err := admin.Exec(t.Context(), "create database lost"); err != nil {
 		t.Fatal(err)
 	}
-	opened, err := store.Open(t.Context(), store.Config{DatabaseURL: o.cluster.DatabaseURL("lost")})
+	opened, err := postgres.Open(t.Context(), postgres.Config{DatabaseURL: o.cluster.DatabaseURL("lost")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -284,7 +284,7 @@ func freezeIdleProber(t *testing.T, admin *pgx.Conn, database string) (pid int) 
 	return pid
 }
 
-func connectTo(t *testing.T, cluster *postgres.Cluster) *pgx.Conn {
+func connectTo(t *testing.T, cluster *pgtest.Cluster) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), cluster.DatabaseURL("postgres"))
 	if err != nil {
@@ -349,7 +349,7 @@ func (h *harness) awaitStandbys(t *testing.T, expected, standbys float64) {
 type outages struct {
 	*harness
 
-	cluster *postgres.Cluster
+	cluster *pgtest.Cluster
 	lease   api.Lease
 	written int64  // with this lease
 	alerts  string // the text of alerts.yml

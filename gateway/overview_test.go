@@ -13,6 +13,7 @@ import (
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/postgres"
 )
 
 const overviewPath = "/v1/overview"
@@ -247,7 +248,7 @@ func awaitState(t testing.TB, s *stream, state string) api.OverviewEvent {
 
 // A gateway that never reached its database shows no inventory, facts or rates.
 func TestOverviewOfADatabaseNeverReached(t *testing.T) {
-	h := newHarnessOn(t, Config{}, store.Config{DatabaseURL: "postgres://nobody@127.0.0.1:1/none"})
+	h := newHarnessOn(t, Config{}, postgres.Config{DatabaseURL: "postgres://nobody@127.0.0.1:1/none"})
 	overview := h.overview(t, hour)
 	if overview.Inventory != nil || overview.Database.DatabaseFacts != nil || len(overview.Points) != 150 ||
 		overview.Database.State != api.DatabaseUnavailable {

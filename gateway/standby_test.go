@@ -12,24 +12,25 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/testenv/await"
-	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	pgtest "github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/postgres"
 )
 
 // pair is a gateway before a primary whose commits wait for a standby.
 type pair struct {
 	*harness
 
-	primary, standby *postgres.Cluster
+	primary, standby *pgtest.Cluster
 }
 
 // newPair makes a pair whose standby is up. Of the two the gateway finds the one that accepts writes.
 func newPair(t *testing.T) pair {
 	t.Helper()
-	primary := postgres.NewCluster(t)
+	primary := pgtest.NewCluster(t)
 	standby := primary.Standby()
-	h := newHarnessOn(t, Config{}, store.Config{
-		DatabaseURL: postgres.FailoverURL(primary, standby), StatementTimeout: time.Hour,
+	h := newHarnessOn(t, Config{}, postgres.Config{
+		DatabaseURL: pgtest.FailoverURL(primary, standby), StatementTimeout: time.Hour,
 	})
 	if err := h.store.Migrate(t.Context()); err != nil {
 		t.Fatal(err)

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/internal/testenv/postgres"
-	"github.com/fencegate/fencegate/store"
+	pgtest "github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/store/postgres"
 )
 
 const (
@@ -155,7 +155,7 @@ var refusedCases = []refusedCase{
 // The rights of a role end with its operation.
 func TestRefusedTableOperations(t *testing.T) {
 	// Only a superuser may call a function with this setting.
-	owned := store.Config{DatabaseURL: postgres.Migrated(t), StatementTimeout: time.Hour}
+	owned := postgres.Config{DatabaseURL: pgtest.Migrated(t), StatementTimeout: time.Hour}
 	h := newTables(t, owned, "accounts/1", "accounts/2", "accounts/3", "types/1", "logs", "closed/1",
 		"watched/1", "tampered/1", "tenants/1", "tenants/2", "tenants/3")
 	h.openWithRole(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencegate/fencegate/gateway/api"
-	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/postgres"
 )
 
 // tablesSQL makes protected tables. All but closed, watched and tampered can be written to by HTTP.
@@ -60,7 +60,7 @@ type tables struct {
 	sequence int64
 }
 
-func newTables(t *testing.T, config store.Config, resources ...string) *tables {
+func newTables(t *testing.T, config postgres.Config, resources ...string) *tables {
 	t.Helper()
 	h := &tables{harness: newHarnessOn(t, Config{}, config)}
 	h.exec(t, tablesSQL)

@@ -14,9 +14,10 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/testenv/await"
-	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	pgtest "github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/migrations"
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/postgres"
 	"github.com/fencegate/fencegate/store/readiness"
 )
 
@@ -132,7 +133,7 @@ func TestDatabaseReadOnly(t *testing.T) {
 }
 
 func TestDatabaseNotMigrated(t *testing.T) {
-	h := newHarnessOn(t, Config{}, store.Config{DatabaseURL: postgres.Empty(t)})
+	h := newHarnessOn(t, Config{}, postgres.Config{DatabaseURL: pgtest.Empty(t)})
 	lease := api.Lease{Lock: "job", OwnerID: "w", LeaseID: noSession, FencingToken: 1}
 	for _, r := range requestsOf(lease) {
 		expectUnavailable(t, h.send(t, r.method, r.path, r.body, r.headers...), api.OutcomeNotApplied)
@@ -178,7 +179,7 @@ func TestOutcomes(t *testing.T) {
 		t.Run(string(outcome), func(t *testing.T) {
 			h := newHarness(t, Config{})
 			// The quick lane hands a write to the lock-wait lane after LockTimeout: that must not happen meanwhile.
-			hasty := newHarnessOn(t, Config{RequestTimeout: c.request}, store.Config{
+			hasty := newHarnessOn(t, Config{RequestTimeout: c.request}, postgres.Config{
 				DatabaseURL: h.databaseURL, StatementTimeout: c.statement, LockTimeout: time.Minute,
 			})
 			lease := h.acquire(t, "job", "worker")
@@ -192,8 +193,8 @@ func TestOutcomes(t *testing.T) {
 
 // A request that gets no database connection in time fails and changes nothing.
 func TestNoConnectionFree(t *testing.T) {
-	patient := newHarnessOn(t, Config{}, store.Config{
-		DatabaseURL: postgres.Migrated(t), ConnectionsMax: 2, LockTimeout: time.Minute, StatementTimeout: time.Hour,
+	patient := newHarnessOn(t, Config{}, postgres.Config{
+		DatabaseURL: pgtest.Migrated(t), ConnectionsMax: 2, LockTimeout: time.Minute, StatementTimeout: time.Hour,
 	})
 	hasty, err := New(Config{RequestTimeout: 200 * time.Millisecond}, patient.store, patient.recorder, NewMetrics("test"))
 	if err != nil {

@@ -8,10 +8,30 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/fencegate/fencegate/internal/access"
 )
+
+// Actor is who does what an administrator may do, for the audit log. The zero value is the role of this process's
+// connection to the database.
+type Actor struct {
+	Principal string
+	Address   string // of the client, without its port
+	Scoped    bool   // it administers only some names: how much it may do is bounded (ErrLimit)
+}
+
+type actorKey struct{}
+
+// WithActor returns a context for the actions of an actor: PutPolicy, DeletePolicy, SetFence, Break, CreateKey, RotateKey
+// and RevokeKey.
+func WithActor(ctx context.Context, actor Actor) context.Context {
+	return context.WithValue(ctx, actorKey{}, actor)
+}
+
+// ActorOf returns the actor of a context of WithActor.
+func ActorOf(ctx context.Context) Actor {
+	actor, _ := ctx.Value(actorKey{}).(Actor)
+	return actor
+}
 
 // Actions are what the audit log has entries of.
 var Actions = []string{
@@ -60,22 +80,4 @@ func (q *AuditQuery) Check() error {
 	}
 	return cmp.Or(checkLimit(q.Limit), checkText("principal", q.Principal, 0, principalTextMax),
 		checkText("prefix", q.Prefix, 0, NameBytesMax))
-}
-
-var auditSQL = `
-	select a.id, a.at, a.principal, a.address, a.action, a.name, a.details from fence.audit a
-	where ($1 = '' or a.action = $1) and ($2 = '' or a.principal = $2) and ($3 = '' or a.name = $3)
-		and starts_with(a.name, $4) and a.at >= $5 and ($6::timestamptz is null or a.at < $6)
-		and ($7 = 0 or a.id < $7) and ` + withinSQL("a.name", "$8") + `
-	order by a.id desc limit $9`
-
-// Audit returns entries of the audit log. It returns ErrInvalid or ErrUnavailable.
-func (s *Store) Audit(ctx context.Context, query AuditQuery) ([]AuditEntry, error) {
-	if err := query.Check(); err != nil {
-		return nil, err
-	}
-	return collect(ctx, s.query, auditSQL, []any{
-		query.Action, query.Principal, query.Name, query.Prefix, query.Since, orNull(query.Until), query.Before,
-		query.Within, query.Limit,
-	}, pgx.RowToStructByPos[AuditEntry])
 }

@@ -4,14 +4,9 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/google/uuid"
-
-	"github.com/fencegate/fencegate/internal/printable"
 )
 
 // Limits of leases.
@@ -160,43 +155,55 @@ func CheckTTL(ttl time.Duration) error {
 	return nil
 }
 
-// CheckReason returns ErrInvalid if the reason that an administrator gives is outside its limits.
-func CheckReason(reason string) error { return checkText("reason", reason, 1, ReasonBytesMax) }
-
-func checkText(field, text string, bytesMin, bytesMax int) error {
-	switch {
-	case len(text) < bytesMin:
-		return fmt.Errorf("%w: %s is required", ErrInvalid, field)
-	case len(text) > bytesMax:
-		return fmt.Errorf("%w: %s has %d bytes, the limit is %d", ErrInvalid, field, len(text), bytesMax)
-	case !utf8.ValidString(text):
-		return fmt.Errorf("%w: %s is not valid UTF-8", ErrInvalid, field)
-	case strings.ContainsFunc(text, unicode.IsControl):
-		return fmt.Errorf("%w: %s has a control character", ErrInvalid, field)
-	}
-	return nil
+// Acquired is the answer to an acquire: a lease, or a ticket in the queue.
+type Acquired struct {
+	Lease  Lease
+	Ticket int64 // 0: the request is not in the queue
+	// Requeued says that the request had the ticket already, perhaps at another gateway.
+	Requeued bool
+	// Left is how long the lease runs that alone is in the way; 0: unknown, or other waiters are.
+	Left time.Duration
 }
 
-// checkSeen refuses text by which an administrator could mistake one thing for another.
-func checkSeen(field, text string) error {
-	if at := printable.IndexUnfit(text); at >= 0 {
-		r, _ := utf8.DecodeRuneInString(text[at:])
-		return fmt.Errorf("%w: %s has the character %U at byte %d, which is not seen or changes what is seen",
-			ErrInvalid, field, r, at)
-	}
-	return nil
+// LeaseState says whether a lease runs.
+type LeaseState string
+
+// The states of a lease.
+const (
+	LeaseRunning LeaseState = "running"
+	LeaseEnded   LeaseState = "ended" // released, broken or expired, whether that was noticed or not
+)
+
+// LeaseInfo is a lease as others may see it, without its ID and its session's, also one that has ended.
+type LeaseInfo struct {
+	Lease
+	State     LeaseState
+	InSession bool
+	EndedAt   time.Time // zero where it runs
+	EndReason string    // released, broken, expired or max_hold; empty where it runs
+	EndNote   string    // the reason that was given for breaking it
 }
 
-func checkMetadata(metadata json.RawMessage) error {
+// LeaseQuery selects leases, the newest token first, and those with the same token in byte order of their locks.
+type LeaseQuery struct {
+	Lock    Name       // "": any
+	OwnerID string     // "": any
+	State   LeaseState // "": any
+	Within  []string   // only locks with these names, or below them; nil: all
+
+	// AfterToken and AfterLock are those of the last lease that was seen; zero: none was.
+	AfterToken int64
+	AfterLock  string
+	Limit      int // 1 to PageMax
+}
+
+// Check returns ErrInvalid, naming the field, if the query is outside its limits.
+func (q LeaseQuery) Check() error {
 	switch {
-	case metadata == nil:
-		return nil
-	case len(metadata) > MetadataBytesMax:
-		return fmt.Errorf("%w: metadata has %d bytes, the limit is %d", ErrInvalid, len(metadata), MetadataBytesMax)
+	case q.State != "" && q.State != LeaseRunning && q.State != LeaseEnded:
+		return fmt.Errorf("%w: state must be running or ended", ErrInvalid)
+	case q.AfterToken < 0:
+		return fmt.Errorf("%w: leases are asked for after the token %d, it must be 0 or greater", ErrInvalid, q.AfterToken)
 	}
-	var object map[string]json.RawMessage
-	if err := json.Unmarshal(metadata, &object); err != nil || object == nil {
-		return fmt.Errorf("%w: metadata must be a JSON object", ErrInvalid)
-	}
-	return CheckJSON("metadata", metadata)
+	return cmp.Or(checkText("owner_id", q.OwnerID, 0, OwnerBytesMax), checkLimit(q.Limit))
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -37,4 +38,12 @@ func ParseName(text string) (Name, error) {
 		}
 	}
 	return Name(text), nil
+}
+
+// isWithin reports whether a name is one of the prefixes, or below one of them. "" is above every name, and so is nil.
+func isWithin(name Name, prefixes []string) bool {
+	return prefixes == nil || slices.ContainsFunc(prefixes, func(prefix string) bool {
+		rest, ok := strings.CutPrefix(string(name), prefix)
+		return ok && (prefix == "" || rest == "" || rest[0] == '/')
+	})
 }

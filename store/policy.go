@@ -1,11 +1,8 @@
 package store
 
 import (
-	"context"
 	"fmt"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // Rule is how step 4 of the rule is judged.
@@ -58,12 +55,6 @@ type Policy struct {
 	RequirePrincipalOwner bool
 }
 
-// policyColumns are the fields of a Policy; those of the defaults where there is no row p.
-const policyColumns = `coalesce(p.prefix, ''), coalesce(p.rule, 'strict'), coalesce(p.authority, 'builtin'),
-	coalesce(p.require_lease_id, false), coalesce(p.require_live_lease, false),
-	coalesce(p.max_hold_ms, 0) * interval '1 millisecond', coalesce(p.leases, ''),
-	coalesce(p.require_principal_owner, false)`
-
 // Check returns ErrInvalid or ErrInvalidName, naming the field, if the policy is outside its limits.
 func (p Policy) Check() error {
 	if p.Prefix != "" {
@@ -90,53 +81,4 @@ func (p Policy) Check() error {
 			ErrInvalid, p.MaxHold.Milliseconds(), MaxHoldMin.Milliseconds(), MaxHoldMax.Milliseconds())
 	}
 	return nil
-}
-
-// PutPolicy sets the policy of a prefix, for all decisions that are made after it returns. It returns ErrInvalid,
-// ErrInvalidName, ErrLimit or ErrUnavailable.
-func (s *Store) PutPolicy(ctx context.Context, policy Policy) error {
-	if err := policy.Check(); err != nil {
-		return err
-	}
-	policiesMax, ownMax := PoliciesMax, 0
-	if ActorOf(ctx).Scoped {
-		policiesMax, ownMax = PoliciesMax-PoliciesReserved, PoliciesOfPrincipalMax
-	}
-	return s.exec(ctx, statement{}, "select fence.put_policy($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, "+actorSQL(11)+")",
-		actorArgs(ctx, policy.Prefix, policy.Rule, policy.Authority, policy.RequireLeaseID, policy.RequireLiveLease,
-			orNull(policy.MaxHold.Milliseconds()), orNull(policy.Leases), policy.RequirePrincipalOwner,
-			policiesMax, orNull(ownMax))...)
-}
-
-// Policy returns the policy that was set on a prefix itself, ErrNotFound, or ErrUnavailable.
-func (s *Store) Policy(ctx context.Context, prefix string) (Policy, error) {
-	policies, err := s.readPolicies(ctx, "select "+policyColumns+" from fence.policies p where p.prefix = $1", prefix)
-	if err == nil && len(policies) == 0 {
-		err = fmt.Errorf("%w: there is no policy on %q itself", ErrNotFound, prefix)
-	}
-	if err != nil {
-		return Policy{}, err
-	}
-	return policies[0], nil
-}
-
-// Policies returns all policies in byte order of their prefixes, or ErrUnavailable.
-func (s *Store) Policies(ctx context.Context) ([]Policy, error) {
-	return s.readPolicies(ctx, "select "+policyColumns+" from fence.policies p order by p.prefix")
-}
-
-// DeletePolicy removes the policy of a prefix. It returns ErrNotFound, also if it was removed before and that is durable
-// now; or ErrUnavailable.
-func (s *Store) DeletePolicy(ctx context.Context, prefix string) error {
-	found := false
-	err := s.queryRow(ctx, statement{},
-		"select fence.delete_policy($1, "+actorSQL(2)+")", actorArgs(ctx, prefix), &found)
-	if err == nil && !found {
-		err = fmt.Errorf("%w: there is no policy on %q itself", ErrNotFound, prefix)
-	}
-	return err
-}
-
-func (s *Store) readPolicies(ctx context.Context, sql string, args ...any) ([]Policy, error) {
-	return collect(ctx, s.query, sql, args, pgx.RowToStructByPos[Policy])
 }

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // Rejection is a write that the rule did not admit, or several alike.
@@ -83,28 +81,13 @@ func (f *RejectionFilter) Check() error {
 	return checkKind(f.Kind)
 }
 
-// Matches is what rejectionFilterSQL says.
+// Matches reports whether the filter selects a rejection. The lists of the database select the same.
 func (f *RejectionFilter) Matches(r *Rejection) bool {
 	return (f.Resource == "" || r.Resource == f.Resource) && strings.HasPrefix(string(r.Resource), f.Prefix) &&
 		(f.Key == "" || string(r.Key) == f.Key) && (f.Verdict == "" || r.Verdict == f.Verdict) &&
 		(f.Reason == "" || r.Reason == f.Reason) && (f.Kind == "" || r.Kind() == f.Kind) && (f.Source == "" || r.Source == f.Source) &&
 		(f.OwnerID == "" || r.OwnerID == f.OwnerID) && (f.Principal == "" || r.Principal == f.Principal) &&
 		isWithin(r.Resource, f.Within) && !r.LastAt.Before(f.Since) && (f.Until.IsZero() || r.FirstAt.Before(f.Until))
-}
-
-// rejectionFilterSQL is what filterArgs are the arguments of.
-var rejectionFilterSQL = `($1 = '' or r.resource = $1) and starts_with(r.resource, $2) and ($3 = '' or r.code = $3) and ($4 = '' or r.reason = $4)
-	and ($5 = '' or r.source = $5) and ($6 = '' or r.owner_id = $6) and r.last_at >= $7
-	and ($8::timestamptz is null or r.first_at < $8) and ($9 = '' or r.key = $9) and ` + withinSQL("r.resource", "$10") + `
-	and ($11 = '' or r.principal = $11) and ` + kindSQL("$12")
-
-func filterArgs(f *RejectionFilter, more ...any) []any {
-	var until *time.Time
-	if !f.Until.IsZero() {
-		until = &f.Until
-	}
-	return append([]any{f.Resource, f.Prefix, f.Verdict, f.Reason, f.Source, f.OwnerID, f.Since, until, f.Key, f.Within,
-		f.Principal, causesOf(f.Kind)}, more...)
 }
 
 // RejectionOrder is how rejections are listed.
@@ -146,38 +129,70 @@ func (q *RejectionQuery) Check() error {
 	return cmp.Or(checkLimit(q.Limit), q.RejectionFilter.Check(), q.Order.check())
 }
 
-// rejectionColumns are the fields of a Rejection.
-const rejectionColumns = `r.id, r.resource, r.key, r.code, r.reason, r.source, r.address, r.fencing_token, r.sequence,
-	r.granted_token, r.last_token, r.last_sequence, coalesce(r.owner_id, ''), r.late_ms * interval '1 millisecond',
-	r.count, r.first_at, r.last_at, r.changed_at, r.principal`
-
-var (
-	rejectionsByFirstSeenSQL = "select " + rejectionColumns + " from fence.rejections r where " + rejectionFilterSQL + `
-		and ($13::bigint is null or r.id < $13)
-		order by r.id desc limit $14`
-	rejectionsByLastSeenSQL = "select " + rejectionColumns + " from fence.rejections r where " + rejectionFilterSQL + `
-		and ($13::bigint is null or (r.changed_at, r.id) < ($14::timestamptz, $13::bigint))
-		order by r.changed_at desc, r.id desc limit $15`
+const (
+	// RejectionsMissedMax is how many changes are read at once; where there are more, none of them is returned.
+	RejectionsMissedMax = 1000
+	// RejectionsResumable is how long ago a reader of changes may have stopped and still go on without a gap.
+	RejectionsResumable = time.Hour
 )
 
-// Rejections returns rejected writes. It returns ErrInvalid or ErrUnavailable. A reader that continues after the last
-// of a page gets no group twice; by RejectionsByLastSeen those that changed meanwhile are at the front, and not behind.
-func (s *Store) Rejections(ctx context.Context, query RejectionQuery) ([]Rejection, error) {
-	if err := query.Check(); err != nil {
-		return nil, err
-	}
-	var id *int64
-	var changedAt *time.Time
-	if query.After != nil {
-		id, changedAt = &query.After.ID, &query.After.ChangedAt
-	}
-	if query.Order == RejectionsByLastSeen {
-		return s.readRejections(ctx, rejectionsByLastSeenSQL, filterArgs(&query.RejectionFilter, id, changedAt, query.Limit)...)
-	}
-	return s.readRejections(ctx, rejectionsByFirstSeenSQL, filterArgs(&query.RejectionFilter, id, query.Limit)...)
+// RejectionFollower reads the changes of rejections one after the other and loses none, at whichever gateway they
+// happen. It is used by one goroutine at a time.
+type RejectionFollower interface {
+	// Next reads what has changed since the last reading that succeeded; the first returns nothing but its time. It
+	// returns ErrUnavailable.
+	Next(ctx context.Context) (RejectionChanges, error)
 }
 
-// readRejections reads rows of rejectionColumns.
-func (s *Store) readRejections(ctx context.Context, sql string, args ...any) ([]Rejection, error) {
-	return collect(ctx, s.query, sql, args, pgx.RowToStructByPos[Rejection])
+// RejectionChanges are those of one reading, in the order of ChangedAt.
+type RejectionChanges struct {
+	// At is the database's clock at the reading, or a little before. A reader that has seen everything until here
+	// continues after it.
+	At      time.Time
+	Changed []Rejection
+	// Missed says that there are more than RejectionsMissedMax, or that the database's clock has gone back: then Changed
+	// is empty, and something after Since is not returned. What is listed from now on has it.
+	Missed bool
+	Since  time.Time
+}
+
+// RejectionDetail is a rejection with the leases that it concerns, as far as the database still has them.
+type RejectionDetail struct {
+	Rejection
+	Lease     *LeaseInfo // of the token that was presented; nil: not known
+	Successor *LeaseInfo // of the newer token; nil: not known, or there is none
+}
+
+// RejectionTopMax is how many owners, and resources, a summary names.
+const RejectionTopMax = 20
+
+// RejectionSummary counts the rejections that match a filter.
+type RejectionSummary struct {
+	// Writes counts every one, Groups those alike once.
+	Writes, Groups int64
+	// ByVerdict and ByKind count writes.
+	ByVerdict map[Verdict]int64
+	ByKind    map[RejectionKind]int64
+	// Owners and Resources have the most writes first, and at most RejectionTopMax. Rejections whose owner is not known
+	// are of none.
+	Owners, Resources []RejectionTop
+}
+
+// RejectionTop is an owner, or a resource, among those with the most rejections.
+type RejectionTop struct {
+	Name           string
+	Writes, Groups int64
+	LateMax        *time.Duration // of the latest of each group; nil where none is known to be late
+	LastAt         time.Time
+}
+
+// Recorded is what the database knows of rejections that it has recorded: writes of one group, since that was recorded
+// last.
+type Recorded struct {
+	Verdict Verdict
+	Writes  int64
+	// Late is how long after its lease had ended the latest of them came; nil if it had not, or is not remembered.
+	Late *time.Duration
+	// TokenAge is how long before the latest of them its token had been granted; nil if that is not remembered.
+	TokenAge *time.Duration
 }

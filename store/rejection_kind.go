@@ -36,18 +36,6 @@ type RejectionCause struct {
 // String returns the cause as verdict/reason.
 func (c RejectionCause) String() string { return string(c.Verdict) + "/" + c.Reason }
 
-// kindSQL is the condition that the rejection r is of a kind: argument has its causes, or is null for any kind. Like
-// [RejectionCause.Kind], it goes by the verdict alone if the reason is not known.
-func kindSQL(argument string) string {
-	var known []string
-	for _, cause := range RejectionCauses() {
-		known = append(known, "'"+cause.String()+"'")
-	}
-	slices.Sort(known) // the same text each time: statements are prepared by it
-	return fmt.Sprintf(`(%[1]s::text[] is null or r.code || '/' || r.reason = any (%[1]s)
-		or r.code || '/' = any (%[1]s) and r.code || '/' || r.reason not in (%[2]s))`, argument, strings.Join(known, ", "))
-}
-
 // kindOfCause is the only classification of rejections: the API, the metrics and the dashboard show its result.
 var kindOfCause = map[RejectionCause]RejectionKind{
 	{VerdictTokenStale, Superseded}: KindZombie,
@@ -84,20 +72,6 @@ func (e *RejectedError) Kind() RejectionKind { return RejectionCause{e.Verdict, 
 
 // Kind returns the kind of the rejection.
 func (r *Rejection) Kind() RejectionKind { return RejectionCause{r.Verdict, r.Reason}.Kind() }
-
-// causesOf returns the causes of a kind, for kindSQL; nil for "", which is any kind.
-func causesOf(kind RejectionKind) []string {
-	if kind == "" {
-		return nil
-	}
-	causes := []string{}
-	for _, cause := range RejectionCauses() {
-		if cause.Kind() == kind {
-			causes = append(causes, cause.String())
-		}
-	}
-	return causes
-}
 
 func checkKind(kind RejectionKind) error {
 	if kind == "" || slices.Contains(RejectionKinds, kind) {

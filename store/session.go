@@ -2,7 +2,9 @@ package store
 
 import (
 	"cmp"
+	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -49,4 +51,38 @@ type SessionRequest struct {
 func (r SessionRequest) Check() (SessionRequest, error) {
 	r.TTL = cmp.Or(r.TTL, TTLDefault)
 	return r, cmp.Or(checkText("owner_id", r.OwnerID, 1, OwnerBytesMax), CheckTTL(r.TTL), checkMetadata(r.Metadata))
+}
+
+// SessionInfo is a session as others may see it, without its ID.
+type SessionInfo struct {
+	Session
+	Handle string // the first 8 hexadecimal digits of the ID: enough to tell sessions apart, and not to use one
+	Leases int64  // how many run in it
+	// SortKey is its sort key among those that were created in the same microsecond.
+	SortKey string
+}
+
+// SessionQuery selects sessions, the newest first.
+type SessionQuery struct {
+	OwnerID string       // "": any
+	State   SessionState // "": any
+
+	// AfterMicros and AfterSortKey are of the last session that was seen: when it was created, in microseconds since 1970,
+	// and its SortKey. Zero: none was.
+	AfterMicros  int64
+	AfterSortKey string
+	Limit        int // 1 to PageMax
+}
+
+// Check returns ErrInvalid, naming the field, if the query is outside its limits.
+func (q SessionQuery) Check() error {
+	switch q.State {
+	case "", SessionLive, SessionEnded, SessionExpired:
+	default:
+		return fmt.Errorf("%w: state must be live, ended or expired", ErrInvalid)
+	}
+	if _, err := hex.DecodeString(q.AfterSortKey); err != nil {
+		return fmt.Errorf("%w: the sort key of a session is hexadecimal", ErrInvalid)
+	}
+	return cmp.Or(checkText("owner_id", q.OwnerID, 0, OwnerBytesMax), checkLimit(q.Limit))
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/fencegate/fencegate/internal/logging"
 	"github.com/fencegate/fencegate/internal/printable"
 	"github.com/fencegate/fencegate/migrations"
-	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/postgres"
 )
 
 // databaseFlags say where the database is.
@@ -60,7 +60,7 @@ const (
 )
 
 // awaitDatabase waits until the database answers, and logs that it does.
-func awaitDatabase(ctx context.Context, st *store.Store, logger *slog.Logger) error {
+func awaitDatabase(ctx context.Context, st *postgres.Store, logger *slog.Logger) error {
 	var logged time.Time
 	waiting := func(err error) {
 		if time.Since(logged) > databaseLogEvery {
@@ -121,7 +121,7 @@ func (c *migrateCmd) Run(ctx context.Context, streams streams) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.close()) }()
-	st, err := store.Open(ctx, store.Config{DatabaseURL: db.url})
+	st, err := postgres.Open(ctx, postgres.Config{DatabaseURL: db.url})
 	if err != nil {
 		return err
 	}

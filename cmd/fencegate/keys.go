@@ -10,6 +10,7 @@ import (
 	"github.com/fencegate/fencegate/internal/apikey"
 	"github.com/fencegate/fencegate/lockclient/admin"
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/postgres"
 )
 
 // keysCmds are the commands below "fencegate keys".
@@ -56,7 +57,7 @@ func (c *keysCreateCmd) Run(ctx context.Context, con *console) error {
 func (c *keysCreateCmd) createDirectly(ctx context.Context, con *console, grants []access.Grant) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	st, err := store.Open(ctx, store.Config{DatabaseURL: c.InDatabase})
+	st, err := postgres.Open(ctx, postgres.Config{DatabaseURL: c.InDatabase})
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
 	"github.com/fencegate/fencegate/store/groupcommit"
+	"github.com/fencegate/fencegate/store/postgres"
 	"github.com/fencegate/fencegate/store/readiness"
 	"github.com/fencegate/fencegate/store/redislease"
 )
@@ -155,7 +156,7 @@ func (c *serveCmd) serveOn(
 	ctx context.Context, db *database, certificates *gateway.Certificates, directory *auth.Directory, tracing store.Tracing,
 	metrics *metrics.Metrics, logger *slog.Logger, out io.Writer,
 ) error {
-	st, err := store.Open(ctx, store.Config{
+	st, err := postgres.Open(ctx, postgres.Config{
 		DatabaseURL: db.url, ListenURL: c.ListenURL, ConnectionsMax: c.DatabaseConnectionsMax, StatementTimeout: c.StatementTimeout,
 		LockTimeout: c.LockTimeout, Tracing: tracing, Logger: logger,
 	})
@@ -182,7 +183,7 @@ func (c *serveCmd) serveOn(
 	}
 	metrics.Watch(service)
 	metrics.WatchRedis(providers...)
-	recorder := store.NewRecorder(st)
+	recorder := postgres.NewRecorder(st)
 	metrics.WatchRecorder(recorder)
 	// A client that connects before the gateway serves waits until it does.
 	listener, err := c.listen(ctx)
@@ -228,8 +229,8 @@ func (c *serveCmd) serveOn(
 
 // runBackground runs what a gateway does beside answering requests, until the returned function is called.
 func runBackground(
-	ctx context.Context, service *engine.Engine, recorder *store.Recorder, sweeper *store.Sweeper, gw *gateway.Gateway,
-	metrics *metrics.Metrics, logger *slog.Logger,
+	ctx context.Context, service *engine.Engine, recorder *postgres.Recorder, sweeper *postgres.Sweeper,
+	gw *gateway.Gateway, metrics *metrics.Metrics, logger *slog.Logger,
 ) (stop func()) {
 	return background(ctx,
 		func(ctx context.Context) {
@@ -266,8 +267,8 @@ func (c *serveCmd) limits() limits.Config {
 	return of
 }
 
-func (c *serveCmd) sweeper(st *store.Store) (*store.Sweeper, error) {
-	return store.NewSweeper(st, store.SweeperConfig{
+func (c *serveCmd) sweeper(st *postgres.Store) (*postgres.Sweeper, error) {
+	return postgres.NewSweeper(st, postgres.SweeperConfig{
 		Interval: c.SweepInterval, LeaseRetention: c.LeaseRetention, RejectionAge: c.RejectionAge,
 		RejectionsMax: c.RejectionsMax, AuditRetention: c.AuditRetention,
 		AuditAnonymousMax: c.AuditAnonymousMax,
@@ -275,7 +276,7 @@ func (c *serveCmd) sweeper(st *store.Store) (*store.Sweeper, error) {
 }
 
 // prepare waits for the database, and migrates it unless --no-migrate is set.
-func (c *serveCmd) prepare(ctx context.Context, st *store.Store, logger *slog.Logger) error {
+func (c *serveCmd) prepare(ctx context.Context, st *postgres.Store, logger *slog.Logger) error {
 	if err := awaitDatabase(ctx, st, logger); err != nil {
 		return err
 	}
@@ -336,7 +337,7 @@ func (c *serveCmd) writeReadyFile(baseURL string) (remove func(), err error) {
 type redisProviders []*redislease.Leases
 
 // redisProviders returns the providers whose servers the flags name. They connect when they are first used.
-func (c *serveCmd) redisProviders(st *store.Store) (all redisProviders, err error) {
+func (c *serveCmd) redisProviders(st *postgres.Store) (all redisProviders, err error) {
 	for _, config := range []redislease.Config{
 		{Provider: store.ProviderRedis, URLs: notEmpty(c.RedisURL)},
 		{Provider: store.ProviderRedlock, URLs: c.RedlockURLs, TTLMax: c.RedlockTTLMax},

@@ -60,7 +60,7 @@ func kindNames() []string {
 	return names
 }
 
-// WatchedRecorder reports the rejections that it records; *store.Recorder is one.
+// WatchedRecorder reports the rejections that it records; *postgres.Recorder is one.
 type WatchedRecorder interface {
 	Dropped() uint64
 	OnRecorded(recorded func([]store.Recorded))

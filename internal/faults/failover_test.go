@@ -14,9 +14,10 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/testenv/await"
-	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	pgtest "github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/postgres"
 )
 
 var failoverNames = []string{"job/0", "job/1", "job/2", "job/3", "job/4"}
@@ -25,9 +26,9 @@ var failoverNames = []string{"job/0", "job/1", "job/2", "job/3", "job/4"}
 // it is promoted, and reject every lost token.
 func TestFailoverWithLostCommits(t *testing.T) {
 	t.Parallel()
-	primary := postgres.NewCluster(t)
+	primary := pgtest.NewCluster(t)
 	standby := primary.Standby()
-	f := startFleet(t, postgres.FailoverURL(primary, standby), 3)
+	f := startFleet(t, pgtest.FailoverURL(primary, standby), 3)
 	kept := grantAll(t, f.at(0), "kept")
 	standby.CatchUp()
 	standby.Stop()
@@ -67,7 +68,7 @@ func TestFailoverWithLostCommits(t *testing.T) {
 // call themselves the same timeline.
 func TestSiblingsPromotedApart(t *testing.T) {
 	t.Parallel()
-	primary := postgres.NewCluster(t)
+	primary := pgtest.NewCluster(t)
 	first, second := primary.Standby(), primary.Standby()
 	g := startGateway(t, primary.URL())
 	newest := newestToken(grantAll(t, g, "of the primary"))
@@ -77,7 +78,7 @@ func TestSiblingsPromotedApart(t *testing.T) {
 	primary.Kill()
 
 	var identities []string
-	for _, sibling := range []*postgres.Cluster{first, second} {
+	for _, sibling := range []*pgtest.Cluster{first, second} {
 		sibling.Promote()
 		g := startGateway(t, sibling.URL())
 		db := connect(t, sibling.URL())
@@ -178,17 +179,17 @@ func wantJumps(t *testing.T, db *pgxpool.Pool, want int) {
 // Requests have all the time of the test, so that none is freed by its own timeout.
 func TestFailoverToNextHost(t *testing.T) {
 	t.Parallel()
-	for name, lose := range map[string]func(*postgres.Cluster, *postgres.Network){
-		"frozen":      func(primary *postgres.Cluster, _ *postgres.Network) { primary.Freeze() },
-		"dead":        func(primary *postgres.Cluster, _ *postgres.Network) { primary.Kill() },
-		"unreachable": func(_ *postgres.Cluster, network *postgres.Network) { network.Hold() },
+	for name, lose := range map[string]func(*pgtest.Cluster, *pgtest.Network){
+		"frozen":      func(primary *pgtest.Cluster, _ *pgtest.Network) { primary.Freeze() },
+		"dead":        func(primary *pgtest.Cluster, _ *pgtest.Network) { primary.Kill() },
+		"unreachable": func(_ *pgtest.Cluster, network *pgtest.Network) { network.Hold() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			primary := postgres.NewCluster(t)
+			primary := pgtest.NewCluster(t)
 			standby := primary.Standby()
 			network := primary.Network()
-			g := startGateway(t, postgres.FailoverURL(network, standby), "--request-timeout", "1h", "--statement-timeout", "1h")
+			g := startGateway(t, pgtest.FailoverURL(network, standby), "--request-timeout", "1h", "--statement-timeout", "1h")
 			held := mustAcquire(t, g, "held", "holder", longTTLMS)
 			leases := grantedAll(t, g)
 			standby.CatchUp()
@@ -260,9 +261,9 @@ func metric(t *testing.T, g *gateway, series string) string {
 // until an operator accepts it.
 func TestOldPrimaryReturns(t *testing.T) {
 	t.Parallel()
-	old := postgres.NewCluster(t)
+	old := pgtest.NewCluster(t)
 	promoted := old.Standby()
-	g := startGateway(t, postgres.FailoverURL(old, promoted)+"&connect_timeout=1",
+	g := startGateway(t, pgtest.FailoverURL(old, promoted)+"&connect_timeout=1",
 		"--request-timeout", "3s")
 	before := grantAll(t, g, "before")
 	holder := mustAcquire(t, g, "held", "holder", longTTLMS)
@@ -327,7 +328,7 @@ func wantWentBack(t *testing.T, g *gateway) {
 // wantMarked expects that a Store which has seen no other database refuses this one.
 func wantMarked(t *testing.T, url string) {
 	t.Helper()
-	fresh, err := store.Open(t.Context(), store.Config{DatabaseURL: url})
+	fresh, err := postgres.Open(t.Context(), postgres.Config{DatabaseURL: url})
 	check(t, err)
 	defer fresh.Close()
 	if _, err := fresh.OpenProbe(patient(t)); !errors.Is(err, store.ErrDatabaseWentBack) {
@@ -340,7 +341,7 @@ func wantMarked(t *testing.T, url string) {
 // also at a gateway that was started since.
 func TestBaseBackupWithoutRecovery(t *testing.T) {
 	t.Parallel()
-	primary := postgres.NewCluster(t)
+	primary := pgtest.NewCluster(t)
 	before := startGateway(t, primary.URL())
 	kept := grantAll(t, before, "kept")
 	backup := primary.Backup()

@@ -6,13 +6,14 @@ import (
 	"github.com/fencegate/fencegate/internal/testenv/enginetest"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
+	"github.com/fencegate/fencegate/store/postgres"
 )
 
 // After Run has returned, an engine takes no more writes.
 func TestEndedEngineTakesNoWrites(t *testing.T) {
 	t.Parallel()
 	b := enginetest.New(t)
-	running := enginetest.Run(t, enginetest.OpenStore(t, store.Config{DatabaseURL: b.URL}), engine.Config{})
+	running := enginetest.Run(t, enginetest.OpenStore(t, postgres.Config{DatabaseURL: b.URL}), engine.Config{})
 	lease, err := running.Acquire(t.Context(), store.AcquireRequest{Lock: "lock", OwnerID: "w"})
 	if err != nil {
 		t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 )
 
 // Commit decides one write, together with those of other callers. It refuses a write that is certainly superseded
-// without asking the database; the RejectedError shows the fence as this Engine last saw it. See store.Store.Write for
+// without asking the database; the RejectedError shows the fence as this Engine last saw it. See postgres.Store.Write for
 // the errors.
 func (e *Engine) Commit(ctx context.Context, write store.Write) (store.Result, error) {
 	if !e.traces(ctx) {
@@ -55,7 +55,7 @@ func (e *Engine) submit(ctx context.Context, write store.Write, done func(store.
 	})
 }
 
-// refuse answers a write that is not sent. As in store.Store.Write, ErrInvalid comes first.
+// refuse answers a write that is not sent. As in postgres.Store.Write, ErrInvalid comes first.
 func (e *Engine) refuse(write *store.Write, rejected *store.RejectedError) (store.Result, error) {
 	if err := write.Check(); err != nil {
 		return store.Result{}, err
@@ -64,7 +64,7 @@ func (e *Engine) refuse(write *store.Write, rejected *store.RejectedError) (stor
 	return store.Result{Err: rejected}, nil
 }
 
-// PutPolicy is store.Store.PutPolicy. After it has returned, this Engine decides nothing by the former policy. Other
+// PutPolicy is postgres.Store.PutPolicy. After it has returned, this Engine decides nothing by the former policy. Other
 // Engines on the database stop doing so when they are notified.
 func (e *Engine) PutPolicy(ctx context.Context, policy store.Policy) error {
 	err := e.Store.PutPolicy(ctx, policy)
@@ -72,14 +72,14 @@ func (e *Engine) PutPolicy(ctx context.Context, policy store.Policy) error {
 	return err
 }
 
-// DeletePolicy is store.Store.DeletePolicy; see PutPolicy.
+// DeletePolicy is postgres.Store.DeletePolicy; see PutPolicy.
 func (e *Engine) DeletePolicy(ctx context.Context, prefix string) error {
 	err := e.Store.DeletePolicy(ctx, prefix)
 	e.policiesChanged()
 	return err
 }
 
-// SetFence is store.Store.SetFence. After it has returned, this Engine refuses no write by the former fence. Other
+// SetFence is postgres.Store.SetFence. After it has returned, this Engine refuses no write by the former fence. Other
 // Engines on the database stop doing so when they are notified.
 func (e *Engine) SetFence(
 	ctx context.Context, resource store.Name, last store.Accepted, reason string,

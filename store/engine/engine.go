@@ -13,6 +13,7 @@ import (
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/groupcommit"
 	"github.com/fencegate/fencegate/store/keyring"
+	"github.com/fencegate/fencegate/store/postgres"
 	"github.com/fencegate/fencegate/store/readiness"
 	"github.com/fencegate/fencegate/store/waitqueue"
 	"github.com/fencegate/fencegate/store/watch"
@@ -22,7 +23,7 @@ import (
 // and whose locks can be watched. It keeps one connection on which the database notifies it. Any number of Engines may
 // work on one database.
 type Engine struct {
-	*store.Store
+	*postgres.Store
 	tracer    trace.Tracer // nil: nothing is traced
 	id        uuid.UUID
 	group     *groupcommit.Group
@@ -37,7 +38,7 @@ type Engine struct {
 
 // New returns an Engine over a store. It waits to be Run; before that it works, only slower. It returns ErrInvalid if
 // the configuration is outside its limits.
-func New(on *store.Store, config Config) (*Engine, error) {
+func New(on *postgres.Store, config Config) (*Engine, error) {
 	config, err := config.withDefaults()
 	if err != nil {
 		return nil, err

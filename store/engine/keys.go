@@ -14,7 +14,7 @@ func (e *Engine) Keyring() *keyring.Keyring { return e.keyring }
 // RunKeyring follows the changes of keys until ctx ends; see keyring.Keyring.Run.
 func (e *Engine) RunKeyring(ctx context.Context, onError func(error)) { e.keyring.Run(ctx, onError) }
 
-// CreateKey is store.Store.CreateKey. After it has returned, this Engine accepts the key. Other Engines on the database
+// CreateKey is postgres.Store.CreateKey. After it has returned, this Engine accepts the key. Other Engines on the database
 // accept it when they are notified.
 func (e *Engine) CreateKey(ctx context.Context, request store.KeyRequest) (store.Key, error) {
 	key, err := e.Store.CreateKey(ctx, request)
@@ -22,7 +22,7 @@ func (e *Engine) CreateKey(ctx context.Context, request store.KeyRequest) (store
 	return key, err
 }
 
-// RotateKey is store.Store.RotateKey; see CreateKey.
+// RotateKey is postgres.Store.RotateKey; see CreateKey.
 func (e *Engine) RotateKey(
 	ctx context.Context, id string, request store.KeyRequest, overlap time.Duration,
 ) (store.Key, error) {
@@ -31,7 +31,7 @@ func (e *Engine) RotateKey(
 	return key, err
 }
 
-// RevokeKey is store.Store.RevokeKey. After it has returned, this Engine refuses the key. Other Engines on the database
+// RevokeKey is postgres.Store.RevokeKey. After it has returned, this Engine refuses the key. Other Engines on the database
 // refuse it when they are notified, or after keyring.PollInterval.
 func (e *Engine) RevokeKey(ctx context.Context, id string) (store.Key, error) {
 	key, err := e.Store.RevokeKey(ctx, id)

@@ -9,8 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/internal/timing"
+	"github.com/fencegate/fencegate/store/postgres"
 )
 
 const (
@@ -32,7 +32,7 @@ var errReplaced = errors.New("the database is another one than before")
 // It also finds a server that was replaced while it is frozen or out of reach: if the next connection leads to another
 // database, the Store's connections to the former server are closed, which would not fail by themselves.
 type listener struct {
-	store     *store.Store
+	store     *postgres.Store
 	channels  []string
 	onConnect func()
 	onLost    func()
@@ -42,13 +42,13 @@ type listener struct {
 	connects  atomic.Uint64
 
 	last struct { // the last connection
-		server   store.Server
-		identity store.Identity
+		server   postgres.Server
+		identity postgres.Identity
 		lost     time.Time
 	}
 }
 
-func newListener(on *store.Store, channels ...string) *listener {
+func newListener(on *postgres.Store, channels ...string) *listener {
 	return &listener{store: on, channels: channels}
 }
 
@@ -79,13 +79,13 @@ func (l *listener) listen(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer store.CloseSoon(conn)
+	defer postgres.CloseSoon(conn)
 	server := l.store.ServerOf(conn)
 	identity, err := l.identify(ctx, conn)
 	if err != nil {
 		return err
 	}
-	if known := l.last.identity != (store.Identity{}); known && identity != l.last.identity {
+	if known := l.last.identity != (postgres.Identity{}); known && identity != l.last.identity {
 		l.store.Abandon(l.last.server, l.last.lost)
 	}
 	l.last.server, l.last.identity = server, identity
@@ -136,14 +136,14 @@ func (l *listener) connect(ctx context.Context) (*pgx.Conn, error) {
 	defer cancel()
 	for _, channel := range l.channels {
 		if _, err := conn.Exec(ctx, "listen "+pgx.Identifier{channel}.Sanitize()); err != nil {
-			store.CloseSoon(conn)
+			postgres.CloseSoon(conn)
 			return nil, err
 		}
 	}
 	return conn, nil
 }
 
-func (l *listener) identify(ctx context.Context, conn *pgx.Conn) (store.Identity, error) {
+func (l *listener) identify(ctx context.Context, conn *pgx.Conn) (postgres.Identity, error) {
 	ctx, cancel := context.WithTimeout(ctx, listenerTimeout)
 	defer cancel()
 	return l.store.Identify(ctx, conn)

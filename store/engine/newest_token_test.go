@@ -7,6 +7,7 @@ import (
 	"github.com/fencegate/fencegate/internal/testenv/enginetest"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
+	"github.com/fencegate/fencegate/store/postgres"
 )
 
 // TestNewestToken checks that a lease is given back whose token is not greater than the client's newest_token, that
@@ -15,7 +16,7 @@ import (
 func TestNewestToken(t *testing.T) {
 	t.Parallel()
 	b := enginetest.New(t)
-	running := enginetest.Run(t, enginetest.OpenStore(t, store.Config{DatabaseURL: b.URL}), engine.Config{})
+	running := enginetest.Run(t, enginetest.OpenStore(t, postgres.Config{DatabaseURL: b.URL}), engine.Config{})
 	for name, wait := range map[string]store.AcquireRequest{
 		"try":    {Lock: "try", OwnerID: "w", RequestID: "r"},
 		"wait":   {Lock: "wait", OwnerID: "w", RequestID: "r", Wait: store.WaitMax},

@@ -11,9 +11,10 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/postgres"
 )
 
-// LeaseProvider keeps leases outside PostgreSQL; *redislease.Leases is one. Its methods return what those of store.Store
+// LeaseProvider keeps leases outside PostgreSQL; *redislease.Leases is one. Its methods return what those of postgres.Store
 // return, and ErrProviderUnavailable.
 type LeaseProvider interface {
 	// Provider returns where the leases are kept.
@@ -37,7 +38,7 @@ type LeaseProvider interface {
 // It remembers the policies until they change. A decision by policies of a moment ago is safe: PostgreSQL grants no
 // lease beside one that another provider keeps.
 type providers struct {
-	store    *store.Store
+	store    *postgres.Store
 	others   map[store.Provider]LeaseProvider // than PostgreSQL
 	fallback store.Provider
 
@@ -46,7 +47,7 @@ type providers struct {
 	reading    sync.Mutex
 }
 
-func newProviders(on *store.Store, others []LeaseProvider, fallback store.Provider) (*providers, error) {
+func newProviders(on *postgres.Store, others []LeaseProvider, fallback store.Provider) (*providers, error) {
 	p := &providers{store: on, others: map[store.Provider]LeaseProvider{}, fallback: fallback}
 	for _, provider := range others {
 		p.others[provider.Provider()] = provider
@@ -164,7 +165,7 @@ func mayBeKnown(lease store.Lease, request store.AcquireRequest) bool {
 	return lease.Replayed && (lease.Token == request.NewestToken || lease.Mode == store.Shared)
 }
 
-// Renew makes a live lease last longer; see store.Store.Renew.
+// Renew makes a live lease last longer; see postgres.Store.Renew.
 func (e *Engine) Renew(ctx context.Context, ref store.LeaseRef, ttl time.Duration) (store.Lease, error) {
 	provider, err := e.providers.other(store.ProviderOf(ref.ID))
 	switch {
@@ -176,7 +177,7 @@ func (e *Engine) Renew(ctx context.Context, ref store.LeaseRef, ttl time.Duratio
 	return e.Store.Renew(ctx, ref, ttl)
 }
 
-// ReleaseLease ends a lease and closes the fence behind it; see store.Store.ReleaseLease.
+// ReleaseLease ends a lease and closes the fence behind it; see postgres.Store.ReleaseLease.
 func (e *Engine) ReleaseLease(ctx context.Context, ref store.LeaseRef) (store.Released, error) {
 	provider, err := e.providers.other(store.ProviderOf(ref.ID))
 	switch {
@@ -194,7 +195,7 @@ func (e *Engine) Release(ctx context.Context, ref store.LeaseRef) error {
 	return err
 }
 
-// Break ends whatever lease there is on a lock; see store.Store.Break.
+// Break ends whatever lease there is on a lock; see postgres.Store.Break.
 func (e *Engine) Break(ctx context.Context, lock store.Name, reason string) (store.Lease, error) {
 	lease, err := e.Store.Break(ctx, lock, reason)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
@@ -214,7 +215,7 @@ func (e *Engine) Break(ctx context.Context, lock store.Name, reason string) (sto
 	return lease, err
 }
 
-// Lock returns a lock as it is now; see store.Store.Lock.
+// Lock returns a lock as it is now; see postgres.Store.Lock.
 func (e *Engine) Lock(ctx context.Context, name store.Name) (store.Lock, error) {
 	running, err := e.look(ctx, name)
 	if err != nil {
@@ -225,7 +226,7 @@ func (e *Engine) Lock(ctx context.Context, name store.Name) (store.Lock, error) 
 	return lock, err
 }
 
-// LockAndFence returns a lock and the fence of its name; see store.Store.LockAndFence.
+// LockAndFence returns a lock and the fence of its name; see postgres.Store.LockAndFence.
 func (e *Engine) LockAndFence(ctx context.Context, name store.Name) (store.Lock, *store.Fence, error) {
 	running, err := e.look(ctx, name)
 	if err != nil {

@@ -28,7 +28,7 @@ const (
 // the database decides what it does not know.
 //
 // Only a change of policies can make admissible what was superseded (another lock service issues the tokens of the name
-// from now on), or an administrator who sets such a fence (store.Store.SetFence), or another database. So it forgets
+// from now on), or an administrator who sets such a fence (postgres.Store.SetFence), or another database. So it forgets
 // everything when the database notifies of a change of policies or of a fence that was set, and is not used while
 // notifications could be missed. A verdict on a write that was sent before that is not learned.
 type Refusals struct {

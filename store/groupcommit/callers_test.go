@@ -15,6 +15,7 @@ import (
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
 	"github.com/fencegate/fencegate/store/groupcommit"
+	"github.com/fencegate/fencegate/store/postgres"
 )
 
 // A caller that leaves while its write waits gets not_applied, and the write is not applied. A caller that leaves after
@@ -163,7 +164,7 @@ func TestGroupTakesOneLargerThanTheBound(t *testing.T) {
 
 func TestGroupConfig(t *testing.T) {
 	t.Parallel()
-	b := enginetest.OpenStore(t, store.Config{DatabaseURL: "host=/nowhere"})
+	b := enginetest.OpenStore(t, postgres.Config{DatabaseURL: "host=/nowhere"})
 	for flag, config := range map[string]groupcommit.Config{
 		"--write-batches-max": {BatchesMax: 2}, "--write-queue-max": {QueueMax: -1},
 		"--write-queue-bytes-max": {QueueBytesMax: 1023},

@@ -14,6 +14,7 @@ import (
 	"github.com/fencegate/fencegate/internal/testenv/enginetest"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/groupcommit"
+	"github.com/fencegate/fencegate/store/postgres"
 )
 
 // narrow is a Group with one batch in flight in each lane: what is in the database holds up what comes behind it in the
@@ -61,11 +62,11 @@ func newGroupbed(t *testing.T, config groupcommit.Config) *groupbed {
 		end $$`)
 	b.Exec(t, "create trigger trap before insert or update on fence.records for each row execute function public.trap()")
 	// which a plug is not to run into
-	b.Store = enginetest.OpenStore(t, store.Config{DatabaseURL: b.URL, StatementTimeout: time.Minute})
+	b.Store = enginetest.OpenStore(t, postgres.Config{DatabaseURL: b.URL, StatementTimeout: time.Minute})
 	return &groupbed{DB: b, Group: newGroup(t, b.Store, config), tokens: map[store.Name]int64{}}
 }
 
-func newGroup(t *testing.T, on *store.Store, config groupcommit.Config) *groupcommit.Group {
+func newGroup(t *testing.T, on *postgres.Store, config groupcommit.Config) *groupcommit.Group {
 	t.Helper()
 	group, err := groupcommit.New(on, config)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/fencegate/fencegate/internal/testenv/enginetest"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/groupcommit"
+	"github.com/fencegate/fencegate/store/postgres"
 )
 
 // expectCounts compares counts by reason; those that are not named are to be 0.
@@ -116,8 +117,8 @@ func TestBusyWritesAreCounted(t *testing.T) {
 // The record of rejections is kept for the next time where there is no database, and that is a retry.
 func TestLostConnectionsAreCounted(t *testing.T) {
 	t.Parallel()
-	nowhere := enginetest.OpenStore(t, store.Config{DatabaseURL: "postgres://127.0.0.1:1/none?connect_timeout=2"})
-	recorder := store.NewRecorder(nowhere)
+	nowhere := enginetest.OpenStore(t, postgres.Config{DatabaseURL: "postgres://127.0.0.1:1/none?connect_timeout=2"})
+	recorder := postgres.NewRecorder(nowhere)
 	recorder.Record(&store.RejectedError{Verdict: store.VerdictTokenStale, Resource: "r", Token: 1}, "http", "", "")
 	ended, end := context.WithCancel(t.Context())
 	end()
@@ -155,7 +156,7 @@ func TestTimeoutsAreCounted(t *testing.T) {
 func TestSweepsAreTimed(t *testing.T) {
 	t.Parallel()
 	b := enginetest.New(t)
-	sweeper := enginetest.NewSweeper(t, b.Store, store.SweeperConfig{})
+	sweeper := enginetest.NewSweeper(t, b.Store, postgres.SweeperConfig{})
 	if stats := sweeper.Stats(); !stats.Last.IsZero() || stats.Took.Count != 0 {
 		t.Errorf("before the first sweep: %+v", stats)
 	}

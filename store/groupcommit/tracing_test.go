@@ -13,6 +13,7 @@ import (
 	"github.com/fencegate/fencegate/internal/testenv/otlptest"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/groupcommit"
+	"github.com/fencegate/fencegate/store/postgres"
 )
 
 // newTracedGroup is a groupbed whose spans are received; nothing begins a trace but the test.
@@ -20,7 +21,7 @@ func newTracedGroup(t *testing.T, config groupcommit.Config) (*groupbed, *otlpte
 	t.Helper()
 	received, provider := otlptest.Start(t, 1)
 	g := newGroupbed(t, config)
-	g.Store = enginetest.OpenStore(t, store.Config{DatabaseURL: g.URL, Tracing: store.Tracing{Provider: provider}})
+	g.Store = enginetest.OpenStore(t, postgres.Config{DatabaseURL: g.URL, Tracing: store.Tracing{Provider: provider}})
 	g.Group = newGroup(t, g.Store, config)
 	return g, received, provider.Tracer("test")
 }
@@ -75,11 +76,11 @@ func TestTraceOfABatch(t *testing.T) {
 func TestTracesBegin(t *testing.T) {
 	g, received, _ := newTracedGroup(t, narrow)
 	admitted(t, "a write", g.submit(t.Context(), t, g.put(t, "job", 1, "x")))
-	sweeper, err := store.NewSweeper(g.Store, store.SweeperConfig{})
+	sweeper, err := postgres.NewSweeper(g.Store, postgres.SweeperConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	recorder := store.NewRecorder(g.Store)
+	recorder := postgres.NewRecorder(g.Store)
 	recorder.Record(&store.RejectedError{Resource: "job", Key: "k", Verdict: store.VerdictTokenStale,
 		Reason: "superseded", Token: 1}, "http", "192.0.2.1", "")
 	ctx, cancel := context.WithCancel(t.Context())

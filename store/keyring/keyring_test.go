@@ -33,7 +33,7 @@ func (d *database) LiveKeys(_ context.Context, known int64) (*store.LiveKeys, er
 		return nil, errDown
 	}
 	if known == d.live.Changes {
-		return nil, nil //nolint:nilnil // as store.Store.LiveKeys
+		return nil, nil //nolint:nilnil // as postgres.Store.LiveKeys
 	}
 	copied := d.live
 	return &copied, nil

@@ -11,13 +11,14 @@ import (
 
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	"github.com/fencegate/fencegate/internal/testenv/enginetest"
-	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	pgtest "github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/internal/testenv/redis"
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/postgres"
 	"github.com/fencegate/fencegate/store/redislease"
 )
 
-func TestMain(m *testing.M) { os.Exit(postgres.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 
 // long is a TTL that no test outlives; short is one that a test waits for.
 const long, short = time.Hour, 300 * time.Millisecond
@@ -25,9 +26,9 @@ const long, short = time.Hour, 300 * time.Millisecond
 // hasty is the timeout of calls that are to fail. By default, tests wait longer than a busy machine needs.
 const hasty = 300 * time.Millisecond
 
-func openDB(t *testing.T) *store.Store {
+func openDB(t *testing.T) *postgres.Store {
 	t.Helper()
-	return enginetest.OpenStore(t, store.Config{DatabaseURL: postgres.Migrated(t)})
+	return enginetest.OpenStore(t, postgres.Config{DatabaseURL: pgtest.Migrated(t)})
 }
 
 // open returns Leases that run until the test ends. A server is redis, several are redlock.

@@ -16,6 +16,7 @@ import (
 	"github.com/fencegate/fencegate/internal/testenv/enginetest"
 	"github.com/fencegate/fencegate/internal/testenv/redis"
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/postgres"
 	"github.com/fencegate/fencegate/store/redislease"
 	"github.com/fencegate/fencegate/store/storetest"
 )
@@ -92,7 +93,7 @@ func (h *history) disturb(t *testing.T, server *redis.Server, gateways []*redisl
 
 // history is a database that notes the grants that it makes, and what its clients did.
 type history struct {
-	*store.Store
+	*postgres.Store
 
 	began time.Time
 

@@ -18,7 +18,7 @@ import (
 // markerName and channelName follow the key prefix. No lock has the name of the marker: no name has an empty segment.
 const markerName, channelName = "fencegate//server", "fencegate:released"
 
-// Database is what a [store.Store] does for leases that are kept elsewhere.
+// Database is what a [postgres.Store] does for leases that are kept elsewhere.
 type Database interface {
 	CheckOwner(ctx context.Context, request store.AcquireRequest) error
 	GrantProvided(ctx context.Context, grant store.ProvidedGrant) (store.Lease, error)
@@ -129,7 +129,7 @@ func (l *Leases) renewed(ref store.LeaseRef, answers []answer[reply], took time.
 }
 
 // ReleaseLease ends a lease: first its fence in the database, so that no delayed write of the holder is admitted any
-// more, then its key. It returns the errors of [store.Store.ReleaseLease]. With OutcomeUnknown, the key may still be
+// more, then its key. It returns the errors of [postgres.Store.ReleaseLease]. With OutcomeUnknown, the key may still be
 // there until its TTL is over: send the release again.
 func (l *Leases) ReleaseLease(ctx context.Context, ref store.LeaseRef) (store.Released, error) {
 	released, err := l.db.ReleaseLease(ctx, ref)

@@ -10,12 +10,13 @@ import (
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	"github.com/fencegate/fencegate/internal/testenv/redis"
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/postgres"
 	"github.com/fencegate/fencegate/store/redislease"
 )
 
 // suite is one provider, with its servers.
 type suite struct {
-	db      *store.Store
+	db      *postgres.Store
 	leases  *redislease.Leases
 	servers []*redis.Server
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// Provider keeps leases. Its methods return what those of store.Store of the same name return, errors included; their
+// Provider keeps leases. Its methods return what those of postgres.Store of the same name return, errors included; their
 // documentation there is the contract.
 type Provider interface {
 	Acquire(ctx context.Context, request store.AcquireRequest) (store.Lease, error)

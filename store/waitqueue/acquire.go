@@ -16,7 +16,7 @@ const resendPauseMin, resendPauseMax = 50 * time.Millisecond, time.Second
 
 // Acquire takes a lock. It waits for it as long as the request says: first come, first served, over all gateways.
 //
-// It returns the errors of [store.Store.Acquire]; ErrLeaseHeld where the time is over; ErrDeadlock (a DeadlockError) if
+// It returns the errors of [postgres.Store.Acquire]; ErrLeaseHeld where the time is over; ErrDeadlock (a DeadlockError) if
 // the wait would close a cycle of owners that wait for each other. When ctx ends while the caller waits, the caller
 // leaves the queue, and Acquire returns an error that wraps the cause of ctx. A lease granted by then is given back.
 //

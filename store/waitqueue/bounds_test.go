@@ -15,6 +15,7 @@ import (
 	"github.com/fencegate/fencegate/internal/testenv/enginetest"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
+	"github.com/fencegate/fencegate/store/postgres"
 )
 
 // Two thousand callers wait for one lock in one engine. They cost a heartbeat and a poll now and then, as few do. When
@@ -24,7 +25,7 @@ func TestManyWaitersCostLittle(t *testing.T) {
 	b := enginetest.New(t)
 	before := goleak.IgnoreCurrent()
 	goroutines := runtime.NumGoroutine()
-	on := enginetest.OpenStore(t, store.Config{DatabaseURL: b.URL})
+	on := enginetest.OpenStore(t, postgres.Config{DatabaseURL: b.URL})
 	config := engine.Config{HeartbeatInterval: 200 * time.Millisecond, DeadAfter: time.Minute,
 		PollInterval: 200 * time.Millisecond}
 	running := enginetest.Run(t, on, config)

@@ -13,9 +13,10 @@ import (
 
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	"github.com/fencegate/fencegate/internal/testenv/enginetest"
-	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	pgtest "github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
+	"github.com/fencegate/fencegate/store/postgres"
 )
 
 // The database crashes while hundreds wait: all of them are served in the end. Nothing is left over, neither of leases
@@ -24,9 +25,9 @@ func TestDatabaseCrashesWithWaiters(t *testing.T) {
 	b, cluster := enginetest.NewCrashing(t)
 	before := goleak.IgnoreCurrent()
 	s := &engines{&enginetest.Engines{DB: b}}
-	var stores []*store.Store
+	var stores []*postgres.Store
 	for range 3 {
-		on := enginetest.OpenStore(t, store.Config{DatabaseURL: b.URL, ConnectionsMax: 8})
+		on := enginetest.OpenStore(t, postgres.Config{DatabaseURL: b.URL, ConnectionsMax: 8})
 		stores = append(stores, on)
 		s.All = append(s.All, enginetest.Run(t, on, engine.Config{HeartbeatInterval: 50 * time.Millisecond,
 			DeadAfter: time.Minute, PollInterval: 50 * time.Millisecond}))
@@ -122,7 +123,7 @@ var durables = []durable{
 // renewal, a heartbeat and a ticket may be lost: they do not wait for the disk.
 func TestAnswersSurviveACrash(t *testing.T) {
 	t.Parallel()
-	b, cluster := enginetest.NewCrashing(t, postgres.Setting("wal_writer_delay", "10s"), postgres.Setting("autovacuum", "off"))
+	b, cluster := enginetest.NewCrashing(t, pgtest.Setting("wal_writer_delay", "10s"), pgtest.Setting("autovacuum", "off"))
 	s := newEngines(t, b, 2, engine.Config{PollInterval: 50 * time.Millisecond, HeartbeatInterval: time.Minute,
 		DeadAfter: 10 * time.Minute})
 	s.expectOnDisk(t)
@@ -155,7 +156,7 @@ func (s *engines) expectOnDisk(t *testing.T) {
 	t.Helper()
 	lease := s.Acquire(t, 0, store.AcquireRequest{Lock: "disk", OwnerID: "owner"})
 	session := s.OpenSession(t, 0, "owner", 0)
-	sweeper := enginetest.NewSweeper(t, s.At(0).Store, store.SweeperConfig{})
+	sweeper := enginetest.NewSweeper(t, s.At(0).Store, postgres.SweeperConfig{})
 	for what, do := range map[string]func() error{
 		"a sweep":     func() error { _, err := sweeper.Sweep(await.Context(t)); return err },
 		"a renewal":   func() error { _, err := s.At(0).Renew(await.Context(t), lease.Ref(), 0); return err },

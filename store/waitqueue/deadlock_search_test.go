@@ -209,7 +209,7 @@ func crowd(t testing.TB, url string, waiters int, has string) {
 
 // BenchmarkDeadlockSearch measures the search for a cycle where there is none, among many waiters:
 //
-//	go test ./store -run '^$' -bench BenchmarkDeadlockSearch -benchtime 20x
+//	go test ./store/waitqueue -run '^$' -bench BenchmarkDeadlockSearch -benchtime 20x
 func BenchmarkDeadlockSearch(b *testing.B) {
 	for _, waiters := range []int{100, 1000, 10_000} {
 		for _, locks := range [][2]string{{"hot", "cold"}, {"cold", "hot"}} {

@@ -13,6 +13,7 @@ import (
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	"github.com/fencegate/fencegate/internal/testenv/enginetest"
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/postgres"
 )
 
 // A wait that would close a cycle is refused with the cycle, in whichever way the owners are in each other's way. No
@@ -141,7 +142,7 @@ func TestNoDeadlockWhereThereIsNone(t *testing.T) {
 			r := enginetest.BuildRing(t, s.Engines, enginetest.Hold{InSession: name == "an ended session breaks it"}, 3)
 			end(t, r)
 			last := s.Queue(t, 2, r.Wanted(2))
-			if _, err := enginetest.NewSweeper(t, s.Store, store.SweeperConfig{}).Sweep(await.Context(t)); err != nil {
+			if _, err := enginetest.NewSweeper(t, s.Store, postgres.SweeperConfig{}).Sweep(await.Context(t)); err != nil {
 				t.Error(err)
 			}
 			s.Release(t, 0, enginetest.Granted(t, r.Waits[0]))

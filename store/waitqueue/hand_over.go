@@ -7,7 +7,7 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// ReleaseLease ends a lease; see [store.Store.ReleaseLease]. Where callers of this process wait for the lock, the same
+// ReleaseLease ends a lease; see [postgres.Store.ReleaseLease]. Where callers of this process wait for the lock, the same
 // transaction grants it to the next: a hand-over costs one commit, and no notification.
 func (q *Queue) ReleaseLease(ctx context.Context, ref store.LeaseRef) (store.Released, error) {
 	lq := q.beginHandOver(ref.Lock)

@@ -9,14 +9,15 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	pgtest "github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/postgres"
 )
 
 // Two callers of one request get the same lease. One takes it; the other leaves at this moment, and does not give the
 // lease back. When both leave, the last one gives it back.
 func TestLastOfTwoTakersGivesTheLeaseBack(t *testing.T) {
-	st, err := store.Open(t.Context(), store.Config{DatabaseURL: postgres.Migrated(t)})
+	st, err := postgres.Open(t.Context(), postgres.Config{DatabaseURL: pgtest.Migrated(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +55,7 @@ func TestLastOfTwoTakersGivesTheLeaseBack(t *testing.T) {
 // A caller that left at the moment of its grant gets no lease, whichever of the two it sees first, and the lease is given
 // back.
 func TestCallerThatLeftGetsNoLease(t *testing.T) {
-	st, err := store.Open(t.Context(), store.Config{DatabaseURL: postgres.Migrated(t)})
+	st, err := postgres.Open(t.Context(), postgres.Config{DatabaseURL: pgtest.Migrated(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,8 +81,8 @@ func TestCallerThatLeftGetsNoLease(t *testing.T) {
 
 // The lease of a caller that left is given back as soon as its fence is not locked, long before its TTL is over.
 func TestLeaseOfALockedFenceIsGivenBackLater(t *testing.T) {
-	url := postgres.Migrated(t)
-	st, err := store.Open(t.Context(), store.Config{DatabaseURL: url, LockTimeout: 20 * time.Millisecond})
+	url := pgtest.Migrated(t)
+	st, err := postgres.Open(t.Context(), postgres.Config{DatabaseURL: url, LockTimeout: 20 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	"github.com/fencegate/fencegate/internal/testenv/enginetest"
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/postgres"
 )
 
 // wakeCase is something that ends the wait of a waiter on another engine. There is no polling: only the notification
@@ -39,7 +40,7 @@ var wakeCases = []wakeCase{
 	}},
 	{"a sweep", store.AcquireRequest{}, store.AcquireRequest{}, func(t *testing.T, s *engines, held store.Lease) {
 		s.Exec(t, "update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where lock = $1", held.Lock)
-		if _, err := enginetest.NewSweeper(t, s.At(2).Store, store.SweeperConfig{}).Sweep(await.Context(t)); err != nil {
+		if _, err := enginetest.NewSweeper(t, s.At(2).Store, postgres.SweeperConfig{}).Sweep(await.Context(t)); err != nil {
 			t.Error(err)
 		}
 	}},

@@ -14,6 +14,7 @@ import (
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	"github.com/fencegate/fencegate/internal/testenv/enginetest"
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/postgres"
 	"github.com/fencegate/fencegate/store/watch"
 )
 
@@ -61,14 +62,14 @@ func TestOpenTransactionDelaysOnlyItsOwnEvents(t *testing.T) {
 	tx := s.begin(t, pgx.TxOptions{}, "select fence.renew_lease($1, $2, $3, $4, null)",
 		open.Lock, open.OwnerID, open.ID, open.Token)
 	s.Exec(t, "update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where owner_id <> 'open'")
-	swept, err := enginetest.NewSweeper(t, s.Store, store.SweeperConfig{}).Sweep(await.Context(t))
+	swept, err := enginetest.NewSweeper(t, s.Store, postgres.SweeperConfig{}).Sweep(await.Context(t))
 	if err != nil || swept.Expired != unwatched+2 {
 		t.Errorf("the sweep ended %d leases, want %d (%v)", swept.Expired, unwatched+2, err)
 	}
 	expectNext(t, other, store.EventExpired, "another")
 	expectNext(t, hot, store.EventExpired, "late")
 
-	recorder := store.NewRecorder(s.Store)
+	recorder := postgres.NewRecorder(s.Store)
 	recording, stop := context.WithCancel(t.Context())
 	var recorded sync.WaitGroup
 	defer recorded.Wait()

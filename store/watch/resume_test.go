@@ -13,6 +13,7 @@ import (
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	"github.com/fencegate/fencegate/internal/testenv/enginetest"
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/postgres"
 	"github.com/fencegate/fencegate/store/watch"
 )
 
@@ -159,7 +160,7 @@ func TestNoNotificationWithoutSubscribers(t *testing.T) {
 		}
 		s.Acquire(t, 1, store.AcquireRequest{Lock: lock, OwnerID: "owner"})
 		b.Exec(t, "update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where ended_at is null")
-		if _, err := enginetest.NewSweeper(t, s.Store, store.SweeperConfig{}).Sweep(await.Context(t)); err != nil {
+		if _, err := enginetest.NewSweeper(t, s.Store, postgres.SweeperConfig{}).Sweep(await.Context(t)); err != nil {
 			t.Error(err)
 		}
 	}

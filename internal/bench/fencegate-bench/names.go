@@ -17,7 +17,7 @@ import (
 	"github.com/fencegate/fencegate/internal/bench/rig"
 	"github.com/fencegate/fencegate/internal/testenv/gateway"
 	"github.com/fencegate/fencegate/lockclient"
-	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/postgres"
 )
 
 type namesCmd struct {
@@ -93,8 +93,8 @@ type named struct {
 	names, calls int
 	url          string
 	control      *pgxpool.Pool
-	st           *store.Store
-	sweeper      *store.Sweeper
+	st           *postgres.Store
+	sweeper      *postgres.Sweeper
 	client       *lockclient.Client
 	random       *rand.Rand
 	note         func(what, unit string, value float64)
@@ -110,14 +110,14 @@ func openNamed(ctx context.Context, r *rig.Rig, names, calls int) (d *named, err
 		return d, err
 	}
 	r.OnEnd(d.control.Close)
-	if d.st, err = store.Open(ctx, store.Config{DatabaseURL: d.url, StatementTimeout: slowTimeout}); err != nil {
+	if d.st, err = postgres.Open(ctx, postgres.Config{DatabaseURL: d.url, StatementTimeout: slowTimeout}); err != nil {
 		return d, err
 	}
 	r.OnEnd(d.st.Close)
 	if err := d.st.Migrate(ctx); err != nil {
 		return d, err
 	}
-	if d.sweeper, err = store.NewSweeper(d.st, store.SweeperConfig{}); err != nil {
+	if d.sweeper, err = postgres.NewSweeper(d.st, postgres.SweeperConfig{}); err != nil {
 		return d, err
 	}
 	if err := d.fill(ctx); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/fencegate/fencegate/internal/bench/rig"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
+	"github.com/fencegate/fencegate/store/postgres"
 )
 
 // writeTargetNames are the valid values of --targets, in the order in which they are opened.
@@ -193,7 +194,7 @@ func (w *writes) handmade() writeTarget {
 // inProcess writes through the store and its group commit in this process.
 func (w *writes) inProcess(databaseURL string) writeTarget {
 	return writeTarget{open: func(ctx context.Context, s setting) (writeSession, error) {
-		st, err := store.Open(ctx, store.Config{DatabaseURL: databaseURL, ConnectionsMax: w.Connections})
+		st, err := postgres.Open(ctx, postgres.Config{DatabaseURL: databaseURL, ConnectionsMax: w.Connections})
 		if err != nil {
 			return writeSession{}, err
 		}

@@ -19,7 +19,7 @@ import (
 	"github.com/fencegate/fencegate/internal/embeddedpg"
 	"github.com/fencegate/fencegate/internal/testenv/gateway"
 	"github.com/fencegate/fencegate/internal/testenv/peers"
-	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/postgres"
 )
 
 // Servers are the flags that say where to measure.
@@ -58,7 +58,7 @@ type Rig struct {
 	URL     string
 	Control *pgxpool.Pool
 	// Store is in the load's process, over the migrated database.
-	Store *store.Store
+	Store *postgres.Store
 	// Prefix is above the names of all locks and resources of this run.
 	Prefix string
 	// ConnectionsMax is what a target may have of the server's connections.
@@ -162,8 +162,8 @@ func OpenPool(ctx context.Context, databaseURL string, connections int) (*pgxpoo
 }
 
 // OpenStore opens a store until the rig is closed, and migrates its database.
-func (r *Rig) OpenStore(ctx context.Context, databaseURL string) (*store.Store, error) {
-	st, err := store.Open(ctx, store.Config{DatabaseURL: databaseURL, ConnectionsMax: max(2, r.Connections)})
+func (r *Rig) OpenStore(ctx context.Context, databaseURL string) (*postgres.Store, error) {
+	st, err := postgres.Open(ctx, postgres.Config{DatabaseURL: databaseURL, ConnectionsMax: max(2, r.Connections)})
 	if err != nil {
 		return nil, err
 	}

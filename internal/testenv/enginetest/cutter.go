@@ -11,7 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/postgres"
 )
 
 // Cutter is between a client of a database and the database, and cuts a connection at the worst moment.
@@ -52,9 +52,9 @@ func NewCutter(t *testing.T, b *DB) *Cutter {
 }
 
 // Through opens a Store whose connections may be cut. Each message has the text of its statement: none is prepared.
-func (c *Cutter) Through(t *testing.T) *store.Store {
+func (c *Cutter) Through(t *testing.T) *postgres.Store {
 	t.Helper()
-	return OpenStore(t, store.Config{DatabaseURL: c.URL(t) + " default_query_exec_mode=cache_describe"})
+	return OpenStore(t, postgres.Config{DatabaseURL: c.URL(t) + " default_query_exec_mode=cache_describe"})
 }
 
 // URL is that of the database, for connections that may be cut.

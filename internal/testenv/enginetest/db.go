@@ -13,13 +13,14 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencegate/fencegate/internal/testenv/await"
-	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	pgtest "github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/postgres"
 )
 
 // DB is a migrated database of a test, a Store on it, and SQL past the Store to look at rows and to break things.
 type DB struct {
-	*store.Store
+	*postgres.Store
 	URL string
 	SQL *pgxpool.Pool
 }
@@ -27,19 +28,19 @@ type DB struct {
 // New returns a migrated database of its own.
 func New(t testing.TB) *DB {
 	t.Helper()
-	url := postgres.Migrated(t)
+	url := pgtest.Migrated(t)
 	sql, err := pgxpool.New(t.Context(), url)
 	check(t, err)
 	t.Cleanup(sql.Close)
-	b := &DB{OpenStore(t, store.Config{DatabaseURL: url}), url, sql}
+	b := &DB{OpenStore(t, postgres.Config{DatabaseURL: url}), url, sql}
 	b.Exec(t, "select setval('fence.tokens', 1000)") // so that there are tokens below the first that is granted
 	return b
 }
 
 // OpenStore opens a Store that is closed at the end of the test.
-func OpenStore(t testing.TB, config store.Config) *store.Store {
+func OpenStore(t testing.TB, config postgres.Config) *postgres.Store {
 	t.Helper()
-	opened, err := store.Open(t.Context(), config)
+	opened, err := postgres.Open(t.Context(), config)
 	check(t, err)
 	t.Cleanup(opened.Close)
 	return opened
@@ -142,9 +143,9 @@ func (b *DB) LockedBy(t *testing.T, sql string, args ...any) (pid int, unlock fu
 }
 
 // NewSweeper returns a Sweeper that does not run.
-func NewSweeper(t *testing.T, on *store.Store, config store.SweeperConfig) *store.Sweeper {
+func NewSweeper(t *testing.T, on *postgres.Store, config postgres.SweeperConfig) *postgres.Sweeper {
 	t.Helper()
-	sweeper, err := store.NewSweeper(on, config)
+	sweeper, err := postgres.NewSweeper(on, config)
 	check(t, err)
 	return sweeper
 }
@@ -170,13 +171,13 @@ func check(t testing.TB, err error) {
 }
 
 // NewCrashing is a testbed on a cluster that may be killed.
-func NewCrashing(t *testing.T, options ...postgres.Option) (*DB, *postgres.Cluster) {
+func NewCrashing(t *testing.T, options ...pgtest.Option) (*DB, *pgtest.Cluster) {
 	t.Helper()
-	cluster := postgres.NewCluster(t, options...)
+	cluster := pgtest.NewCluster(t, options...)
 	sql, err := pgxpool.New(t.Context(), cluster.URL())
 	check(t, err)
 	t.Cleanup(sql.Close)
-	b := &DB{OpenStore(t, store.Config{DatabaseURL: cluster.URL()}), cluster.URL(), sql}
+	b := &DB{OpenStore(t, postgres.Config{DatabaseURL: cluster.URL()}), cluster.URL(), sql}
 	check(t, b.Migrate(await.Context(t)))
 	return b, cluster
 }

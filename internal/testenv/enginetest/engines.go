@@ -15,6 +15,7 @@ import (
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
+	"github.com/fencegate/fencegate/store/postgres"
 )
 
 // NoPoll is for tests of notifications: polling never comes to help. On a busy machine heartbeats may be late.
@@ -42,7 +43,7 @@ func NewEngines(t *testing.T, b *DB, count int, config engine.Config) *Engines {
 	t.Helper()
 	s := &Engines{DB: b}
 	for range count {
-		on := OpenStore(t, store.Config{
+		on := OpenStore(t, postgres.Config{
 			DatabaseURL: b.URL, ConnectionsMax: 8, StatementTimeout: time.Minute, LockTimeout: time.Minute,
 		})
 		s.All = append(s.All, Run(t, on, config))
@@ -51,7 +52,7 @@ func NewEngines(t *testing.T, b *DB, count int, config engine.Config) *Engines {
 }
 
 // Run returns when the engine listens.
-func Run(t *testing.T, on *store.Store, config engine.Config) *Running {
+func Run(t *testing.T, on *postgres.Store, config engine.Config) *Running {
 	t.Helper()
 	r := Start(t, on, config)
 	await.True(t, "the engine listens", r.Listening)
@@ -59,7 +60,7 @@ func Run(t *testing.T, on *store.Store, config engine.Config) *Running {
 }
 
 // Start returns an Engine whose Run has begun. It need not listen yet.
-func Start(t *testing.T, on *store.Store, config engine.Config) *Running {
+func Start(t *testing.T, on *postgres.Store, config engine.Config) *Running {
 	t.Helper()
 	service, err := engine.New(on, config)
 	check(t, err)

@@ -1,5 +1,5 @@
--- fence.lineage() → what a gateway compares with the databases that it has seen before (store/lineage.go). All is null
--- on a standby.
+-- fence.lineage() → what a gateway compares with the databases that it has seen before (store/postgres/lineage.go). All
+-- is null on a standby.
 --
 -- accepted_at             see fence.accept_database
 -- superseded_by_system,   the database that has taken over from this one, if a gateway has said so here

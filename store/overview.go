@@ -1,0 +1,130 @@
+package store
+
+import (
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Overview is how all of it is.
+type Overview struct {
+	// At is the database's clock.
+	At        time.Time
+	Inventory Inventory
+	Database  DatabaseState
+	// Gateways are in the order of their names, including those that were silent for up to a day, or have just ended.
+	Gateways []GatewayState
+}
+
+// DatabaseState is how the database is.
+type DatabaseState struct {
+	// ReadOnly: a standby, or default_transaction_read_only is set. Nothing can be written.
+	ReadOnly  bool
+	Version   string
+	SizeBytes int64
+	// Connections and ConnectionsMax are those of the whole server.
+	Connections, ConnectionsMax int64
+	// OldestTransaction is how long the oldest transaction lasts, as far as the role may see others'.
+	OldestTransaction time.Duration
+	// SynchronousExpected: a commit waits for standbys.
+	SynchronousExpected bool
+	// SynchronousStandbys is how many there are to wait for; nil where the role may not see it.
+	SynchronousStandbys *int64
+	Standbys            []Standby
+	// Jumps is how often the tokens jumped past those of a database that was lost.
+	Jumps    int64
+	JumpedAt time.Time // zero: never
+	// RejectedBySQL counts the rejections by SQL, those among them whose transaction was rolled back. After a crash of the
+	// server a count may be up to 32 too high.
+	RejectedBySQL map[Verdict]int64
+}
+
+// Standby is one that follows the database.
+type Standby struct {
+	Name, State, SyncState string
+	// LagBytes are those that it has not replayed yet; nil where that is not known.
+	LagBytes *int64
+}
+
+// Inventory is what there was in the database when it was last counted.
+type Inventory struct {
+	// At is when that was, by the database's clock; zero: never yet.
+	At time.Time
+	// Locks were granted or are waited for. Above 10,000, it and Expired are estimates.
+	Locks int64
+	// Held are leases that run; Expiring those of them that have less than a quarter of their TTL left. Expired are locks
+	// whose holder is late, and not replaced yet.
+	Held, Expiring, Expired int64
+	// Waiting are acquires in all queues; OldestWait is how long the first of them has waited.
+	Waiting    int64
+	OldestWait time.Duration
+	// Stuck is how long the first waiter of a queue could have been granted its lock and was not; of all queues the
+	// longest.
+	Stuck time.Duration
+	// LeasesOf are the leases that run and the live sessions of each principal that has LeasesListed of them or more.
+	LeasesOf map[string]int64
+	// Sessions are those that live.
+	Sessions int64
+	// NewestToken is the greatest that was minted or granted.
+	NewestToken int64
+	// TablesEnforce and TablesObserve are protected tables in each mode. TablesWithProblems are those whose rows are not
+	// all checked.
+	TablesEnforce, TablesObserve, TablesWithProblems int64
+}
+
+// LeasesListed is the number of leases from which on the inventory has a principal, as guard/observe/recount.sql has it.
+const LeasesListed = 1000
+
+const (
+	// SampleInterval is the time between two samples of a gateway.
+	SampleInterval = 2 * time.Second
+	// SilentAfter is the longest time between two samples of a gateway that serves.
+	SilentAfter = 3*SampleInterval + time.Second
+)
+
+// WriteTimeBounds are the classes in which the durations of writes are counted, each with its upper bound in seconds:
+// 100 µs, and each √2 times the one before, to 9.3 s. Those above are one class more.
+var WriteTimeBounds = func() (bounds [34]float64) {
+	for i := range bounds {
+		exact := 1e-4 * math.Pow(math.Sqrt2, float64(i))
+		bounds[i], _ = strconv.ParseFloat(strconv.FormatFloat(exact, 'g', 4, 64), 64)
+	}
+	return bounds
+}()
+
+// WriteTimes are numbers of writes, by class of how long they took.
+type WriteTimes [len(WriteTimeBounds) + 1]int64
+
+// Totals are what a gateway has counted since its start.
+type Totals struct {
+	Accepted int64
+	Rejected map[RejectionClass]int64
+	// Failed are the writes that got no verdict.
+	Failed int64
+	// Took are those of the accepted ones.
+	Took WriteTimes
+}
+
+// GatewayState is how a gateway is.
+type GatewayState struct {
+	ID      uuid.UUID
+	Name    string
+	Version string
+	// StartedAt and SeenAt, when it sent the last sample, are by the database's clock.
+	StartedAt, SeenAt time.Time
+	// Silent gateways have sent no sample for a while: they have died, or don't reach the database.
+	Silent bool
+	// Ended gateways have shut down.
+	Ended bool
+
+	Waiting int64 // acquires that wait in it
+	Streams int64 // of events that are open
+	Queue   int64 // writes that wait for a batch
+
+	ConnectionsBusy, ConnectionsMax int64 // to the database
+	Listening                       bool
+
+	Totals
+}

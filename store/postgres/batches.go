@@ -1,0 +1,293 @@
+package postgres
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+const (
+	// batchCallsMax bounds the calls of one batch.
+	batchCallsMax = 128
+	// batchSlashesMax bounds the slashes in the names of a batch, and so the gates that it takes: the lock table of a server
+	// with default settings holds some thousands of locks, for all. A single name has fewer.
+	batchSlashesMax = 512
+	// secondBatchCalls is how many calls are worth a second batch beside one in flight, whose fixed cost is that of about
+	// ten calls.
+	secondBatchCalls = 16
+	// batchAnswerGrace is how long after the statement timeout the answer to a batch may come: that does not bound a
+	// commit that waits for a standby.
+	batchAnswerGrace = 5 * time.Second
+)
+
+// batcher decides calls about locks together: those that come while a batch is in flight are in the next one. No timer
+// delays a call. A batch has one call for each lock; what exec does not decide, the caller sends alone.
+type batcher[Q, A any] struct {
+	lockOf  func(Q) store.Name
+	timeout time.Duration // of a batch
+	// exec decides calls in one statement, and notes the answers to those that it has decided. With an error, none is.
+	exec func(context.Context, batch[Q, A]) error
+
+	mu            sync.Mutex
+	waiting       []*batchedCall[Q, A]
+	inFlight      int // batches
+	callsInFlight int
+}
+
+// batch is the calls of one statement, in the order of their arrival. There is one for each lock.
+type batch[Q, A any] struct {
+	calls  []*batchedCall[Q, A]
+	byLock map[store.Name]*batchedCall[Q, A]
+}
+
+// batchedCall is one call. batcher.mu guards sent; the rest belongs to the batch until done is closed.
+type batchedCall[Q, A any] struct {
+	ctx     context.Context
+	request Q
+	answer  A
+	decided bool
+	err     error
+	sent    bool
+	done    chan struct{}
+}
+
+func (c *batchedCall[Q, A]) decide(answer A) { c.answer, c.decided = answer, true }
+
+// do returns the answer to a request; decided is false where it has to be sent alone. It returns ErrUnavailable if the
+// batch failed, or if ctx ended before it was answered.
+func (b *batcher[Q, A]) do(ctx context.Context, request Q) (answer A, decided bool, err error) {
+	call := &batchedCall[Q, A]{ctx: ctx, request: request, done: make(chan struct{})}
+	b.mu.Lock()
+	b.waiting = append(b.waiting, call)
+	taken := b.take()
+	b.mu.Unlock()
+	if len(taken.calls) > 0 {
+		go b.run(taken)
+	}
+	select {
+	case <-call.done:
+		return call.answer, call.decided, call.err
+	case <-ctx.Done():
+		return answer, false, b.leave(call)
+	}
+}
+
+// leave withdraws a call whose caller leaves, unless it was sent.
+func (b *batcher[Q, A]) leave(call *batchedCall[Q, A]) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if call.sent {
+		return store.MayBeApplied(context.Cause(call.ctx))
+	}
+	b.waiting = slices.DeleteFunc(b.waiting, func(c *batchedCall[Q, A]) bool { return c == call })
+	return store.NotApplied(context.Cause(call.ctx))
+}
+
+// take returns the next batch, or one without calls where none may be started. A second call for a lock is answered
+// undecided: it would have to wait for the first. The caller has locked mu.
+func (b *batcher[Q, A]) take() batch[Q, A] {
+	worthwhile := b.inFlight == 0 || b.inFlight == 1 && len(b.waiting) >= max(secondBatchCalls, b.callsInFlight/2)
+	if len(b.waiting) == 0 || !worthwhile {
+		return batch[Q, A]{}
+	}
+	room := min(len(b.waiting), batchCallsMax)
+	next := batch[Q, A]{make([]*batchedCall[Q, A], 0, room), make(map[store.Name]*batchedCall[Q, A], room)}
+	taken, slashes := 0, 0
+	for _, call := range b.waiting {
+		lock := b.lockOf(call.request)
+		slashes += strings.Count(string(lock), "/")
+		if len(next.calls) == batchCallsMax || slashes > batchSlashesMax {
+			break
+		}
+		taken++
+		call.sent = true
+		if _, another := next.byLock[lock]; another {
+			close(call.done)
+			continue
+		}
+		next.byLock[lock] = call
+		next.calls = append(next.calls, call)
+	}
+	b.waiting = slices.Delete(b.waiting, 0, taken)
+	b.inFlight++
+	b.callsInFlight += len(next.calls)
+	return next
+}
+
+// run decides a batch, and then those that came meanwhile, until there are none.
+func (b *batcher[Q, A]) run(taken batch[Q, A]) {
+	for len(taken.calls) > 0 {
+		b.decide(taken)
+		b.mu.Lock()
+		b.inFlight--
+		b.callsInFlight -= len(taken.calls)
+		taken = b.take()
+		b.mu.Unlock()
+	}
+}
+
+// decide executes a batch and answers its calls. If the database refused the statement, nothing was decided: each call
+// is sent alone, and the one at fault gets the error.
+func (b *batcher[Q, A]) decide(taken batch[Q, A]) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(taken.calls[0].ctx), b.timeout)
+	defer cancel()
+	err := b.exec(ctx, taken)
+	for _, call := range taken.calls {
+		if err != nil { // what is in its rows was not committed
+			var none A
+			call.answer, call.decided = none, false
+		}
+		if store.OutcomeOf(err) != "" {
+			call.err = err
+		}
+		close(call.done)
+	}
+}
+
+// leaseBatches decide the acquires, renewals and releases of many callers together, where nothing of a lock concerns
+// others. They wait for no lock of another session. So renewals, which need not reach the disk, have batches of their
+// own, and everything else about leases is decided by a statement for each.
+type leaseBatches struct {
+	acquires batcher[store.AcquireRequest, store.Lease]
+	renewals batcher[renewal, store.Lease]
+	releases batcher[store.LeaseRef, store.Released]
+}
+
+// renewal is the request of Store.Renew.
+type renewal struct {
+	store.LeaseRef
+	ttl time.Duration
+}
+
+func newLeaseBatches(s *Store) *leaseBatches {
+	timeout := s.config.StatementTimeout + batchAnswerGrace
+	return &leaseBatches{
+		acquires: batcher[store.AcquireRequest, store.Lease]{
+			lockOf: func(r store.AcquireRequest) store.Name { return r.Lock }, timeout: timeout, exec: s.execAcquires,
+		},
+		renewals: batcher[renewal, store.Lease]{
+			lockOf: func(r renewal) store.Name { return r.Lock }, timeout: timeout, exec: s.execRenewals,
+		},
+		releases: batcher[store.LeaseRef, store.Released]{
+			lockOf: func(r store.LeaseRef) store.Name { return r.Lock }, timeout: timeout, exec: s.execReleases,
+		},
+	}
+}
+
+// isBatched reports whether an acquire may be in a batch: those for a subtree, or in a session, concern others.
+func isBatched(r store.AcquireRequest) bool { return r.Scope == store.Node && r.SessionID == uuid.Nil }
+
+// leaseRefColumns are the arguments of statements about leases.
+type leaseRefColumns struct {
+	locks, owners []string
+	// ids is of a type that pgx encodes as it is. A uuid.UUID it would print and parse: it is a driver.Valuer.
+	ids    pgtype.FlatArray[pgtype.UUID]
+	tokens []int64
+}
+
+func (c *leaseRefColumns) add(ref store.LeaseRef) {
+	c.locks, c.owners = append(c.locks, string(ref.Lock)), append(c.owners, ref.OwnerID)
+	c.ids = append(c.ids, pgtype.UUID{Bytes: ref.ID, Valid: true})
+	c.tokens = append(c.tokens, ref.Token)
+}
+
+func (s *Store) execAcquires(ctx context.Context, batch batch[store.AcquireRequest, store.Lease]) error {
+	const (
+		columns = "select " + sequenceSQL + ", " + leaseColumns
+		sql     = columns + " from fence.acquire_leases($1, $2, $3, $4, $5, $6, $7) l"
+		sqlOne  = columns + " from fence.acquire_one($1, $2, $3, $4, $5, $6, $7) l"
+	)
+	var locks, owners, principals, modes []string
+	var ttls []int64
+	var requestIDs, metadata pgtype.FlatArray[*string]
+	for _, call := range batch.calls {
+		r := &call.request
+		locks, owners = append(locks, string(r.Lock)), append(owners, r.OwnerID)
+		principals, modes = append(principals, r.Principal), append(modes, string(r.Mode))
+		ttls = append(ttls, r.TTL.Milliseconds())
+		requestIDs, metadata = append(requestIDs, orNull(r.RequestID)), append(metadata, orNull(string(r.Metadata)))
+	}
+	text, args := sql, []any{locks, owners, principals, modes, ttls, requestIDs, metadata}
+	if len(batch.calls) == 1 {
+		text = sqlOne
+		args = []any{locks[0], owners[0], principals[0], modes[0], ttls[0], requestIDs[0], metadata[0]}
+	}
+	newestToken := s.lineage.newestToken.Load()
+	var sequence int64 // 0: nothing was granted
+	var row leaseRow
+	dest := append([]any{&sequence}, row.dest()...)
+	err := s.queryAs(ctx, statement{purpose: forAcquires, bounded: true}, text, args, func(rows pgx.Rows) error {
+		if err := rows.Scan(dest...); err != nil {
+			return err
+		}
+		lease := row.lease()
+		batch.byLock[lease.Lock].decide(lease)
+		return nil
+	})
+	if err == nil && sequence > 0 {
+		err = s.minted(ctx, sequence, newestToken)
+	}
+	return err
+}
+
+func (s *Store) execRenewals(ctx context.Context, batch batch[renewal, store.Lease]) error {
+	// The setting is an argument of the call, so that it is made whatever is renewed.
+	const sql = "select r.late_ms, " + leaseColumns + `
+		from set_config('synchronous_commit', 'off', true) s (synchronous_commit),
+			lateral fence.renew_leases($1, $2, $3, $4, case when s.synchronous_commit <> '' then $5::integer[] end) r,
+			lateral (select (r.lease).*) l`
+	var refs leaseRefColumns
+	var ttls pgtype.FlatArray[*int64]
+	for _, call := range batch.calls {
+		refs.add(call.request.LeaseRef)
+		ttls = append(ttls, orNull(call.request.ttl.Milliseconds()))
+	}
+	var lateMS pgtype.Int8
+	var row leaseRow
+	dest := append([]any{&lateMS}, row.dest()...)
+	return s.queryAs(ctx, statement{purpose: forRenewals, bounded: true}, sql,
+		[]any{refs.locks, refs.owners, refs.ids, refs.tokens, ttls},
+		func(rows pgx.Rows) error {
+			if err := rows.Scan(dest...); err != nil {
+				return err
+			}
+			lease := row.lease()
+			lease.Late = max(0, milliseconds(lateMS))
+			batch.byLock[lease.Lock].decide(lease)
+			return nil
+		})
+}
+
+func (s *Store) execReleases(ctx context.Context, batch batch[store.LeaseRef, store.Released]) error {
+	const (
+		sql    = "select lock, 'released', mode, age_ms from fence.release_leases($1, $2, $3, $4)"
+		sqlOne = "select lock, 'released', mode, age_ms from fence.release_one($1, $2, $3, $4)"
+	)
+	var refs leaseRefColumns
+	for _, call := range batch.calls {
+		refs.add(call.request)
+	}
+	text, args := sql, []any{refs.locks, refs.owners, refs.ids, refs.tokens}
+	if len(batch.calls) == 1 {
+		text, args = sqlOne, refArgs(batch.calls[0].request)
+	}
+	var lock store.Name
+	var row releaseRow
+	dest := append([]any{&lock}, row.dest()...)
+	return s.queryAs(ctx, statement{purpose: forReleases, bounded: true}, text, args, func(rows pgx.Rows) error {
+		if err := rows.Scan(dest...); err != nil {
+			return err
+		}
+		released, err := row.released(lock)
+		batch.byLock[lock].decide(released)
+		return err
+	})
+}

@@ -1,0 +1,390 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+// leaseColumns are the columns of a lease, in the order of leaseRow.dest. They are those of the alias l.
+const leaseColumns = `l.lock, l.owner_id, l.lease_id, l.fencing_token, l.mode, l.scope, l.ttl_ms, l.granted_at, l.expires_at,
+	l.hold_until, floor(extract(epoch from l.hold_until - clock_timestamp()) * 1000)::bigint, l.session_id, l.waited_ms, l.metadata,
+	l.principal`
+
+// leaseRow is a lease as a row that may be missing.
+type leaseRow struct {
+	lock, owner, mode, scope pgtype.Text
+	id, session              pgtype.UUID
+	token, ttlMS, waitedMS   pgtype.Int8
+	grantedAt, expiresAt     pgtype.Timestamptz
+	holdUntil                pgtype.Timestamptz
+	holdLeftMS               pgtype.Int8
+	metadata                 []byte
+	principal                pgtype.Text
+}
+
+func (r *leaseRow) dest() []any {
+	return []any{
+		&r.lock, &r.owner, &r.id, &r.token, &r.mode, &r.scope, &r.ttlMS, &r.grantedAt, &r.expiresAt,
+		&r.holdUntil, &r.holdLeftMS, &r.session, &r.waitedMS, &r.metadata, &r.principal,
+	}
+}
+
+func (r *leaseRow) lease() store.Lease {
+	return store.Lease{
+		Lock: store.Name(r.lock.String), OwnerID: r.owner.String, ID: r.id.Bytes, Token: r.token.Int64,
+		Mode: store.Mode(r.mode.String), Scope: store.Scope(r.scope.String), TTL: milliseconds(r.ttlMS),
+		GrantedAt: r.grantedAt.Time, ExpiresAt: r.expiresAt.Time,
+		HoldUntil: r.holdUntil.Time, HoldLeft: max(0, milliseconds(r.holdLeftMS)),
+		SessionID: r.session.Bytes, Waited: milliseconds(r.waitedMS), Metadata: r.metadata,
+		Provider: store.ProviderOf(r.id.Bytes), Principal: r.principal.String,
+	}
+}
+
+func milliseconds(ms pgtype.Int8) time.Duration { return time.Duration(ms.Int64) * time.Millisecond }
+
+// Acquire tries to take a lock. When it has returned a lease, no write with an older token can commit on that name any
+// more (P3), and for a lease of scope Subtree on no name below.
+//
+// It returns ErrLeaseHeld (a HeldError) where another lease is in the way, also the caller's own: leases are not
+// re-entrant; or where others wait for it; ErrLeaseLost (a LostError) if the lease that this RequestID was granted has
+// ended, or the session that it would be in; ErrNotFound if there is no such session; ErrInvalid, also for a RequestID
+// that was used with other parameters, and for a Wait, for which there is package waitqueue; ErrExternalAuthority;
+// ErrUnavailable.
+func (s *Store) Acquire(ctx context.Context, request store.AcquireRequest) (store.Lease, error) {
+	if request.Wait != 0 {
+		return store.Lease{}, fmt.Errorf("%w: a Store does not wait", store.ErrInvalid)
+	}
+	request, err := request.Check()
+	if err != nil {
+		return store.Lease{}, err
+	}
+	acquired, err := s.acquire(ctx, request, uuid.Nil)
+	return acquired.Lease, err
+}
+
+// sequenceSQL reads the value of the token sequence, after a grant in the same statement.
+const sequenceSQL = "coalesce(pg_sequence_last_value('fence.tokens'), 0)"
+
+// A lease that was granted before, to a request that was sent again, is older than the statement. So is its ticket.
+const acquireSQL = `select a.outcome, (a.lease).end_reason, a.left_ms, a.queue_length, a.ticket, ` + sequenceSQL + `,
+		coalesce((a.lease).granted_at < statement_timestamp(), false), ` + leaseColumns + `
+	from fence.acquire_lease(fence.lease_request($1, $2, $3, $4, $5, $6, $7, $8, $11), $9, $10) a, lateral (select (a.lease).*) l`
+
+// acquire decides a checked request: a try, or, with the ID of a gateway, one that joins the queue.
+func (s *Store) acquire(ctx context.Context, request store.AcquireRequest, gateway uuid.UUID) (store.Acquired, error) {
+	if isBatched(request) {
+		if lease, decided, err := s.leases.acquires.do(ctx, request); decided || err != nil {
+			return store.Acquired{Lease: lease}, err
+		}
+	}
+	return s.sendAcquire(ctx, request, gateway, forAcquires)
+}
+
+// sendAcquire is acquire in a statement of its own.
+func (s *Store) sendAcquire(
+	ctx context.Context, request store.AcquireRequest, gateway uuid.UUID, purpose purpose,
+) (store.Acquired, error) {
+	var outcome string
+	var endReason pgtype.Text
+	var leftMS, queueLength, ticket pgtype.Int8
+	var sequence int64
+	var replayed bool
+	var row leaseRow
+	newestToken := s.lineage.newestToken.Load()
+	err := s.queryRow(ctx, onLock(purpose, request.Lock), acquireSQL,
+		[]any{
+			request.Lock, request.OwnerID, request.Mode, request.Scope, request.TTL.Milliseconds(),
+			orNull(request.SessionID), orNull(request.RequestID), orNull(string(request.Metadata)),
+			request.Wait.Milliseconds(), orNull(gateway), request.Principal,
+		},
+		append([]any{&outcome, &endReason, &leftMS, &queueLength, &ticket, &sequence, &replayed}, row.dest()...)...)
+	if err != nil {
+		return store.Acquired{}, err
+	}
+	switch outcome {
+	case "granted":
+		lease := row.lease()
+		lease.Replayed = replayed
+		if err := s.minted(ctx, sequence, newestToken); err != nil {
+			return store.Acquired{}, err
+		}
+		return store.Acquired{Lease: lease}, nil
+	case "queued":
+		return store.Acquired{Ticket: ticket.Int64, Requeued: replayed, Left: leftOf(leftMS)}, nil
+	case "session_lost":
+		return store.Acquired{}, sessionLost(endReason.String)
+	}
+	return store.Acquired{}, notGranted(
+		outcome, request.Lock, row.lease(), endReason.String, milliseconds(leftMS), queueLength.Int64)
+}
+
+// RequestedLease returns the lease that an acquire with this RequestID was granted, with its ID, also if it has ended;
+// ErrNotFound if there was none or it is forgotten; or ErrUnavailable.
+func (s *Store) RequestedLease(ctx context.Context, lock store.Name, requestID string) (store.Lease, error) {
+	const sql = "select " + leaseColumns + " from fence.leases l where l.lock = $1 collate \"POSIX\" and l.request_id = $2"
+	var row leaseRow
+	if err := s.queryRow(ctx, statement{}, sql, []any{lock, requestID}, row.dest()...); err != nil {
+		return store.Lease{}, notFound(err, "no lease on %s was granted for this request", lock)
+	}
+	return row.lease(), nil
+}
+
+// leftOf reads how long the lease in the way of a waiter runs; null, and so 0: none is known. It is 1 ms at least: the
+// lease may have expired after it was found in the way, and then the waiter must ask again.
+func leftOf(ms pgtype.Int8) time.Duration {
+	if !ms.Valid {
+		return 0
+	}
+	return max(milliseconds(ms), time.Millisecond)
+}
+
+var errOwnerRefused = fmt.Errorf("%w: the policy demands an owner_id that is the name of the principal, "+
+	"or begins with that and /", store.ErrInvalid)
+
+// notGranted is the error of an outcome of fence.acquire_lease and fence.grant_provided. Held: blocking is the lease in
+// the way, which runs for left.
+func notGranted(
+	outcome string, lock store.Name, blocking store.Lease, endReason string, left time.Duration, queueLength int64,
+) error {
+	switch outcome {
+	case "held":
+		return &store.HeldError{
+			Lock: lock, OwnerID: blocking.OwnerID, Principal: blocking.Principal, ExpiresAt: blocking.ExpiresAt,
+			By: blocking.Lock, Remaining: max(0, left), QueueLength: int(queueLength),
+		}
+	case "lost":
+		return &store.LostError{Lock: lock, Reason: endReason}
+	case "request_id_reused":
+		return store.ErrRequestIDReused
+	case "owner_refused":
+		return errOwnerRefused
+	case "request_id_changed":
+		return fmt.Errorf("%w: request_id was used on this lock with another mode, scope, ttl_ms, session_id, "+
+			"or metadata or value: send the same request again, or take another request_id", store.ErrInvalid)
+	}
+	return fmt.Errorf("an acquire of %s was answered %q", lock, outcome)
+}
+
+// Renew makes a live lease last ttl from now, but not longer than its HoldUntil, by the policy in force; 0: the TTL
+// that it has. It does not wait for the disk: a crash of the database may make the lease shorter than it was said to
+// be, never longer. It returns ErrLeaseLost (a LostError), also when the lease has expired and nobody has replaced it;
+// ErrNotFound if there is no such lock; ErrInvalid, also for a lease in a session; ErrUnavailable.
+func (s *Store) Renew(ctx context.Context, ref store.LeaseRef, ttl time.Duration) (store.Lease, error) {
+	if err := ref.Check(); err != nil {
+		return store.Lease{}, err
+	}
+	if ttl != 0 {
+		if err := store.CheckTTL(ttl); err != nil {
+			return store.Lease{}, err
+		}
+	}
+	lease, decided, err := s.leases.renewals.do(ctx, renewal{ref, ttl})
+	if decided || err != nil {
+		return lease, err
+	}
+	return s.renewAlone(ctx, ref, ttl)
+}
+
+// renewAlone is Renew in a statement of its own.
+func (s *Store) renewAlone(ctx context.Context, ref store.LeaseRef, ttl time.Duration) (store.Lease, error) {
+	const sql = `select set_config('synchronous_commit', 'off', true), r.status, r.late_ms, ` + leaseColumns + `
+		from fence.renew_lease($1, $2, $3, $4, $5) r, lateral (select (r.lease).*) l`
+	var status string
+	var lateMS pgtype.Int8
+	var row leaseRow
+	err := s.queryRow(ctx, onLock(forRenewals, ref.Lock), sql, append(refArgs(ref), orNull(ttl.Milliseconds())),
+		append([]any{nil, &status, &lateMS}, row.dest()...)...)
+	switch {
+	case err != nil:
+		return store.Lease{}, err
+	case status == "in_session":
+		return store.Lease{}, fmt.Errorf("%w: the lease lasts as long as its session: keep that alive", store.ErrInvalid)
+	case status != "live":
+		return store.Lease{}, lost(ref.Lock, status, milliseconds(lateMS))
+	}
+	lease := row.lease()
+	lease.Late = max(0, milliseconds(lateMS))
+	return lease, nil
+}
+
+// Release ends a lease and closes the fence behind it. Sent twice, it succeeds twice. It returns ErrLeaseLost (a
+// LostError) if the lease was broken, or expired and was replaced; ErrNotFound if there is no such lock; ErrInvalid;
+// ErrUnavailable.
+func (s *Store) Release(ctx context.Context, ref store.LeaseRef) error {
+	_, err := s.ReleaseLease(ctx, ref)
+	return err
+}
+
+// ReleaseLease is Release, and returns the lease that it has ended.
+func (s *Store) ReleaseLease(ctx context.Context, ref store.LeaseRef) (store.Released, error) {
+	if err := ref.Check(); err != nil {
+		return store.Released{}, err
+	}
+	if released, decided, err := s.leases.releases.do(ctx, ref); decided || err != nil {
+		return released, err
+	}
+	const sql = "select status, mode, age_ms from fence.release_lease($1, $2, $3, $4)"
+	var row releaseRow
+	if err := s.queryRow(ctx, onLock(forReleases, ref.Lock), sql, refArgs(ref), row.dest()...); err != nil {
+		return store.Released{}, err
+	}
+	return row.released(ref.Lock)
+}
+
+// releaseRow is the result of a release.
+type releaseRow struct {
+	status string
+	mode   pgtype.Text
+	ageMS  pgtype.Float8
+}
+
+func (r *releaseRow) dest() []any { return []any{&r.status, &r.mode, &r.ageMS} }
+
+func (r *releaseRow) released(lock store.Name) (store.Released, error) {
+	if r.status != "released" {
+		return store.Released{}, lost(lock, r.status, 0)
+	}
+	age := time.Duration(r.ageMS.Float64 * float64(time.Millisecond))
+	return store.Released{Mode: store.Mode(r.mode.String), Age: age}, nil
+}
+
+// Break ends the lease on the lock, live or expired, and closes the fence; the reason is kept with the lease.
+// It returns the lease that was ended (without its ID), ErrNotFound where nobody may write, ErrInvalid, or
+// ErrUnavailable.
+func (s *Store) Break(ctx context.Context, lock store.Name, reason string) (store.Lease, error) {
+	if err := store.CheckReason(reason); err != nil {
+		return store.Lease{}, err
+	}
+	sql := `select b.outcome, ` + leaseColumns + ` from fence.break($1, $2, ` + actorSQL(3) + `) b, lateral (select (b.lease).*) l`
+	var outcome string
+	var row leaseRow
+	err := s.queryRow(ctx, onLock(forReleases, lock), sql, actorArgs(ctx, lock, reason),
+		append([]any{&outcome}, row.dest()...)...)
+	if err != nil {
+		return store.Lease{}, err
+	}
+	if outcome != "broken" {
+		return store.Lease{}, fmt.Errorf("%w: nobody holds the lock %s", store.ErrNotFound, lock)
+	}
+	lease := row.lease()
+	lease.ID = [16]byte{}
+	return lease, nil
+}
+
+func refArgs(ref store.LeaseRef) []any { return []any{ref.Lock, ref.OwnerID, ref.ID, ref.Token} }
+
+func lost(lock store.Name, status string, late time.Duration) error {
+	if status == "not_found" {
+		return fmt.Errorf("%w: there is no lock %s", store.ErrNotFound, lock)
+	}
+	return &store.LostError{Lock: lock, Reason: status, Late: late}
+}
+
+// orNull is nil for a value that is zero. JSON is passed as a string: nil bytes would become the JSON value null.
+func orNull[T comparable](value T) *T {
+	var zero T
+	if value == zero {
+		return nil
+	}
+	return &value
+}
+
+// CheckOwner returns ErrInvalid if the policy does not let the principal of an acquire use its owner_id, or ErrUnavailable.
+// Acquire and GrantProvided decide that themselves.
+func (s *Store) CheckOwner(ctx context.Context, request store.AcquireRequest) error {
+	if request.Principal == "" {
+		return nil
+	}
+	allowed := false
+	err := s.queryRow(ctx, statement{purpose: forAcquires},
+		"select fence.owner_is_allowed(fence.lease_request($1, $2, $3, $4, null, null, null, null, $5))",
+		[]any{request.Lock, request.OwnerID, request.Mode, request.Scope, request.Principal}, &allowed)
+	if err == nil && !allowed {
+		err = errOwnerRefused
+	}
+	return err
+}
+
+// GrantProvided mints the token of a lease that another provider has granted, and raises the fence to it. When it has
+// returned, no write with an older token can commit on that name any more (P3). ExpiresAt of the lease is not when it
+// expires, but when PostgreSQL stops listing it: the provider reports its end; see SettleLeases.
+//
+// It returns the errors of Acquire; ErrLeaseHeld where a lease of another provider is in the way, or where others wait
+// for one; ErrUnsupported (an UnsupportedError) if the policy requires live leases.
+func (s *Store) GrantProvided(ctx context.Context, grant store.ProvidedGrant) (store.Lease, error) {
+	const sql = `select g.outcome, (g.lease).end_reason, g.left_ms, g.queue_length, ` + sequenceSQL + ", " + leaseColumns + `
+		from fence.grant_provided(
+			fence.lease_request($1, $2, 'exclusive', 'node', $3, null, $4, $5, $8), $6, $7) g, lateral (select (g.lease).*) l`
+	var outcome string
+	var endReason pgtype.Text
+	var leftMS, queueLength pgtype.Int8
+	var sequence int64
+	var row leaseRow
+	newestToken := s.lineage.newestToken.Load()
+	err := s.queryRow(ctx, onLock(forAcquires, grant.Lock), sql,
+		[]any{
+			grant.Lock, grant.OwnerID, grant.TTL.Milliseconds(), orNull(grant.RequestID), orNull(string(grant.Metadata)),
+			grant.LeaseID, grant.Waited.Milliseconds(), grant.Principal,
+		},
+		append([]any{&outcome, &endReason, &leftMS, &queueLength, &sequence}, row.dest()...)...)
+	switch {
+	case err != nil:
+		return store.Lease{}, err
+	case outcome == "granted":
+		if err := s.minted(ctx, sequence, newestToken); err != nil {
+			return store.Lease{}, err
+		}
+		return row.lease(), nil
+	case outcome == "unsupported":
+		return store.Lease{}, &store.UnsupportedError{
+			Provider: store.ProviderOf(grant.LeaseID), What: "the policy's require_live_lease",
+		}
+	}
+	return store.Lease{}, notGranted(
+		outcome, grant.Lock, row.lease(), endReason.String, milliseconds(leftMS), queueLength.Int64)
+}
+
+// LostReason returns why a lease that its provider no longer knows was lost: ErrLeaseLost (a LostError), ErrNotFound if
+// there is no such lock, ErrInvalid or ErrUnavailable. It never returns nil.
+func (s *Store) LostReason(ctx context.Context, ref store.LeaseRef) error {
+	if err := ref.Check(); err != nil {
+		return err
+	}
+	var status string
+	err := s.queryRow(ctx, onLock(forRenewals, ref.Lock),
+		"select fence.provided_status($1, $2, $3, $4)", refArgs(ref), &status)
+	if err != nil {
+		return err
+	}
+	if status == "live" { // PostgreSQL has not heard of its end yet
+		status = "expired"
+	}
+	return lost(ref.Lock, status, 0)
+}
+
+// ProvidedLeases returns leases that PostgreSQL records as live but another provider keeps: all leases on a lock, or,
+// if lock is empty, at most limit that are due for a check. It returns ErrUnavailable.
+func (s *Store) ProvidedLeases(
+	ctx context.Context, provider store.Provider, lock store.Name, limit int,
+) ([]store.LeaseRef, error) {
+	return collect(ctx, s.query,
+		"select p.lock, p.owner_id, p.lease_id, p.fencing_token from fence.provided_due($1, $2, $3) p",
+		[]any{provider, orNull(lock), limit}, pgx.RowToStructByPos[store.LeaseRef])
+}
+
+// SettleLeases notes what a provider has just said of its leases: those that have ended are expired. It returns
+// ErrUnavailable.
+func (s *Store) SettleLeases(ctx context.Context, seen []store.LeaseStatus) error {
+	locks, tokens, lefts := make([]string, len(seen)), make([]int64, len(seen)), make([]int64, len(seen))
+	for i, lease := range seen {
+		locks[i], tokens[i], lefts[i] = string(lease.Lock), lease.Token, lease.Left.Milliseconds()
+	}
+	return s.exec(ctx, statement{purpose: forRenewals}, "select fence.settle_provided($1, $2, $3)", locks, tokens, lefts)
+}

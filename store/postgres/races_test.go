@@ -1,0 +1,188 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+// raceCases are P3 and P1 where things happen at the same time.
+var raceCases = []storeCase{
+	{"P3: a subtree is granted during a write of a late holder below", all(onBelow("/x", acquire, expire),
+		grantedDuring(ofBelow("/x"), acquireSubtree))},
+	{"P3: a subtree is granted during a write with its token before", all(acquireSubtree, expire,
+		grantedDuring(with(newest, at("/x")), acquireSubtree))},
+	{"P3: a reader of a subtree comes during a write of a late holder below", all(onBelow("/x", acquire, expire),
+		grantedDuring(ofBelow("/x"), shareSubtree))},
+	{"P3: a subtree is granted during a write with the token of a subtree below",
+		all(onBelow("/x", acquireSubtree, expire), grantedDuring(ofBelow("/x", at("/x/y")), acquireSubtree))},
+	{"P3: a subtree is granted during a write with the token of a subtree above", all(acquireSubtree, expire,
+		grantedDuring(with(newest, at("/x/y")), onBelow("/x", acquireSubtree)))},
+	{"P3: a name is granted during a write with the token of a subtree above", all(acquireSubtree, expire,
+		grantedDuring(with(newest, at("/x")), onBelow("/x", acquire)))},
+	{"P3: a name is granted alone during a write below with the subtree's token", all(acquireSubtree, expire,
+		grantedDuring(with(newest, at("/x")), acquireNode))},
+	{"P3: a write below that waits for the grant of a subtree", all(onBelow("/x", acquire, expire),
+		whileGranted("", store.Subtree, rejectedMeanwhile(ofBelow("/x"), "superseded")))},
+	{"P3: a write below that waits for the grant of the first subtree of all", all(onBelow("/x", acquire, expire),
+		execute("delete from fence.subtrees"),
+		whileGranted("", store.Subtree, rejectedMeanwhile(ofBelow("/x"), "superseded")))},
+	{"P3: a write with the token of a subtree that waits for its next grant", all(acquireSubtree, expire,
+		whileGranted("", store.Subtree, rejectedMeanwhile(with(newest, at("/x")), "superseded")))},
+	{"P1: a name is asked for while the subtree is granted",
+		whileGranted("", store.Subtree, heldBy(onBelow("/x/y", acquire), "the new one"))},
+	{"P1: a subtree is asked for while a name in it is granted",
+		whileGranted("/x/y", store.Node, heldBy(acquireSubtree, "the new one"))},
+	{"P1: a heartbeat in time that is not committed yet", all(openSession, inSession(acquire), expireSession,
+		keptAliveInTime)},
+	{"P5: a token that is granted after the write was sent", guessedToken},
+	{"a lease that is granted in a session while that is ended", all(openSession, grantedWhileEnding)},
+}
+
+// grantedDuring is a grant that must wait for a write that can't be refused any more. The write is committed only once
+// the grant waits. Then the record is there, and the write's token admits nothing more.
+func grantedDuring(spec writeSpec, grant step) step {
+	return func(ctx context.Context, s *fixture) error {
+		write := spec(s)
+		begin := func(tx pgx.Tx) error { return writeIn(ctx, tx, write) }
+		if err := s.whileLocked(ctx, begin, func() error { return grant(ctx, s) }, nil); err != nil {
+			return err
+		}
+		if err := s.expectRecord(ctx, write, 1); err != nil {
+			return err
+		}
+		write.Key = "other"
+		result, err := bySet(ctx, s.Store, write)
+		if err == nil && !errors.Is(result.Err, store.ErrStaleToken) {
+			err = fmt.Errorf("after the grant, a write with the old token is answered %+v, want token_stale", result)
+		}
+		return err
+	}
+}
+
+// writeIn puts a record in a transaction.
+func writeIn(ctx context.Context, tx pgx.Tx, write store.Write) error {
+	var verdict string
+	err := tx.QueryRow(ctx, `
+		select verdict from fence.write_one($1, $2, null, null, '\x00', 'put', $3, $4, $5, null, null)`,
+		write.Resource, write.Token, write.Key, write.Value, write.ContentType).Scan(&verdict)
+	if err == nil && verdict != "admitted" {
+		err = fmt.Errorf("the write that is to be under way is %s, want admitted", verdict)
+	}
+	return err
+}
+
+// heldBy expects that an acquire is refused because of an owner's lease, or "" because others wait.
+func heldBy(acquire step, owner string) step {
+	return func(ctx context.Context, s *fixture) error {
+		err := acquire(ctx, s)
+		var held *store.HeldError
+		if !errors.As(err, &held) || !errors.Is(err, store.ErrLeaseHeld) || held.OwnerID != owner {
+			return fmt.Errorf("the acquire returned %w, want that the lock is held by %q", err, owner)
+		}
+		byLease := held.QueueLength == 0 && held.Remaining > 0 && held.Remaining <= 2*time.Hour && !held.ExpiresAt.IsZero()
+		if byLease != (owner != "") || owner == "" && held.Remaining != 0 {
+			return fmt.Errorf("the acquire returned %+v, want that the lock is held by %q", *held, owner)
+		}
+		return nil
+	}
+}
+
+// keptAliveInTime is a heartbeat that had locked the session before it ran out: an acquire must wait for it.
+func keptAliveInTime(ctx context.Context, s *fixture) error {
+	lock := executing(ctx, "select from fence.sessions s where s.session_id = $1 for update", s.session.ID)
+	err := s.whileLocked(ctx, lock, func() error { return acquire(ctx, s) }, executing(ctx,
+		"update fence.sessions set expires_at = clock_timestamp() + interval '1 hour' where session_id = $1", s.session.ID))
+	if !errors.Is(err, store.ErrLeaseHeld) {
+		return fmt.Errorf("the acquire returned %w beside a session that was kept alive in time", err)
+	}
+	return nil
+}
+
+// guessedToken is a write with a token that is granted while the write waits. It did not make the next grant of the
+// subtree wait, so it must not pass.
+func guessedToken(ctx context.Context, s *fixture) error {
+	other := s.below("-other")
+	if err := errors.Join(other.do(ctx, acquire), s.do(ctx, onBelow("/x", acquire, release))); err != nil {
+		return err
+	}
+	guess := s.below("/x").newest().Token + 1
+	var results []store.Result
+	err := s.whileFenceIsLocked(ctx, other.lock,
+		func() (err error) {
+			results, err = s.Write(ctx, []store.Write{with(newest, ownLeaseID)(other), with(token(guess), at("/x"))(s)})
+			return err
+		},
+		func() error { return acquireSubtree(ctx, s) })
+	if err != nil {
+		return err
+	}
+	if got := brief(results...); s.newest().Token != guess || got != "admitted v1 created, token_stale released" {
+		return fmt.Errorf("the answers are %s; the token is %d, and the guess was %d", got, s.newest().Token, guess)
+	}
+	return nil
+}
+
+// grantedWhileEnding ends a session while a lease in it is granted: the end waits, and the lease ends with it.
+func grantedWhileEnding(ctx context.Context, s *fixture) error {
+	grant := executing(ctx,
+		"select fence.acquire_lease(fence.lease_request($1, 'owner-1', 'exclusive', 'node', null, $2, null, null), 0, null)",
+		s.lock, s.session.ID)
+	if err := s.whileLocked(ctx, grant, func() error { return endSession(ctx, s) }, nil); err != nil {
+		return err
+	}
+	fence, err := s.Fence(ctx, s.lock)
+	if err != nil || fence.Open || fence.GrantedToken == 0 {
+		return fmt.Errorf("the fence is %+v (%w), want it closed behind a grant", fence, err)
+	}
+	return acquire(ctx, s)
+}
+
+// queueCases are P8 for acquires that do not wait: they are behind all that do.
+var queueCases = []storeCase{
+	{"P8: a try does not jump the queue", behindWaiter("", "exclusive", "node", acquire)},
+	{"P8: a reader does not jump the queue of a writer", behindWaiter("", "exclusive", "node", share)},
+	{"P8: a writer does not jump the queue of a reader", behindWaiter("", "shared", "node", acquire)},
+	{"P8: a try for a name stands behind a waiter for the subtree", behindWaiter("", "exclusive", "subtree",
+		onBelow("/x", acquire))},
+	{"P8: a try for a subtree stands behind a waiter for a name",
+		behindWaiter("/x", "exclusive", "node", acquireSubtree)},
+	{"P8: readers do not stand behind readers", all(waiter("", "shared", "node", time.Minute), share)},
+	{"P8: nobody stands behind a waiter that is gone", all(waiter("", "exclusive", "node", 0), acquire)},
+}
+
+// waiter is in the queue of a lock that nothing holds, at a gateway that counts as alive for a time.
+func waiter(suffix store.Name, mode, scope string, alive time.Duration) step {
+	return func(ctx context.Context, s *fixture) error {
+		return waiterAt(uuid.New(), suffix, mode, scope, alive)(ctx, s)
+	}
+}
+
+// waiterAt is a waiter at a certain gateway.
+func waiterAt(gateway uuid.UUID, suffix store.Name, mode, scope string, alive time.Duration) step {
+	return func(ctx context.Context, s *fixture) error {
+		_, err := s.SQL.Exec(ctx, "select fence.heartbeat($1, $2)", gateway, alive.Milliseconds())
+		if err != nil {
+			return err
+		}
+		_, err = s.SQL.Exec(ctx, `
+			insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, queued_at, deadline_at)
+			values ($1, $2, 'waiter', $3, $4, 1000, clock_timestamp(), clock_timestamp() + interval '1 hour')`,
+			s.lock+suffix, gateway, mode, scope)
+		if err == nil && scope == "subtree" {
+			_, err = s.SQL.Exec(ctx, "insert into fence.subtrees (name) values ($1) on conflict do nothing", s.lock+suffix)
+		}
+		return err
+	}
+}
+
+// behindWaiter expects that a waiter keeps another from being granted a lock that is free.
+func behindWaiter(suffix store.Name, mode, scope string, acquire step) step {
+	return all(waiter(suffix, mode, scope, time.Hour), changingNothing(heldBy(acquire, "")))
+}

@@ -1,0 +1,246 @@
+package postgres_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+// ruleCase is one write and what the rule says of it.
+type ruleCase struct {
+	name    string
+	given   given // what happened before
+	write   writeSpec
+	verdict string // as verdictOf says it
+}
+
+// below is the case under a subtree lease, for a resource in the subtree.
+func (c ruleCase) below() ruleCase {
+	c.name, c.given = "subtree: "+c.name, append(given{inSubtree}, c.given...)
+	return c
+}
+
+// alone is the case where all that was written before was written one by one.
+func (c ruleCase) alone() ruleCase {
+	c.name, c.given = "alone: "+c.name, append(given{writingAlone}, c.given...)
+	return c
+}
+
+func writingAlone(_ context.Context, s *fixture) error {
+	s.alone = true
+	return nil
+}
+
+func inSubtree(_ context.Context, s *fixture) error {
+	s.subtree = true
+	return nil
+}
+
+func (c ruleCase) by(source source) storeCase {
+	verdict := func(ctx context.Context, s *fixture) error {
+		return s.expectVerdict(ctx, source, c.write(s), c.verdict)
+	}
+	return storeCase{c.name, all(all(c.given...), verdict)}
+}
+
+// The rule, step by step: each is seen to admit what it must and to reject what it must, at its very boundary.
+var (
+	step1Cases = []ruleCase{
+		{"step 1: a token", given{acquire}, with(newest), "admitted"},
+		{"step 1: no token", given{acquire}, with(none), "token_required"},
+		{"step 1: no token but a sequence", given{acquire}, with(none, sequence(1)), "token_required"},
+		{"step 1: no token but the lease_id", given{acquire}, with(none, ownLeaseID), "token_required"},
+		{"step 1: no token where nothing was granted", nil, with(none), "token_required"},
+		{"step 1: no token under same_token", given{sameToken, acquire}, with(none), "token_required"},
+		{"step 1: no token under authority external", given{external}, with(none), "token_required"},
+	}
+
+	step2Cases = []ruleCase{
+		{"step 2: the newest token", given{acquire, replace}, with(newest), "admitted"},
+		{"step 2: one beyond the newest", given{acquire}, with(beyond), "token_unknown"},
+		{"step 2: the greatest of all tokens", given{acquire}, with(token(store.TokenMax)), "token_unknown"},
+		{"step 2: one beyond, after release", given{acquire, release}, with(beyond), "token_unknown"},
+		{"step 2: one beyond, under same_token", given{sameToken, acquire}, with(beyond), "token_unknown"},
+		{"step 2: a token where nothing was granted", nil, with(token(1)), "token_unknown"},
+		{"step 2: the token of another lock", given{acquire}, with(ofAnotherLock), "token_unknown"},
+	}
+
+	step3Cases = []ruleCase{
+		{"step 3: the holder", given{acquire}, with(newest), "admitted"},
+		{"step 3: a late holder that was not replaced", given{acquire, expire}, with(newest), "admitted"},
+		{"step 3: a late holder, also after a sweep", given{acquire, expire, sweep}, with(newest), "admitted"},
+		{"step 3: a holder after another's release", given{acquire, release, acquire}, with(newest), "admitted"},
+		{"step 3: one below the newest", given{acquire}, with(below), "token_stale superseded"},
+		{"step 3: a replaced holder", given{acquire, replace}, with(first), "token_stale superseded"},
+		{"step 3: a replaced holder that had written", given{acquire, wrote(with(newest)), replace},
+			with(first, sequence(9)), "token_stale superseded"},
+		{"step 3: a replaced holder under same_token", given{sameToken, acquire, replace},
+			with(first), "token_stale superseded"},
+		{"step 3: after release", given{acquire, release}, with(newest), "token_stale released"},
+		{"step 3: after a late release", given{acquire, expire, release}, with(newest), "token_stale released"},
+		{"step 3: after release under same_token", given{sameToken, acquire, wrote(with(newest)), release},
+			with(newest), "token_stale released"},
+		{"step 3: after break", given{acquire, breakLock}, with(newest), "token_stale released"},
+		{"step 3: after the break of a late lease", given{acquire, expire, breakLock}, with(newest), "token_stale released"},
+		{"step 3: after release and another grant", given{acquire, release, acquire}, with(first), "token_stale superseded"},
+		{"step 3: after break and another grant", given{acquire, breakLock, acquire}, with(first), "token_stale superseded"},
+		{"step 3: an old token after release", given{acquire, replace, release}, with(first), "token_stale superseded"},
+	}
+
+	step4Cases = []ruleCase{
+		{"step 4: a plain token", given{acquire}, with(newest), "admitted"},
+		{"step 4: a plain token twice", given{acquire, wrote(with(newest))}, with(newest), "token_stale reused"},
+		{"step 4: a plain token twice under a policy that says nothing",
+			given{under(store.Policy{}), acquire, wrote(with(newest))}, with(newest), "token_stale reused"},
+		{"step 4: sequence 0 first", given{acquire}, with(newest, sequence(0)), "admitted"},
+		{"step 4: sequence 0 after a plain token", given{acquire, wrote(with(newest))},
+			with(newest, sequence(0)), "token_stale reused"},
+		{"step 4: a plain token after sequence 0", given{acquire, wrote(with(newest, sequence(0)))},
+			with(newest), "token_stale reused"},
+		{"step 4: sequence 1 after a plain token", given{acquire, wrote(with(newest))},
+			with(newest, sequence(1)), "admitted"},
+		{"step 4: the next sequence", given{acquire, wrote(with(newest, sequence(1)))},
+			with(newest, sequence(2)), "admitted"},
+		{"step 4: a sequence after a gap", given{acquire, wrote(with(newest, sequence(1)))},
+			with(newest, sequence(store.SequenceMax)), "admitted"},
+		{"step 4: a sequence in the gap", given{acquire, wrote(with(newest, sequence(1)), with(newest, sequence(9)))},
+			with(newest, sequence(8)), "token_stale reused"},
+		{"step 4: the last sequence with other content", given{acquire, wrote(with(newest, sequence(2)))},
+			with(newest, sequence(2), value("other")), "token_stale reused"},
+		{"step 4: a plain token after a sequence", given{acquire, wrote(with(newest, sequence(1)))},
+			with(newest), "token_stale reused"},
+		{"step 4: a greater token with a lower sequence", given{acquire, wrote(with(newest, sequence(9))), replace},
+			with(newest, sequence(1)), "admitted"},
+		{"step 4: a greater token without one", given{acquire, wrote(with(newest, sequence(9))), replace},
+			with(newest), "admitted"},
+		{"step 4: the late holder's second write", given{acquire, wrote(with(newest)), expire},
+			with(newest), "token_stale reused"},
+	}
+
+	sameTokenCases = []ruleCase{
+		{"same_token: a plain token twice", given{sameToken, acquire, wrote(with(newest))}, with(newest), "admitted"},
+		{"same_token: a plain token after a sequence", given{sameToken, acquire, wrote(with(newest, sequence(5)))},
+			with(newest), "admitted"},
+		{"same_token: the sequence stays shut out after that",
+			given{sameToken, acquire, wrote(with(newest, sequence(5)), with(newest))},
+			with(newest, sequence(5), value("other")), "token_stale reused"},
+		{"same_token: sequence 0 after a plain token", given{sameToken, acquire, wrote(with(newest))},
+			with(newest, sequence(0)), "token_stale reused"},
+		{"same_token: the next sequence", given{sameToken, acquire, wrote(with(newest, sequence(5)), with(newest))},
+			with(newest, sequence(6)), "admitted"},
+		{"same_token: an external token again", given{externalSameToken, wrote(with(token(7)))}, with(token(7)), "admitted"},
+		{"same_token: a lower external token", given{externalSameToken, wrote(with(token(7)))},
+			with(token(6)), "token_stale superseded"},
+		{"same_token: a lower external token with a sequence", given{externalSameToken, wrote(with(token(7)))},
+			with(token(6), sequence(9)), "token_stale superseded"},
+	}
+
+	externalCases = []ruleCase{
+		{"external: a token that nobody granted here", given{external}, with(token(7)), "admitted"},
+		{"external: the greatest of all tokens", given{external}, with(token(store.TokenMax)), "admitted"},
+		{"external: a greater token", given{external, wrote(with(token(7), sequence(9)))}, with(token(8)), "admitted"},
+		{"external: the same token", given{external, wrote(with(token(7)))}, with(token(7)), "token_stale reused"},
+		{"external: the next sequence", given{external, wrote(with(token(7), sequence(1)))},
+			with(token(7), sequence(2)), "admitted"},
+		{"external: a lower sequence", given{external, wrote(with(token(7), sequence(2)))},
+			with(token(7), sequence(1)), "token_stale reused"},
+		{"external: a lower token with a greater sequence", given{external, wrote(with(token(7), sequence(2)))},
+			with(token(6), sequence(3)), "token_stale superseded"},
+		{"external: any lease_id", given{external}, with(token(7), otherLeaseID), "admitted"},
+		{"external: a lower token than was granted before", given{acquire, external}, with(below), "admitted"},
+		{"external: the same token, lower than was granted before", given{acquire, external, wrote(with(below))},
+			with(below), "token_stale reused"},
+		{"external: after the release of what was granted before", given{acquire, release, external},
+			with(newest), "admitted"},
+		{"external: a precondition that fails", given{external, wrote(with(token(7)))},
+			with(token(8), expect(store.ExpectNone)), "version_mismatch"},
+	}
+
+	step5Cases = []ruleCase{
+		{"step 5: no lease_id", given{acquire}, with(newest), "admitted"},
+		{"step 5: the lease_id", given{acquire}, with(newest, ownLeaseID), "admitted"},
+		{"step 5: a lease_id of nobody", given{acquire}, with(newest, otherLeaseID), "lease_mismatch"},
+		{"step 5: the lease_id of the holder before", given{acquire, replace}, with(newest, firstLeaseID), "lease_mismatch"},
+		{"step 5: a late holder's lease_id", given{acquire, expire, sweep}, with(newest, ownLeaseID), "admitted"},
+		{"step 5: no lease_id where one is demanded", given{requireLeaseID, acquire}, with(newest), "lease_mismatch"},
+		{"step 5: the lease_id where one is demanded", given{requireLeaseID, acquire}, with(newest, ownLeaseID), "admitted"},
+		{"step 5: a lease_id of nobody where one is demanded", given{requireLeaseID, acquire},
+			with(newest, otherLeaseID), "lease_mismatch"},
+	}
+
+	step6Cases = []ruleCase{
+		{"step 6: a live lease where one is demanded", given{requireLiveLease, acquire}, with(newest), "admitted"},
+		{"step 6: an expired one", given{requireLiveLease, acquire, expire}, with(newest), "lease_expired"},
+		{"step 6: an expired one that was swept", given{requireLiveLease, acquire, expire, sweep},
+			with(newest), "lease_expired"},
+		{"step 6: an expired one where none is demanded", given{acquire, expire}, with(newest), "admitted"},
+		{"step 6: a live one after an expired one", given{requireLiveLease, acquire, replace}, with(newest), "admitted"},
+	}
+
+	step7Cases = []ruleCase{
+		{"step 7: none is there, none expected", given{acquire}, with(newest, expect(store.ExpectNone)), "admitted"},
+		{"step 7: one is there, none expected", given{acquire, wrote(with(newest))},
+			with(newest, sequence(1), expect(store.ExpectNone)), "version_mismatch"},
+		{"step 7: none is there, any expected", given{acquire}, with(newest, expect(store.ExpectAny)), "version_mismatch"},
+		{"step 7: one is there, any expected", given{acquire, wrote(with(newest))},
+			with(newest, sequence(1), expect(store.ExpectAny)), "admitted"},
+		{"step 7: the version", given{acquire, wrote(with(newest), with(newest, sequence(1)))},
+			with(newest, sequence(2), expect(2)), "admitted"},
+		{"step 7: a lower version", given{acquire, wrote(with(newest), with(newest, sequence(1)))},
+			with(newest, sequence(2), expect(1)), "version_mismatch"},
+		{"step 7: a greater version", given{acquire, wrote(with(newest), with(newest, sequence(1)))},
+			with(newest, sequence(2), expect(3)), "version_mismatch"},
+		{"step 7: a version where none is there", given{acquire}, with(newest, expect(1)), "version_mismatch"},
+		{"step 7: a deletion of the version", given{acquire, wrote(with(newest))},
+			with(newest, sequence(1), deletion, expect(1)), "admitted"},
+		{"step 7: a deletion of another version", given{acquire, wrote(with(newest))},
+			with(newest, sequence(1), deletion, expect(2)), "version_mismatch"},
+		{"step 7: a deletion of none that is expected", given{acquire},
+			with(newest, deletion, expect(store.ExpectAny)), "version_mismatch"},
+		{"step 7: a deletion of what is not there", given{acquire}, with(newest, deletion), "not found"},
+		{"step 7: what was refused did not use up its token",
+			given{acquire, rejected(with(newest, expect(7)), "version_mismatch")}, with(newest), "admitted"},
+		{"step 7: nor did a deletion of what is not there", given{acquire, rejected(with(newest, deletion), "not found")},
+			with(newest), "admitted"},
+	}
+)
+
+var externalSameToken = under(store.Policy{Rule: store.RuleSameToken, Authority: store.AuthorityExternal})
+
+// ofAnotherLock grants another lock and takes that token.
+func ofAnotherLock(s *fixture) int64 {
+	other := s.below("-other")
+	if err := acquire(context.Background(), other); err != nil {
+		panic(err)
+	}
+	return other.newest().Token
+}
+
+// ruleCases are played on a name that was granted itself, and on one below a subtree that was granted: the rule is the
+// same.
+func ruleCases() []ruleCase {
+	cases := slices.Concat(step1Cases, step2Cases, step3Cases, step4Cases, sameTokenCases, externalCases,
+		step5Cases, step6Cases, step7Cases, orderCases, replayCases, sharedRuleCases, holdRuleCases)
+	for _, c := range slices.Clone(cases) {
+		cases = append(cases, c.below())
+	}
+	return slices.Concat(cases, scopeRuleCases, sessionRuleCases)
+}
+
+// TestRule checks that every source has the same rule.
+func TestRule(t *testing.T) {
+	t.Parallel()
+	sources := map[string]source{"a set of writes": bySet, "a write alone": byOne, "a transaction": byTransaction}
+	for name, source := range sources {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var cases []storeCase
+			for _, c := range ruleCases() {
+				cases = append(cases, c.by(source))
+			}
+			runCases(t, cases)
+		})
+	}
+}

@@ -1,0 +1,218 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	pgtest "github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/postgres"
+)
+
+// acquireIn acquires locks in a session, several at a time.
+func acquireIn(t *testing.T, on *postgres.Store, session store.Session, locks []store.Name) {
+	t.Helper()
+	var acquiring sync.WaitGroup
+	for part := range 4 {
+		acquiring.Go(func() {
+			for i := part; i < len(locks); i += 4 {
+				if _, err := on.Acquire(context.Background(), store.AcquireRequest{Lock: locks[i], OwnerID: "owner",
+					SessionID: session.ID}); err != nil {
+					t.Errorf("acquire %s: %v", locks[i], err)
+				}
+			}
+		})
+	}
+	acquiring.Wait()
+}
+
+// hold keeps what a statement locks until the test ends, or letGo is called.
+func (b *testbed) hold(t *testing.T, sql string, args ...any) (letGo func()) {
+	t.Helper()
+	_, letGo = b.LockedBy(t, sql, args...)
+	return letGo
+}
+
+const lockFenceSQL = "select from fence.fences where resource = $1 for update"
+
+// TestEndSessionOfDeepNames checks that sessions with hundreds of leases on deep names, none of which has an ancestor
+// in common with another, end on a server whose lock table has room for fewer names, several sessions at once.
+func TestEndSessionOfDeepNames(t *testing.T) {
+	t.Parallel()
+	url := pgtest.NewCluster(t, pgtest.Setting("max_connections", "12")).URL()
+	s := openStore(t, postgres.Config{DatabaseURL: url})
+	if err := s.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	const sessions, leases, depth = 2, 200, 60
+	var ending sync.WaitGroup
+	defer ending.Wait()
+	for n := range sessions {
+		session, err := s.CreateSession(t.Context(), store.SessionRequest{OwnerID: "owner", TTL: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var locks []store.Name
+		for i := range leases {
+			locks = append(locks, store.Name(fmt.Sprintf("%d-%d", n, i)+strings.Repeat("/x", depth)))
+		}
+		acquireIn(t, s, session, locks)
+		ending.Go(func() {
+			ended, err := s.EndSession(context.Background(), session.ID)
+			// One call goes on for 5 s. Each lease is a commit of its own, which may take longer on a busy machine.
+			for begun := time.Now(); errors.Is(err, store.ErrUnavailable) && time.Since(begun) < time.Minute; {
+				var more int64
+				more, err = s.EndSession(context.Background(), session.ID)
+				ended += more
+			}
+			if err != nil || ended != leases {
+				t.Errorf("%d of %d leases ended (%v)", ended, leases, err)
+			}
+		})
+	}
+}
+
+// TestEndSessionSkipsALockedFence checks that the end of a session closes all fences but one that is locked, returns an
+// unknown outcome, and succeeds when it is sent again.
+func TestEndSessionSkipsALockedFence(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	session := b.session(t, "owner")
+	acquireIn(t, b.Store, session, []store.Name{"a", "b", "c"})
+	letGo := b.hold(t, lockFenceSQL, "b")
+	ended, err := b.EndSession(t.Context(), session.ID)
+	var unavailable *store.UnavailableError
+	if !errors.As(err, &unavailable) || unavailable.Outcome != store.OutcomeUnknown || ended != 2 {
+		t.Errorf("with a fence locked %d leases ended (%v), want 2 and an unknown outcome", ended, err)
+	}
+	b.expectOpenFences(t, "b")
+	letGo()
+	if ended, err := b.EndSession(t.Context(), session.ID); err != nil || ended != 1 {
+		t.Errorf("sent again %d leases ended (%v), want 1", ended, err)
+	}
+	b.expectOpenFences(t, "")
+}
+
+func (b *testbed) expectOpenFences(t *testing.T, want string) {
+	t.Helper()
+	expectSQL(t, b, want, "select coalesce(string_agg(resource, ' ' order by resource), '') from fence.fences where open")
+}
+
+// TestSweepSkipsALockedSession checks that a session that can't be settled does not keep others from being settled, and
+// is settled later. The leases of all are counted as expired, also those that EndSession ended after the expiry.
+func TestSweepSkipsALockedSession(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	sweeper := newSweeper(t, b.Store, postgres.SweeperConfig{})
+	for _, lock := range []store.Name{"stuck", "free"} {
+		session := b.session(t, "owner")
+		acquireIn(t, b.Store, session, []store.Name{lock})
+		b.Exec(t, expireSessionSQL, session.ID)
+	}
+	letGo := b.hold(t, lockFenceSQL, "stuck")
+	swept, err := sweeper.Sweep(t.Context())
+	if want := (store.Swept{SessionsExpired: 2, Expired: 1}); err == nil || swept != want {
+		t.Errorf("with a fence locked the sweep did %+v (%v), want %+v and an error", swept, err, want)
+	}
+	b.expectOpenFences(t, "stuck")
+	letGo()
+	expectSwept(t, sweeper, store.Swept{}) // it is left alone for a while
+	b.Exec(t, "update fence.sessions set check_at = clock_timestamp() where not settled")
+	expectSwept(t, sweeper, store.Swept{Expired: 1})
+
+	late, ended := b.session(t, "owner"), b.session(t, "owner")
+	acquireIn(t, b.Store, late, []store.Name{"late"})
+	acquireIn(t, b.Store, ended, []store.Name{"ended"})
+	b.Exec(t, expireSessionSQL, late.ID)
+	if _, err := b.EndSession(t.Context(), late.ID); !errors.Is(err, store.ErrLeaseLost) {
+		t.Errorf("the end of an expired session: %v", err)
+	}
+	b.Exec(t, "select fence.end_session($1)", ended.ID) // its leases are left to the sweep
+	expectSwept(t, sweeper, store.Swept{Expired: 1})
+	b.expectOpenFences(t, "")
+}
+
+// TestSettleWakesInPortions checks that the waiters of an ended session leave their queues, however many those are, and
+// wake those behind them.
+func TestSettleWakesInPortions(t *testing.T) {
+	t.Parallel()
+	s := newServices(t, newTestbed(t), 2, noPoll)
+	session := s.OpenSession(t, 0, "owner", time.Hour)
+	const locks = 70 // more than one portion
+	var inside, behind []<-chan outcome
+	for i := range locks {
+		lock := store.Name(fmt.Sprintf("%d/lock", i))
+		s.Acquire(t, 0, store.AcquireRequest{Lock: lock, OwnerID: "reader", Mode: store.Shared})
+		inside = append(inside, goAcquire(patient(t), s.At(0), store.AcquireRequest{Lock: lock, OwnerID: "owner",
+			SessionID: session.ID, Wait: store.WaitMax}))
+	}
+	s.AwaitQueued(t, locks)
+	for i := range locks {
+		behind = append(behind, goAcquire(patient(t), s.At(1),
+			store.AcquireRequest{Lock: store.Name(fmt.Sprintf("%d/lock", i)), OwnerID: fmt.Sprint("behind ", i),
+				Mode: store.Shared, Wait: store.WaitMax}))
+	}
+	s.AwaitQueued(t, 2*locks)
+	if _, err := s.At(1).EndSession(patient(t), session.ID); err != nil {
+		t.Error(err)
+	}
+	for i := range locks {
+		if got := answered(t, inside[i]); !errors.Is(got.Err, store.ErrLeaseLost) {
+			t.Errorf("a waiter of the session got %+v", got)
+		}
+		granted(t, behind[i])
+	}
+}
+
+// TestSweepPartsAreIndependent checks that a part of the sweep that fails does not keep the others from being done.
+func TestSweepPartsAreIndependent(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	sweeper := newSweeper(t, b.Store, postgres.SweeperConfig{})
+	seedEnded(t, b, 1, 2)
+	b.given(t, "late", acquire, expire)
+	letGo := b.hold(t, "lock table fence.rejections, fence.gateway_states")
+	swept, err := sweeper.Sweep(t.Context())
+	if want := (store.Swept{Expired: 1, LeasesForgotten: 1}); err == nil || swept != want {
+		t.Errorf("with tables locked the sweep did %+v (%v), want %+v and an error", swept, err, want)
+	}
+	letGo()
+	expectSwept(t, sweeper, store.Swept{})
+}
+
+// TestSweepIsDoneByOneGateway checks that a part of the sweep that one gateway does is skipped by the others, and is
+// done by the next one as soon as the connection of that gateway has ended.
+func TestSweepIsDoneByOneGateway(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	b.given(t, "late", acquire, expire)
+	conn, err := pgx.Connect(t.Context(), b.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	if _, err := conn.Exec(t.Context(), "begin; select fence.sweep('leases', '0', 1000, null, null)"); err != nil {
+		t.Fatal(err)
+	}
+	sweeper := newSweeper(t, b.Store, postgres.SweeperConfig{})
+	expectSwept(t, sweeper, store.Swept{})
+	pid := conn.PgConn().PID()
+	if err := conn.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the first gateway's connection has ended", func() bool {
+		return b.Count(t, "select count(*) from pg_stat_activity where pid = $1", pid) == 0
+	})
+	expectSwept(t, sweeper, store.Swept{Expired: 1})
+
+	// A sweep that comes too early does nothing.
+	b.Exec(t, "update fence.leases set ended_at = null, end_reason = null, check_at = expires_at where lock = 'late'")
+	expectSQL(t, b, 0, "select done from fence.sweep('leases', interval '1 hour', 1000, null, null)")
+}

@@ -1,0 +1,168 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/fencegate/fencegate/internal/testenv/enginetest"
+	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/engine"
+)
+
+// TestSchemaChangesBeneathStatements checks that a change of the schema beneath prepared statements, as by a restore or
+// an upgrade, fails no call.
+func TestSchemaChangesBeneathStatements(t *testing.T) {
+	t.Parallel()
+	s := newFixture(t, acquire, wrote(with(newest, sequence(1))))
+	read := func() error { _, err := s.Record(t.Context(), s.lock, with(newest)(s).Key); return err }
+	// Several connections prepare the statement.
+	_, unlock := s.LockedBy(t, "lock table fence.records")
+	const readers = 2 // as many as have a turn to wait for a lock at the same time
+	reads := make(chan error, readers)
+	for range readers {
+		go func() { reads <- read() }()
+	}
+	await(t, "the readers wait for the locked table", func() bool {
+		return s.Count(t, "select count(*) from pg_stat_activity where datname = current_database() and "+
+			"wait_event_type = 'Lock'") == readers
+	})
+	unlock()
+	for range readers {
+		if err := <-reads; err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, change := range []string{
+		// 0A000: cached plan must not change result type
+		"alter table fence.records alter column content_type type varchar(100)",
+		"alter table fence.records alter column content_type type text",
+	} {
+		s.Exec(t, change)
+		for range readers {
+			if err := read(); err != nil {
+				t.Errorf("after %q: %v", change, err)
+			}
+		}
+	}
+}
+
+// TestRolledBackCallsAreRetried checks that every kind of call that the server rolls back because of concurrent
+// transactions is sent again, at one level: not more than six times.
+func TestRolledBackCallsAreRetried(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	b.Exec(t, "create sequence public.tries")
+	b.Exec(t, "create table public.undo (code text, times bigint)")
+	b.Exec(t, `create function public.undo() returns trigger language plpgsql as $$
+		declare
+			v_undo public.undo;
+		begin
+			select * into v_undo from public.undo;
+			if nextval('public.tries') <= v_undo.times then
+				raise 'as if others had been first' using errcode = v_undo.code;
+			end if;
+			return null;
+		end $$`)
+	for _, table := range []string{"fences", "leases", "sessions", "records", "gateways", "waiters"} {
+		b.Exec(t, "create trigger undo before insert or update or delete on fence."+table+
+			" for each statement execute function public.undo()")
+	}
+	const triesMax = 6
+	for _, c := range undoable(patient(t), t, b) {
+		for number, undo := range []struct {
+			code  string
+			times int
+			fails bool
+		}{{"40P01", 0, false}, {"40P01", triesMax - 1, false}, {"40001", triesMax - 1, false}, {"40001", 100, true}} {
+			b.Exec(t, "truncate public.undo")
+			b.Exec(t, "alter sequence public.tries restart")
+			b.Exec(t, "insert into public.undo values ($1, $2)", undo.code, undo.times)
+			err := c.call(int64(number) + 1)
+			if undo.fails {
+				err = expectUnavailable(err, store.OutcomeNotApplied)
+			}
+			if err != nil {
+				t.Errorf("%s, undone %d times with %s: %v", c.name, undo.times, undo.code, err)
+			}
+			tries := b.Count(t, "select last_value from public.tries")
+			if undo.fails && tries != triesMax {
+				t.Errorf("%s was sent %d times, want %d", c.name, tries, triesMax)
+			}
+		}
+		b.Exec(t, "truncate public.undo")
+	}
+}
+
+type undoableCall struct {
+	name string
+	call func(number int64) error
+}
+
+// undoable are calls of each kind that change something.
+func undoable(ctx context.Context, t *testing.T, b *testbed) []undoableCall {
+	t.Helper()
+	service := runService(t, b.Store, engine.Config{}).Engine
+	var lease store.Lease
+	var session store.Session
+	write := func(number int64) store.Write { return enginetest.Put(lease, number, "v") }
+	return []undoableCall{
+		{"acquire", func(number int64) error {
+			lock := store.Name("lock")
+			if number > 1 {
+				lock = numbered("lock", int(number))
+			}
+			got, err := b.Acquire(ctx, store.AcquireRequest{Lock: lock, OwnerID: "o", TTL: time.Hour})
+			if lock == "lock" {
+				lease = got
+			}
+			return err
+		}},
+		{"renew", func(int64) error { _, err := b.Renew(ctx, lease.Ref(), 0); return err }},
+		{"write", func(number int64) error { _, err := service.Commit(ctx, write(number)); return err }},
+		{"writes", func(number int64) error { _, err := b.Write(ctx, []store.Write{write(number + 10)}); return err }},
+		{"transaction", func(number int64) error {
+			_, err := b.Transact(ctx, transactionOf(write(number+20)))
+			return err
+		}},
+		{"session", func(int64) error {
+			made, err := b.CreateSession(ctx, store.SessionRequest{OwnerID: "o", TTL: time.Hour})
+			if err == nil {
+				session = made
+			}
+			return err
+		}},
+		{"keepalive", func(int64) error { _, err := b.KeepAlive(ctx, session.ID); return err }},
+		{"watch", func(number int64) error {
+			watch, err := service.Watch(ctx, numbered("watched", int(number)), nil) // whose fence is made
+			if err == nil {
+				watch.Close()
+			}
+			return err
+		}},
+	}
+}
+
+// TestOutcomeOfErrors checks that the outcome is not_applied only for errors that PostgreSQL reports before the commit,
+// and no pooler after it.
+func TestOutcomeOfErrors(t *testing.T) {
+	t.Parallel()
+	s := newFixture(t, acquire)
+	s.Exec(t, "create function public.fail() returns trigger language plpgsql as $$ begin raise 'as if' using errcode = "+
+		"convert_from(new.value, 'LATIN1'); end $$")
+	s.Exec(t, "create trigger fail before insert or update on fence.records for each row execute function public.fail()")
+	for outcome, states := range map[store.Outcome][]string{
+		store.OutcomeUnknown: {"08000", "08003", "08006", "08P01", "58000", "58030", "57P01", "57P02", "57P05", "25P04"},
+		store.OutcomeNotApplied: {
+			"53100", "53200", "53300", "28000", "25006", "25P03", "55P03", "57014", "57P03", "40001", "40P01", "42P01",
+		},
+	} {
+		for _, state := range states {
+			_, err := bySet(t.Context(), s.Store, with(newest, value(state))(s))
+			if err := expectUnavailable(err, outcome); err != nil {
+				t.Error(fmt.Errorf("%s: %w", state, err))
+			}
+		}
+	}
+}

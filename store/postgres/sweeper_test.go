@@ -1,0 +1,268 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/postgres"
+)
+
+func expectSwept(t *testing.T, sweeper *postgres.Sweeper, want store.Swept) {
+	t.Helper()
+	got, err := sweeper.Sweep(t.Context())
+	if err != nil || got != want {
+		t.Errorf("the sweep did %+v (%v), want %+v", got, err, want)
+	}
+}
+
+// TestSweepEndsExpiredLeases checks that a sweep ends the leases that have expired, at the time of their expiry, and no
+// others.
+func TestSweepEndsExpiredLeases(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	sweeper := newSweeper(t, b.Store, postgres.SweeperConfig{})
+	expectSwept(t, sweeper, store.Swept{})
+	for i, steps := range []given{
+		{acquire}, {acquire, release}, {acquire, breakLock}, {acquire, expire}, {acquire, expire},
+	} {
+		b.given(t, store.Name(fmt.Sprint("lock", i)), steps...)
+	}
+	expectSwept(t, sweeper, store.Swept{Expired: 2})
+	expectSwept(t, sweeper, store.Swept{})
+	expectSQL(t, b, "running, released, broken, expired in time, expired in time", `
+		select string_agg(coalesce(end_reason, 'running') || case when ended_at = expires_at then ' in time' else '' end, ', '
+			order by lock)
+		from fence.leases`)
+}
+
+// TestSweepCountsEachExpiryOnce checks that sweeps count each lease that has expired once: also one that the next grant
+// has ended before a sweep, of whatever kind the two are, and one that was swept before its hold was over.
+func TestSweepCountsEachExpiryOnce(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	provided := func(ctx context.Context, s *fixture) error {
+		lease, err := s.GrantProvided(ctx, store.ProvidedGrant{
+			Lock: s.lock, OwnerID: "w", LeaseID: store.NewLeaseID(store.ProviderRedis), TTL: time.Hour,
+		})
+		s.leases = append(s.leases, lease)
+		return err
+	}
+	gone := func(ctx context.Context, s *fixture) error {
+		return s.SettleLeases(ctx, []store.LeaseStatus{{LeaseRef: s.newest().Ref()}})
+	}
+	const bySQL = "select fence.acquire($1, 'another')"
+	ways := []given{
+		{acquire, expire, acquire},
+		{share, expire, acquire},
+		{acquire, expire, acquireSubtree},
+		{acquireSubtree, expire, onBelow("/x", acquire)},
+		{acquire, expire, execute(bySQL)},
+		{acquire, expire, func(ctx context.Context, s *fixture) error {
+			tx, err := s.SQL.Begin(ctx)
+			if err == nil {
+				_, err = tx.Exec(ctx, bySQL, s.lock)
+				err = errors.Join(err, tx.Rollback(ctx))
+			}
+			return err
+		}},
+		{holdAnHour, acquire, holdOut, acquire},
+		{holdAnHour, acquire, expire, expireAndHoldOut},
+		{provided, provided},
+		{provided, gone},
+		{openSession, inSession(acquire), expireSession, acquire},
+	}
+	for i, steps := range ways {
+		b.given(t, store.Name(fmt.Sprint("lock", i)), steps...)
+	}
+	sweeper := newSweeper(t, b.Store, postgres.SweeperConfig{})
+	expectSwept(t, sweeper, store.Swept{Expired: int64(len(ways)), SessionsExpired: 1})
+	expectSwept(t, sweeper, store.Swept{})
+}
+
+// seedLeases gives a lock a history of leases that ended days ago, one a day, of which the newest holds the fence; none
+// runs.
+const seedLeases = `
+	insert into fence.fences (resource, granted_token, open) select 'lock' || n, $2, true from generate_series(1, $1) n;`
+
+func seedEnded(t *testing.T, b *testbed, locks, leasesEach int) {
+	t.Helper()
+	b.Exec(t, seedLeases, locks, leasesEach)
+	b.Exec(t, `
+		insert into fence.leases (lock, fencing_token, lease_id, owner_id, ttl_ms, granted_at, expires_at, ended_at,
+			end_reason)
+		select 'lock' || n, token, gen_random_uuid(), 'w', 1000, ended - interval '1 second', ended, ended, 'expired'
+		from generate_series(1, $1) n, generate_series(1, $2) token,
+			lateral (select clock_timestamp() - ($2 - token + 1) * interval '1 day' as ended) e`, locks, leasesEach)
+}
+
+// TestSweepForgetsOldLeases checks that the sweep deletes old leases except the newest of each lock, so that a late
+// renewal still returns the reason for the loss.
+func TestSweepForgetsOldLeases(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	seedEnded(t, b, 2, 5)
+	expectSwept(t, newSweeper(t, b.Store, postgres.SweeperConfig{LeaseRetention: 3*24*time.Hour + time.Hour}),
+		store.Swept{LeasesForgotten: 4})
+	expectSwept(t, newSweeper(t, b.Store, postgres.SweeperConfig{LeaseRetention: time.Second}),
+		store.Swept{LeasesForgotten: 4})
+	expectSQL(t, b, "lock1 5, lock2 5",
+		"select string_agg(lock || ' ' || fencing_token, ', ' order by lock) from fence.leases")
+}
+
+// TestSweepTakesMoreThanOneStatement checks that one sweep does everything that is due, in as many statements as it
+// takes.
+func TestSweepTakesMoreThanOneStatement(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	seedEnded(t, b, 1, 2501)
+	expectSwept(t, newSweeper(t, b.Store, postgres.SweeperConfig{}), store.Swept{LeasesForgotten: 2500})
+}
+
+// TestSweepForgetsRejections checks that the sweep deletes rejections by age and by number, by the database's clock.
+func TestSweepForgetsRejections(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	// The groups 1 to 20 are of the last 20 days, the oldest first; the oldest was seen again now. The clock of the
+	// gateway that saw them decides nothing: it is two weeks ahead.
+	b.Exec(t, `
+		insert into fence.rejections (resource, key, code, reason, source, address, fencing_token, granted_token, last_token,
+			last_sequence,
+			count, first_at, last_at, changed_at)
+		select 'r', 'k', 'token_stale', 'superseded', 'http', '', n, 0, 0, 0, 1, seen + interval '14 days', seen + interval
+			'14 days',
+			case n when 1 then clock_timestamp() else seen end
+		from generate_series(1, 20) n, lateral (select clock_timestamp() - (20 - n) * interval '1 day' as seen) s`)
+	const left = "select string_agg(fencing_token::text, ' ' order by id) from fence.rejections"
+	expectSwept(t, newSweeper(t, b.Store, postgres.SweeperConfig{RejectionsMax: 20}), store.Swept{RejectionsForgotten: 12})
+	expectSQL(t, b, "1 14 15 16 17 18 19 20", left)
+	expectSwept(t, newSweeper(t, b.Store, postgres.SweeperConfig{RejectionsMax: 3}), store.Swept{RejectionsForgotten: 5})
+	expectSQL(t, b, "18 19 20", left)
+}
+
+// TestManySweepAtOnce checks that several sweeps at once end and delete each lease once, and that none waits or fails.
+func TestManySweepAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	seedEnded(t, b, 200, 10)
+	b.Exec(t, "update fence.leases set ended_at = null, end_reason = null where fencing_token = 10")
+	var mu sync.Mutex
+	var total store.Swept
+	var sweepers sync.WaitGroup
+	for range 6 {
+		sweeper := newSweeper(t, b.Store, postgres.SweeperConfig{})
+		sweepers.Go(func() {
+			swept, err := sweeper.Sweep(t.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			total.Expired += swept.Expired
+			total.LeasesForgotten += swept.LeasesForgotten
+		})
+	}
+	sweepers.Wait()
+	swept, err := newSweeper(t, b.Store, postgres.SweeperConfig{}).Sweep(t.Context()) // what all others skipped
+	total.Expired += swept.Expired
+	total.LeasesForgotten += swept.LeasesForgotten
+	if want := (store.Swept{Expired: 200, LeasesForgotten: 1800}); err != nil || total != want {
+		t.Errorf("together they did %+v (%v), want %+v", total, err, want)
+	}
+}
+
+// TestSweepSkipsWhatIsLocked checks that each part of a sweep skips the rows that another session has locked, however
+// many, does everything else, and does those later.
+func TestSweepSkipsWhatIsLocked(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	config := postgres.SweeperConfig{AuditAnonymousMax: 1}
+	expectSwept(t, newSweeper(t, b.Store, config), store.Swept{})
+	var unlock func()
+	// The locked ones come first in the order of the sweep, and are more than one statement does.
+	for _, of := range []string{"locked", "free"} {
+		count, seconds := 1, 1
+		if of == "locked" {
+			count, seconds = 1100, 2
+		}
+		b.Exec(t, "delete from fence.unused")
+		for _, sql := range []string{
+			"insert into fence.fences (resource, granted_token, open, limited) select $1 || kind || n, 1, true, true " + eachOf,
+			`insert into fence.leases (lock, fencing_token, lease_id, owner_id, ttl_ms, granted_at, expires_at, check_at, hold_until)
+				select $1 || kind || n, 1, gen_random_uuid(), 'w', 1000, at - interval '9 s', at, case kind when ' hold ' then 'infinity'
+					else at end, case kind when ' hold ' then at end ` + eachOf,
+			"insert into fence.sessions (session_id, owner_id, ttl_ms, created_at, expires_at, check_at) " +
+				"select gen_random_uuid(), $1, 1000, at, at, at " + eachOf + " and kind = ' hold '",
+			`insert into fence.gateway_states (gateway_id, name, version, started_at, seen_at, waiting, streams, queue,
+					connections_busy, connections_max, listening, accepted, rejected, failed, durations)
+				select gen_random_uuid(), $1, '', old, old, 0, 0, 0, 0, 0, true, 0, '{}', 0, '{}' ` + eachOf,
+			"insert into fence.audit (at, principal, address, action, name, details) select now(), 'anonymous', '', 'x', $1, '{}' " +
+				eachOf + " and kind = ' hold ' and n <= 900", // the sweep reads as many from the oldest on
+		} {
+			b.Exec(t, sql, of, count, seconds)
+		}
+		if of == "free" {
+			continue
+		}
+		unlock = b.hold(t, `do $$ begin
+			perform from fence.fences where resource like 'locked hold %' for update;
+			perform from fence.leases where lock like 'locked lease %' for update;
+			perform from fence.sessions for update;
+			perform from fence.gateway_states for update;
+			perform from fence.audit for update;
+		end $$`)
+	}
+	expectSwept(t, newSweeper(t, b.Store, config), store.Swept{Expired: 2, SessionsExpired: 1})
+	expectSQL(t, b, "locked", "select string_agg(distinct name, ' ') from fence.gateway_states")
+	unlock()
+	expectSwept(t, newSweeper(t, b.Store, config), store.Swept{Expired: 2200, SessionsExpired: 1100, AuditForgotten: 900})
+}
+
+// eachOf are rows of two kinds: $2 of each, that were due $3 seconds ago.
+const eachOf = `from generate_series(1, $2::integer) n, unnest(array[' hold ', ' lease ']) kind,
+	lateral (select clock_timestamp() - $3::integer * interval '1 s' as at, clock_timestamp() - interval '40 days' as old) t
+	where $1::text <> ''`
+
+// TestSweeperRuns checks that a running sweeper reports what it did and its failures, and goes on after a failure.
+func TestSweeperRuns(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	b.given(t, "lock", acquire, expire)
+	swept, failed, ended := make(chan store.Swept), make(chan error), make(chan struct{})
+	sweeper := newSweeper(t, b.Store, postgres.SweeperConfig{Interval: 10 * time.Millisecond})
+	go func() {
+		defer close(ended)
+		sweeper.Run(ctx, func(s store.Swept) { swept <- s }, func(err error) { failed <- err })
+	}()
+	// A sweep that finds nothing is not reported: the next report is the failure.
+	if got := <-swept; got != (store.Swept{Expired: 1}) {
+		t.Errorf("the sweep did %+v, want one expired", got)
+	}
+	b.Exec(t, "alter table fence.leases rename to hidden")
+	select {
+	case err := <-failed:
+		if !errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("the sweep failed with %v, want ErrUnavailable", err)
+		}
+	case again := <-swept:
+		t.Errorf("the sweep did %+v, want a failure", again)
+	}
+	b.Exec(t, "alter table fence.hidden rename to leases")
+	cancel()
+	for running := true; running; {
+		select {
+		case err := <-failed: // of the time when the table was hidden
+			if !errors.Is(err, store.ErrUnavailable) {
+				t.Errorf("the sweep failed with %v, want ErrUnavailable", err)
+			}
+		case <-ended:
+			running = false
+		}
+	}
+}

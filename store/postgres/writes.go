@@ -1,0 +1,261 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/fencegate/fencegate/store"
+)
+
+// Write decides a set of independent writes and applies those that are admitted, in one round trip and one commit. A
+// rejected write does not fail its neighbours; two writes to one resource are judged in the order given. The results
+// are in the order of the writes. When it returns nil, what was admitted is committed with its fences (P4).
+//
+// It returns ErrInvalid, with nothing applied, if any write is outside its limits; ErrUnavailable (an UnavailableError)
+// for the whole set otherwise.
+func (s *Store) Write(ctx context.Context, writes []store.Write) ([]store.Result, error) {
+	batch := writeBatches.Get().(*store.WriteBatch)
+	defer func() {
+		batch.Reset()
+		writeBatches.Put(batch)
+	}()
+	if len(writes) == 0 {
+		return nil, nil
+	}
+	digests := make([]store.Digest, len(writes))
+	for i := range writes {
+		err := writes[i].Check()
+		if err != nil && len(writes) > 1 {
+			err = fmt.Errorf("write %d: %w", i, err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		writes[i].Digest(&digests[i])
+		batch.Add(&writes[i], &digests[i])
+	}
+	results := make([]store.Result, len(writes))
+	if err := s.ExecWrites(ctx, batch, true); err != nil {
+		return results, err
+	}
+	for i := range writes {
+		results[i] = batch.Result(i)
+	}
+	return results, nil
+}
+
+// tokenColumns and operationColumns are tokens and operations as the arrays that the functions take.
+type tokenColumns struct {
+	resources []string
+	tokens    []*int64
+	sequences []*int64
+	leaseIDs  []*uuid.UUID
+}
+
+func (c *tokenColumns) add(token *store.WriteToken) {
+	var number *int64
+	if token.Token != 0 {
+		number = &token.Token
+	}
+	c.resources = append(c.resources, string(token.Resource))
+	c.tokens = append(c.tokens, number)
+	c.sequences = append(c.sequences, token.Sequence)
+	c.leaseIDs = append(c.leaseIDs, token.LeaseID)
+}
+
+type operationColumns struct {
+	kinds, keys, contentTypes []string
+	values                    [][]byte
+	expected                  []*int64
+}
+
+func (c *operationColumns) add(op *store.Operation) {
+	value := op.Value
+	if op.Kind == store.Put && value == nil {
+		value = []byte{} // nil would be null
+	}
+	c.kinds = append(c.kinds, string(op.Kind))
+	c.keys = append(c.keys, string(op.Key))
+	c.values = append(c.values, value)
+	c.contentTypes = append(c.contentTypes, op.ContentType)
+	c.expected = append(c.expected, op.Expect)
+}
+
+// fenceWaitMS is how long fence.write waits for a fence that another session has locked, before it is sent once more
+// without waiting. A commit takes less, unless something is wrong with it.
+const fenceWaitMS = 100
+
+// ExecWrites sends the writes of the batch in one statement and reads the verdicts into it. When it returns nil, the
+// admitted writes are committed. Where wait is false, a write whose fence another session keeps locked is Busy, and not
+// applied. It returns ErrLocked, where wait is true, or ErrUnavailable for the whole batch.
+func (s *Store) ExecWrites(ctx context.Context, batch *store.WriteBatch, wait bool) error {
+	columns := columnsPool.Get().(*writeColumns)
+	defer columns.release()
+	columns.arrange(batch)
+	stmt := statement{purpose: forBatches, bounded: true}
+	if wait {
+		columns.lockWait = int32(s.config.StatementTimeout.Milliseconds())
+	} else {
+		columns.lockWait, stmt.lockWait = fenceWaitMS, &columns.lockWait
+	}
+	if len(batch.Writes) == 1 {
+		return s.writeOne(ctx, stmt, columns)
+	}
+	return s.writeSet(ctx, stmt, columns)
+}
+
+// writeOne sends a batch of one write.
+func (s *Store) writeOne(ctx context.Context, stmt statement, c *writeColumns) error {
+	const sql = `select verdict, reason, version, created, replayed,
+			coalesce(granted_token, 0), coalesce(last_token, 0), coalesce(last_sequence, 0)
+		from fence.write_one($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
+	row := &c.batch.Decisions[0]
+	return s.queryRow(ctx, stmt, sql,
+		[]any{
+			c.resources[0], c.tokens[0], c.sequences[0], c.leaseIDs[0], c.digests[0],
+			c.kinds[0], c.keys[0], c.values[0], c.contentTypes[0], c.expected[0], &c.lockWait,
+		},
+		&row.Verdict, &row.Reason, &row.Version, &row.Created, &row.Replayed,
+		&row.GrantedToken, &row.LastToken, &row.LastSequence)
+}
+
+// writeSet sends a batch of several writes.
+func (s *Store) writeSet(ctx context.Context, stmt statement, c *writeColumns) error {
+	const sql = `select admitted, versions, created, replayed, busy,
+			refused, verdicts, reasons, current_versions, granted_tokens, last_tokens, last_sequences
+		from fence.write($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`
+	var answer setAnswer
+	err := s.queryAs(ctx, stmt, sql,
+		[]any{
+			c.resources, c.tokens, c.sequences, c.leaseIDs, c.digests,
+			c.kinds, c.keys, c.values, c.contentTypes, c.expected, c.turnEnds, &c.lockWait,
+		},
+		func(rows pgx.Rows) error {
+			return rows.Scan(&answer.admitted, &answer.versions, &answer.created, &answer.replayed, &answer.busy,
+				&answer.refused, &answer.verdicts, &answer.reasons, &answer.currentVersions,
+				&answer.grantedTokens, &answer.lastTokens, &answer.lastSequences)
+		})
+	if err != nil {
+		return err
+	}
+	if answered := len(answer.admitted) + len(answer.busy) + len(answer.refused); answered != len(c.batch.Decisions) {
+		return fmt.Errorf("fence.write answered %d of %d writes", answered, len(c.batch.Decisions))
+	}
+	answer.spread(c)
+	return nil
+}
+
+// setAnswer is the row of fence.write.
+type setAnswer struct {
+	admitted                                                  []int32
+	versions                                                  []int64
+	created, replayed, busy                                   []int32
+	refused                                                   []int32
+	verdicts, reasons                                         []string
+	currentVersions, grantedTokens, lastTokens, lastSequences []int64
+}
+
+// spread copies what the row says of each write to its decision.
+func (a *setAnswer) spread(c *writeColumns) {
+	for i, n := range a.admitted {
+		*c.decisionOf(n) = store.Decision{Verdict: store.Admitted, Version: a.versions[i]}
+	}
+	for _, n := range a.created {
+		c.decisionOf(n).Created = true
+	}
+	for _, n := range a.replayed {
+		c.decisionOf(n).Replayed = true
+	}
+	for _, n := range a.busy {
+		*c.decisionOf(n) = store.Decision{Verdict: store.VerdictBusy}
+	}
+	for i, n := range a.refused {
+		*c.decisionOf(n) = store.Decision{
+			Verdict: store.Verdict(a.verdicts[i]), Reason: a.reasons[i], Version: a.currentVersions[i],
+			GrantedToken: a.grantedTokens[i], LastToken: a.lastTokens[i], LastSequence: a.lastSequences[i],
+		}
+	}
+}
+
+func isState(err error, code string) bool {
+	var pgErr *pgconn.PgError
+	return errors.As(err, &pgErr) && pgErr.Code == code
+}
+
+// writeColumns are the arguments for a WriteBatch, turn after turn. They are reused.
+type writeColumns struct {
+	batch *store.WriteBatch
+	tokenColumns
+	operationColumns
+	digests  [][]byte
+	turnEnds []int32
+
+	lockWait int32 // how long the statement waits for fences, in milliseconds
+
+	order  []int32              // which of the writes each argument is of
+	turns  []int32              // of the writes, from 0
+	latest map[store.Name]int32 // turn of each resource
+}
+
+var (
+	writeBatches = sync.Pool{New: func() any { return &store.WriteBatch{} }}
+	columnsPool  = sync.Pool{New: func() any { return &writeColumns{latest: map[store.Name]int32{}} }}
+)
+
+// arrange fills the arguments with those of a batch: the first writes to all resources, then the second ones, and so on.
+func (c *writeColumns) arrange(batch *store.WriteBatch) {
+	c.batch = batch
+	c.batch.Decisions = slices.Grow(c.batch.Decisions[:0], len(c.batch.Writes))[:len(c.batch.Writes)]
+	for i, write := range c.batch.Writes {
+		turn := c.latest[write.Resource]
+		c.latest[write.Resource] = turn + 1
+		if int(turn) == len(c.turnEnds) {
+			c.turnEnds = append(c.turnEnds, 0)
+		}
+		c.turnEnds[turn]++
+		c.order, c.turns = append(c.order, int32(i)), append(c.turns, turn)
+	}
+	for turn := 1; turn < len(c.turnEnds); turn++ {
+		c.turnEnds[turn] += c.turnEnds[turn-1]
+	}
+	if len(c.turnEnds) > 1 {
+		slices.SortStableFunc(c.order, func(x, y int32) int { return int(c.turns[x] - c.turns[y]) })
+	}
+	for _, i := range c.order {
+		c.tokenColumns.add(&c.batch.Writes[i].WriteToken)
+		c.operationColumns.add(&c.batch.Writes[i].Operation)
+		c.digests = append(c.digests, c.batch.Digests[i])
+	}
+}
+
+// decisionOf returns the decision on the write that is the nth argument, from 1.
+func (c *writeColumns) decisionOf(n int32) *store.Decision { return &c.batch.Decisions[c.order[n-1]] }
+
+// release keeps the memory for the next batch, but no pointer to a write.
+func (c *writeColumns) release() {
+	clear(c.resources)
+	clear(c.tokens)
+	clear(c.sequences)
+	clear(c.leaseIDs)
+	clear(c.kinds)
+	clear(c.keys)
+	clear(c.contentTypes)
+	clear(c.values)
+	clear(c.expected)
+	clear(c.digests)
+	clear(c.latest)
+	*c = writeColumns{
+		tokenColumns:     tokenColumns{c.resources[:0], c.tokens[:0], c.sequences[:0], c.leaseIDs[:0]},
+		operationColumns: operationColumns{c.kinds[:0], c.keys[:0], c.contentTypes[:0], c.values[:0], c.expected[:0]},
+		digests:          c.digests[:0],
+		turnEnds:         c.turnEnds[:0], order: c.order[:0], turns: c.turns[:0], latest: c.latest,
+	}
+	columnsPool.Put(c)
+}
