@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"strings"
+	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencegate/fencegate/store"
@@ -96,4 +100,247 @@ func renewedInTime(ctx context.Context, s *fixture) error {
 		return fmt.Errorf("%+v was granted (%w) beside a lease that was renewed in time", lease, err)
 	}
 	return nil
+}
+
+// oneMutations break the functions that decide about one acquire and one release, in the cases of togetherCases.
+var oneMutations = []mutation{
+	{"one: a held lock is granted", "acquire_one",
+		replacing("'exclusive' then o.ended_at is not null", "'exclusive' then true"),
+		[]string{"one, alone: a lock that is held", "one, alone: a lease that has expired"}},
+	{"one: a writer beside readers", "acquire_one", replacing("else p_mode = 'shared' end", "else true end"),
+		[]string{"one, alone: a writer after a reader"}},
+	{"one: the newest lease may be missing", "acquire_one", replacing("), v_granted = 0)", "), true)"),
+		[]string{"one, alone: a lease that is not there"}},
+	{"one: kept leases are overlooked", "acquire_one", replacing("and not o.kept", ""),
+		[]string{"one, alone: a lease that the sweep keeps"}},
+	{"one: used request_ids are overlooked", "acquire_one",
+		replacing("o.lock = p_lock collate \"POSIX\" and o.request_id = p_request_id", "false"),
+		[]string{"one, alone: a request_id that was used"}},
+	{"one: policies are overlooked", "acquire_one", removing("exists (select from fence.policies) or "),
+		[]string{"one, alone: another authority", "one, alone: an owner that the policy refuses",
+			"one, together: a hold that a policy limits"}},
+	{"one: subtrees are overlooked", "acquire_one", removing(" or exists (select from fence.subtrees)"),
+		[]string{"one, alone: a subtree above"}},
+	{"one: tokens do not jump", "acquire_one", replacing("or not exists (select from fence.minted_here())", ""),
+		[]string{"one, together: tokens jump first"}},
+	{"one: what is left to the other function is not sent", "acquire_one", replacing("return query select *", "perform"),
+		[]string{"one, together: a hold that a policy limits", "one, together: tokens jump first"}},
+	{"one: the fence stays limited", "acquire_one", removing(" limited = false,"),
+		[]string{"one, together: a hold that no policy limits any more"}},
+	{"one: the fence is not raised", "acquire_one", removing("granted_token = v_newest, "),
+		[]string{"one, together: a lock whose lease has ended"}},
+	{"one: the fence stays closed", "acquire_one", removing(", open = p_mode = 'exclusive'"),
+		[]string{"one, together: a lock whose lease has ended"}},
+	{"one: readers open the fence", "acquire_one", replacing("open = p_mode = 'exclusive'", "open = true"),
+		[]string{"one, together: a reader after a reader"}},
+	{"one: what was written elsewhere is overlooked", "acquire_one",
+		replacing("greatest(f.granted_token, f.last_token)", "f.granted_token"),
+		[]string{"one, together: the token is greater than what was written elsewhere"}},
+	{"one: acquires wait for fences", "acquire_one", removing(" skip locked"), []string{"one, alone: a locked fence"}},
+	{"one: acquires overlook the gate", "acquire_one", removing(" and fence.try_gate(p_lock)"),
+		[]string{"one, alone: a subtree above that is being requested"}},
+	{"one: waiters are overlooked", "acquire_one",
+		removing("not exists (select from fence.waiters w where w.lock = p_lock)\n                and "),
+		[]string{"one, alone: a lock with a waiter"}},
+	{"one: watchers are overlooked", "acquire_one", replacing("w.lock = p_lock and w.until", "false and w.until"),
+		[]string{"one, alone: a lock that is watched"}},
+
+	{"one: a release leaves the fence open", "release_one", replacing("set open = false", "set open = true"),
+		[]string{"one, together: a release"}},
+	{"one: a release closes the fence of another", "release_one",
+		replacing("f.granted_token = p_fencing_token and f.open", "f.open"),
+		[]string{"one, together: a release of a reader after which another came"}},
+	{"one: a release comes late", "release_one", removing(" and l.expires_at > clock_timestamp()"),
+		[]string{"one, alone: a release of what has expired"}},
+	{"one: a release is repeated", "release_one", removing("l.end_reason is null and "),
+		[]string{"one, alone: a release of what was released"}},
+	{"one: the owner of a release proves nothing", "release_one",
+		replacing("(l.lease_id, l.owner_id) = (p_lease_id, p_owner_id)", "l.lease_id = p_lease_id"),
+		[]string{"one, alone: a release by another owner"}},
+	{"one: the lease_id of a release proves nothing", "release_one",
+		replacing("(l.lease_id, l.owner_id) = (p_lease_id, p_owner_id)", "l.owner_id = p_owner_id"),
+		[]string{"one, alone: a release with another lease_id"}},
+	{"one: a release leaves the session", "release_one", removing("l.session_id is null and "),
+		[]string{"one, alone: a release in a session"}},
+	{"one: a release waits for locks", "release_one", removing(" skip locked"),
+		[]string{"one, alone: a release of a locked lease", "one, alone: a release under a locked fence"}},
+	{"one: a release overlooks the gate", "release_one", removing(" and fence.try_gate(p_lock)"),
+		[]string{"one, alone: a release below a subtree that is being requested"}},
+	{"one: a release overlooks subtrees", "release_one", removing("        and not exists (select from fence.subtrees)\n"),
+		[]string{"one, alone: a release below a subtree"}},
+	{"one: a release overlooks waiters", "release_one",
+		removing("        and not exists (select from fence.waiters w where w.lock = p_lock)\n"),
+		[]string{"one, alone: a release with a waiter"}},
+	{"one: a release beside subtrees is not sent on", "release_one", replacing("return query select *", "perform"),
+		[]string{"one, together: a release beside a subtree of another name"}},
+	{"one: a release overlooks watchers", "release_one", replacing("w.lock = p_lock and w.until", "false and w.until"),
+		[]string{"one, alone: a release that is watched"}},
+}
+
+// TestGiveBackAfterTheRequestWasSentAgain checks that a gateway that gives back a lease whose client is gone does not
+// take it from the client, if the client has sent its request again through another gateway. If the client does so
+// later, it gets another lease.
+func TestGiveBackAfterTheRequestWasSentAgain(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	gateway := uuid.New()
+	b.Exec(t, "select fence.heartbeat($1, 60000)", gateway)
+	for _, before := range []bool{false, true} { // the lease is given back before the request is sent again
+		lock := store.Name(fmt.Sprint("before ", before))
+		request := store.AcquireRequest{Lock: lock, OwnerID: "waiter", Mode: store.Exclusive, Scope: store.Node,
+			TTL: time.Minute, RequestID: "request", Wait: time.Minute}
+		holder := b.granted(t, store.AcquireRequest{Lock: lock, OwnerID: "holder"})
+		if acquired, err := b.Enqueue(t.Context(), request, gateway); err != nil || acquired.Ticket == 0 {
+			t.Fatalf("the request is not in the queue: %+v (%v)", acquired, err)
+		}
+		if err := b.Release(t.Context(), holder.Ref()); err != nil {
+			t.Fatal(err)
+		}
+		granted, err := b.GrantNext(t.Context(), gateway, lock, store.Node, time.Second)
+		if err != nil || len(granted) == 0 || !granted[0].Done || granted[0].Err != nil {
+			t.Fatalf("the lock is not granted to the waiter: %+v (%v)", granted, err)
+		}
+		giveBack := func() {
+			if err := b.GiveBack(t.Context(), granted[0].Lease); err != nil {
+				t.Error(err)
+			}
+		}
+		if before {
+			giveBack()
+		}
+		request.Wait = 0
+		lease := b.granted(t, request)
+		if !before {
+			giveBack()
+		}
+		if (lease.Ref() != granted[0].Lease.Ref()) != before {
+			t.Errorf("given back before: %v; sent again the request was granted %+v, after %+v", before, lease, granted[0])
+		}
+		if _, err := b.Renew(t.Context(), lease.Ref(), 0); err != nil {
+			t.Errorf("given back before: %v; the client can't renew its lease: %v", before, err)
+		}
+	}
+}
+
+// acquireEight acquires eight locks in a batch.
+const acquireEight = "select count(*) from fence.acquire_leases(array(select 'lock/' || n from generate_series(1, 8) n), " +
+	"array_fill('o'::text, array[8]), array_fill(''::text, array[8]), array_fill('exclusive'::text, array[8]), " +
+	"array_fill(3600000, array[8]), array(select gen_random_uuid()::text from generate_series(1, 8)), " +
+	"array_fill(null::text, array[8]))"
+
+// acquireOne acquires one of them.
+const acquireOne = "select fence.acquire_one('lock/1', 'o', '', 'exclusive', 60000, gen_random_uuid()::text, null)"
+
+// TestLeasesAreReadByKey checks that the functions that decide about leases read as many rows beside thousands of running
+// leases, waiters and watched locks as beside none, though the statistics know of none of these: they may be a minute
+// late.
+func TestLeasesAreReadByKey(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	for _, table := range []string{"fences", "leases", "waiters", "watched"} {
+		b.Exec(t, "alter table fence."+table+" set (autovacuum_enabled = off)")
+		b.Exec(t, "analyze fence."+table)
+	}
+	b.Exec(t, "insert into fence.fences (resource) select 'lock/' || n from generate_series(1, 8) n")
+	const (
+		acquireAlone = "select fence.acquire_lease(fence.lease_request('lock/1', 'o', 'exclusive', 'node', 60000, null, " +
+			"gen_random_uuid()::text, null), 0, null)"
+		refs = "select format('%L::text[], %L::text[], %L::uuid[], %L::bigint[]', array_agg(lock), array_agg(owner_id), " +
+			"array_agg(lease_id), array_agg(fencing_token)) from fence.leases where lock like 'lock/%' and ended_at is null"
+		release = "select format('select fence.%s(%%L, %%L, %%L, %%L)', lock, owner_id, lease_id, fencing_token) " +
+			"from fence.leases where lock = 'lock/1'"
+	)
+	measure := func() map[string]int64 {
+		read := map[string]int64{"acquire": rowsRead(t, b, acquireEight)}
+		expectSQL(t, b, 8, "select count(*) from fence.leases where lock like 'lock/%' and ended_at is null")
+		of := valueOf[string](t, b, refs)
+		read["renew"] = rowsRead(t, b, fmt.Sprintf(
+			"select count(*) from fence.renew_leases(%s, array_fill(7200000, array[8]))", of))
+		expectSQL(t, b, 8, "select count(*) from fence.leases where lock like 'lock/%' and ttl_ms = 7200000 and ended_at is null")
+		read["release"] = rowsRead(t, b, fmt.Sprintf("select count(*) from fence.release_leases(%s)", of))
+		expectSQL(t, b, 0, "select count(*) from fence.leases where lock like 'lock/%' and ended_at is null")
+		b.Exec(t, "delete from fence.leases where lock like 'lock/%'")
+		b.Exec(t, "update fence.fences set granted_token = 0, open = false")
+
+		read["acquire alone"] = rowsRead(t, b, acquireAlone)
+		read["held"] = rowsRead(t, b, acquireAlone)
+		read["release alone"] = rowsRead(t, b, valueOf[string](t, b, fmt.Sprintf(release, "release_lease")))
+		b.Exec(t, "delete from fence.leases where lock like 'lock/%'")
+		b.Exec(t, "update fence.fences set granted_token = 0, open = false")
+
+		read["acquire one"] = rowsRead(t, b, acquireOne)
+		read["release one"] = rowsRead(t, b, valueOf[string](t, b, fmt.Sprintf(release, "release_one")))
+		expectSQL(t, b, 1, "select count(*) from fence.leases where lock = 'lock/1' and end_reason = 'released'")
+		b.Exec(t, "delete from fence.leases where lock like 'lock/%'")
+		b.Exec(t, "update fence.fences set granted_token = 0, open = false")
+		return read
+	}
+	few := measure()
+	for _, seed := range []string{
+		"insert into fence.leases (lock, fencing_token, lease_id, owner_id, ttl_ms, granted_at, expires_at, request_id) " +
+			"select 'other/' || n, n, gen_random_uuid(), 'o' || n, 1000, now(), now() + interval '1 hour', n::text",
+		"insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, queued_at, deadline_at, request_id) " +
+			"select 'other/' || n, gen_random_uuid(), 'w' || n, 'exclusive', 'node', 1000, now(), now() + interval '1 hour', " +
+			"n::text",
+		"insert into fence.watched (lock, since, until) select 'other/' || n, n, now() + interval '1 hour'",
+	} {
+		b.Exec(t, seed+" from generate_series(1, 3000) n")
+	}
+	if many := measure(); !maps.Equal(few, many) {
+		t.Errorf("the rows read beside 3,000 running leases, waiters and watched locks are %v, beside none %v", many, few)
+	}
+}
+
+// TestHistoryOfALockIsNotRead checks that an acquire reads as many rows beside a hundred ended leases of its lock as
+// beside one, and as many beside a hundred waiters; and a reader's release beside a hundred other readers. The plans are
+// made when there is one: then any index on locks seems to lead to one row, and that on locks and requests is the largest.
+func TestHistoryOfALockIsNotRead(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	const (
+		locks  = "generate_series(1, 200) n, generate_series(1, $1) i"
+		leases = "insert into fence.leases (lock, fencing_token, lease_id, owner_id, ttl_ms, granted_at, expires_at, " +
+			"ended_at, end_reason, request_id) select 'lock/' || n, n + 1000 * i, gen_random_uuid(), 'o', 1000, now(), now(), " +
+			"now(), 'released', gen_random_uuid()::text from " + locks
+		waiters = "insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, queued_at, deadline_at, " +
+			"request_id) select 'busy/' || n, gateway_id, 'w', 'exclusive', 'node', 1000, now(), now() + interval '1 hour', " +
+			"gen_random_uuid()::text from fence.gateways, " + locks
+		readers = "insert into fence.leases (lock, fencing_token, lease_id, owner_id, mode, ttl_ms, granted_at, expires_at) " +
+			"select 'read/' || n, n + 1000 * i, gen_random_uuid(), 'o', 'shared', 3600000, now(), " +
+			"now() + interval '1 hour' from " + locks
+		request = "fence.lease_request('%s/1', 'o', 'exclusive', 'node', 60000, null, gen_random_uuid()::text, null)"
+	)
+	b.Exec(t, "insert into fence.fences (resource, granted_token) select l || n, n + 1000 from generate_series(1, 200) n, "+
+		"(values ('lock/'), ('busy/'), ('read/')) l (l)")
+	for _, table := range []string{"leases", "waiters"} {
+		b.Exec(t, "alter table fence."+table+" set (autovacuum_enabled = off)")
+	}
+	b.Exec(t, "insert into fence.gateways (gateway_id, alive_until) values (gen_random_uuid(), now() + interval '1 hour')")
+	b.Exec(t, leases, 1)
+	b.Exec(t, waiters, 1)
+	b.Exec(t, readers, 1)
+	statements := map[string]string{
+		"a batch": acquireEight,
+		"one":     acquireOne,
+		"a release": "select fence.release_one(lock, owner_id, lease_id, fencing_token) from fence.leases " +
+			"where lock = 'read/1' and fencing_token = 1001",
+		"alone":    fmt.Sprintf("select fence.acquire_lease("+request+", 0, null)", "lock"),
+		"in Redis": fmt.Sprintf("select fence.grant_provided("+request+", gen_random_uuid(), 0)", "lock"),
+		"waits": fmt.Sprintf("select fence.acquire_lease("+request+", 1000, (select gateway_id from fence.gateways limit 1))",
+			"busy"),
+	}
+	measure := func() map[string]int64 {
+		read := map[string]int64{}
+		for name, sql := range statements {
+			read[name] = rowsReadUndone(t, b, sql)
+		}
+		return read
+	}
+	one := measure()
+	b.Exec(t, strings.Replace(leases, "1000 * i", "1000 * (i + 1)", 1), 100)
+	b.Exec(t, waiters, 100)
+	b.Exec(t, strings.Replace(readers, "1000 * i", "1000 * (i + 1)", 1), 100)
+	if hundred := measure(); !maps.Equal(one, hundred) {
+		t.Errorf("the rows read beside a hundred leases, waiters and readers of each lock are %v, beside one %v", hundred, one)
+	}
 }

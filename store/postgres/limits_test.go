@@ -1,12 +1,19 @@
 package postgres_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+	"pgregory.net/rapid"
+
+	pgtest "github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/postgres"
 )
@@ -104,23 +111,25 @@ func TestLimitsOfTransactions(t *testing.T) {
 		return operations
 	}
 	for name, c := range map[string]struct {
-		transaction store.Transaction
-		want        error
+		tokens     []store.WriteToken
+		operations []store.ResourceOperation
+		want       error
 	}{
-		"as much as it may have": {store.Transaction{Tokens: tokens(store.WriteTokensMax), Operations: operations(store.OperationsMax)},
+		"as much as it may have": {tokens(store.WriteTokensMax), operations(store.OperationsMax),
 			store.ErrUnknownToken},
-		"no fence":            {store.Transaction{Tokens: nil, Operations: operations(1)}, store.ErrInvalid},
-		"too many fences":     {store.Transaction{Tokens: tokens(store.WriteTokensMax + 1), Operations: operations(1)}, store.ErrInvalid},
-		"no operation":        {store.Transaction{Tokens: tokens(1), Operations: nil}, store.ErrInvalid},
-		"too many operations": {store.Transaction{Tokens: tokens(1), Operations: operations(store.OperationsMax + 1)}, store.ErrInvalid},
-		"a resource twice":    {store.Transaction{Tokens: append(tokens(1), tokens(1)...), Operations: operations(1)}, store.ErrInvalid},
-		"a record twice":      {store.Transaction{Tokens: tokens(1), Operations: append(operations(1), operations(1)...)}, store.ErrInvalid},
-		"an invalid write token": {store.Transaction{Tokens: []store.WriteToken{{Resource: "r0", Token: -1}}, Operations: operations(1)},
+		"no fence":            {nil, operations(1), store.ErrInvalid},
+		"too many fences":     {tokens(store.WriteTokensMax + 1), operations(1), store.ErrInvalid},
+		"no operation":        {tokens(1), nil, store.ErrInvalid},
+		"too many operations": {tokens(1), operations(store.OperationsMax + 1), store.ErrInvalid},
+		"a resource twice":    {append(tokens(1), tokens(1)...), operations(1), store.ErrInvalid},
+		"a record twice":      {tokens(1), append(operations(1), operations(1)...), store.ErrInvalid},
+		"an invalid write token": {[]store.WriteToken{{Resource: "r0", Token: -1}}, operations(1),
 			store.ErrInvalid},
-		"an operation of no kind": {store.Transaction{Tokens: tokens(1), Operations: []store.ResourceOperation{{Resource: "r0"}}},
+		"an operation of no kind": {tokens(1), []store.ResourceOperation{{Resource: "r0"}},
 			store.ErrInvalid},
 	} {
-		if _, err := b.Transact(t.Context(), c.transaction); !errors.Is(err, c.want) {
+		transaction := store.Transaction{Tokens: c.tokens, Operations: c.operations}
+		if _, err := b.Transact(t.Context(), transaction); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 	}
@@ -152,4 +161,98 @@ func TestLimitsOfConfigurations(t *testing.T) {
 			t.Errorf("%+v: %v, want ErrInvalid", config, err)
 		}
 	}
+}
+
+// nameJudge asks the database which texts are names, many at once.
+type nameJudge struct{ sql *pgxpool.Pool }
+
+func newNameJudge(t testing.TB) nameJudge {
+	t.Helper()
+	sql, err := pgxpool.New(context.Background(), pgtest.Migrated(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(sql.Close)
+	_, err = sql.Exec(context.Background(), `
+		create function public.is_name(text) returns boolean language plpgsql as $$
+		begin
+			perform $1::fence.name;
+			return true;
+		exception when check_violation then
+			return false;
+		end
+		$$`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return nameJudge{sql}
+}
+
+// expectAgreement compares ParseName with the domain fence.name. What the database can't even hold as text must be no
+// name.
+func (j nameJudge) expectAgreement(t rapid.TB, texts []string) {
+	var sendable []string
+	for _, text := range texts {
+		_, err := store.ParseName(text)
+		switch {
+		case utf8.ValidString(text) && !strings.ContainsRune(text, 0):
+			sendable = append(sendable, text)
+		case err == nil:
+			t.Fatalf("%q is a name, but no text", text)
+		}
+	}
+	var verdicts []bool
+	err := j.sql.QueryRow(context.Background(), `
+		select coalesce(array_agg(public.is_name(text) order by index), '{}') from unnest($1::text[]) with ordinality t (text, index)`,
+		sendable).Scan(&verdicts)
+	if err != nil || len(verdicts) != len(sendable) {
+		t.Fatalf("%d verdicts on %d texts: %v", len(verdicts), len(sendable), err)
+	}
+	for i, text := range sendable {
+		if _, err := store.ParseName(text); verdicts[i] != (err == nil) {
+			t.Errorf("%q: the database says %v, ParseName %v", text, verdicts[i], err)
+		}
+	}
+}
+
+// nameLike makes texts that are names or nearly so.
+func nameLike() *rapid.Generator[string] {
+	segment := rapid.OneOf(
+		rapid.SampledFrom([]string{"", ".", "..", "...", "a", "job-42", "x\x7f", "\u0085", strings.Repeat("s", 500),
+			strings.Repeat("é", 250)}),
+		rapid.StringOfN(rapid.RuneFrom(nil, unicode.Cc, unicode.L, unicode.P, unicode.Z), 1, 20, -1),
+		rapid.StringN(1, 200, -1),
+	)
+	return rapid.Custom(func(t *rapid.T) string {
+		return strings.Join(rapid.SliceOfN(segment, 0, 5).Draw(t, "segments"), "/")
+	})
+}
+
+// TestCharactersAgreeWithDatabase checks that ParseName and the database agree on every character that could be
+// special.
+func TestCharactersAgreeWithDatabase(t *testing.T) {
+	t.Parallel()
+	var every []string // one of each character that could be special
+	for char := rune(0); char < 0x300; char++ {
+		every = append(every, string(char), "a/"+string(char)+"/b")
+	}
+	newNameJudge(t).expectAgreement(t, every)
+}
+
+// TestNamesAgreeWithDatabase checks that ParseName and the database agree on random texts.
+func TestNamesAgreeWithDatabase(t *testing.T) {
+	t.Parallel()
+	judge := newNameJudge(t)
+	rapid.Check(t, func(t *rapid.T) {
+		judge.expectAgreement(t, rapid.SliceOfN(nameLike(), 1, 100).Draw(t, "texts"))
+	})
+}
+
+func FuzzParseName(f *testing.F) {
+	for _, seed := range []string{"a", "a/b", "", "/", "a//b", ".", "..", "a\x00", "\xff", "é\u0080",
+		strings.Repeat("x", 513)} {
+		f.Add(seed)
+	}
+	judge := newNameJudge(f)
+	f.Fuzz(func(t *testing.T, text string) { judge.expectAgreement(t, []string{text}) })
 }

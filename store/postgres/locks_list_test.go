@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -235,4 +236,131 @@ func rowsOfPage(t *testing.T, b *testbed, query store.LockQuery) int64 {
 		t.Fatal(err)
 	}
 	return read
+}
+
+// TestLockAndFenceAreOfOneMoment checks that a lock and its fence are read at one moment: while the lock is granted and
+// released, a held lock has an open fence with its token.
+func TestLockAndFenceAreOfOneMoment(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	if _, _, err := b.LockAndFence(t.Context(), "job"); !errors.Is(err, store.ErrNotFound) {
+		t.Fatalf("of nothing is read %v, want ErrNotFound", err)
+	}
+	b.given(t, "job", acquire, release)
+	changing, stop := context.WithCancel(t.Context())
+	var changes sync.WaitGroup
+	changes.Go(func() {
+		for changing.Err() == nil {
+			lease, err := b.Acquire(changing, store.AcquireRequest{Lock: "job", OwnerID: "w"})
+			if err == nil {
+				err = b.Release(changing, lease.Ref())
+			}
+			if err != nil && changing.Err() == nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	states := map[store.LockState]int{}
+	for states[store.LockHeld] < 20 || states[store.LockFree] < 20 {
+		lock, fence, err := b.LockAndFence(t.Context(), "job")
+		if err != nil || fence == nil {
+			t.Fatalf("read is the fence %v, %v", fence, err)
+		}
+		if fence.GrantedToken != lock.Token || fence.Open == (lock.State == store.LockFree) {
+			t.Fatalf("the lock is %s with token %d, the fence %+v", lock.State, lock.Token, *fence)
+		}
+		states[lock.State]++
+	}
+	stop()
+	changes.Wait()
+}
+
+// TestLockWithoutFence checks that a lock with waiters that was never granted has no fence.
+func TestLockWithoutFence(t *testing.T) {
+	t.Parallel()
+	s := newLockSetup(t, 1)
+	s.Exec(t, "insert into fence.fences (resource) values ('new')")
+	s.waiters(t, "new", 1)
+	if lock, fence, err := s.LockAndFence(t.Context(), "new"); err != nil || fence != nil || lock.QueueLength != 1 {
+		t.Errorf("read are %+v, %+v, %v", lock, fence, err)
+	}
+}
+
+// TestUnreadableRowIsADefect checks that a row of another shape than expected, read in a transaction, does not count as
+// an unavailable database: to send the call again would not help.
+func TestUnreadableRowIsADefect(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	b.given(t, "job", acquire)
+	b.Exec(t, "alter table fence.fences alter granted_token drop not null; update fence.fences set granted_token = null")
+	if _, _, err := b.LockAndFence(t.Context(), "job"); err == nil || errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("read is %v, want an error other than ErrUnavailable", err)
+	}
+}
+
+// TestRecordLists checks that the records of a resource are listed by key, or the last written first, in pages of any
+// size, with any prefix.
+func TestRecordLists(t *testing.T) {
+	t.Parallel()
+	s := newFixture(t, acquire, onBelow("/other", acquire, wrote(with(newest))))
+	names := slices.Clone(listNames)
+	for i := range 40 {
+		names = append(names, fmt.Sprintf("%s/%02d", []string{"a", "b<i>"}[i%2], i))
+	}
+	var rows []store.Record
+	begin := time.Date(2026, 1, 1, 0, 0, 0, 123_456_000, time.UTC)
+	for i, name := range names {
+		write := with(newest, sequence(int64(i)), key(store.Name(name)), value(name))
+		if err := s.do(t.Context(), wrote(write)); err != nil {
+			t.Fatal(err)
+		}
+		at := begin.Add(time.Duration(rand.IntN(20)) * time.Microsecond) // many at once
+		s.Exec(t, "update fence.records set updated_at = $2 where resource = 'lock' and key = $1", name, at)
+		rows = append(rows, store.Record{
+			Resource: s.lock, Key: store.Name(name), Version: int64(i) + 1, Token: s.newest().Token, Sequence: new(int64(i)),
+			Size: int64(len(name)), ContentType: "text/plain", UpdatedAt: at,
+		})
+	}
+	for _, byTime := range []bool{false, true} {
+		slices.SortFunc(rows, func(a, b store.Record) int {
+			if byTime {
+				return cmp.Or(b.UpdatedAt.Compare(a.UpdatedAt), cmp.Compare(a.Key, b.Key))
+			}
+			return cmp.Compare(a.Key, b.Key)
+		})
+		for _, prefix := range append(listPrefixes, "b<", "c") {
+			for _, limit := range []int{1, 3, 7, 20, len(rows), 1000} {
+				query := store.RecordQuery{Resource: s.lock, Prefix: prefix, ByTime: byTime, Limit: limit}
+				want := slices.DeleteFunc(slices.Clone(rows), func(r store.Record) bool {
+					return !strings.HasPrefix(string(r.Key),
+						prefix)
+				})
+				got := recordPages(t, s.testbed, query)
+				if text(got) != text(want) {
+					t.Errorf("%+v:\n%s\nwant\n%s", query, text(got), text(want))
+				}
+			}
+		}
+	}
+}
+
+// recordPages reads a list to its end.
+func recordPages(t *testing.T, b *testbed, query store.RecordQuery) (all []store.Record) {
+	t.Helper()
+	return readPages(t, query.Limit, func() ([]store.Record, error) { return b.Records(t.Context(), query) },
+		func(last store.Record) {
+			query.After, query.AfterMicros = string(last.Key), last.UpdatedAt.UnixMicro()
+		})
+}
+
+// text shows records in lines, with what is pointed to.
+func text(records []store.Record) string {
+	lines := make([]string, len(records))
+	for i, r := range records {
+		number := *r.Sequence
+		r.Sequence, r.UpdatedAt = nil, r.UpdatedAt.UTC()
+		lines[i] = fmt.Sprintf("%+v %d", r, number)
+	}
+	return strings.Join(lines, "\n")
 }

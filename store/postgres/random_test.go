@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/groupcommit"
 	"github.com/fencegate/fencegate/store/postgres"
 	"github.com/fencegate/fencegate/store/storetest"
 )
@@ -273,4 +274,115 @@ func (r *randomRun) forgetPolicies(t *rapid.T) {
 	if _, err := r.sql.Exec(t.Context(), "delete from fence.policies"); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func (r *randomRun) openSession(t *rapid.T) {
+	session, err := r.gateway.CreateSession(t.Context(), store.SessionRequest{
+		OwnerID: rapid.SampledFrom([]string{"A", "B"}).Draw(t, "owner"), TTL: time.Hour,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.sessions = append(r.sessions, session.ID)
+	r.model = r.model.WithSession(session)
+}
+
+// session is one of the last sessions, or one that never existed.
+func (r *randomRun) session(t *rapid.T) uuid.UUID {
+	back := rapid.IntRange(0, min(len(r.sessions), 3)).Draw(t, "session")
+	if back == len(r.sessions) {
+		return uuid.New()
+	}
+	return r.sessions[len(r.sessions)-1-back]
+}
+
+func (r *randomRun) keepAlive(t *rapid.T) {
+	id := r.session(t)
+	r.do(t, historyCall{keepAlive: &id})
+}
+
+func (r *randomRun) endSession(t *rapid.T) {
+	id := r.session(t)
+	leases, err := r.gateway.EndSession(t.Context(), id)
+	next, want := r.model.EndSession(id)
+	r.same(t, fmt.Sprintf("end %s", id), storetest.EndedAnswer(leases, err), want)
+	r.model = next
+}
+
+// expireSession moves the end of a session to now.
+func (r *randomRun) expireSession(t *rapid.T) {
+	id := r.session(t)
+	var at time.Time
+	err := r.sql.QueryRow(t.Context(), `
+		update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity' where session_id = $1 and ended_at is
+			null and expires_at > clock_timestamp()
+		returning expires_at`, id).Scan(&at)
+	if err != nil {
+		t.Skip("the session is over")
+	}
+	r.model = r.model.SessionOver(id, storetest.Expired, at.UnixMicro())
+}
+
+func (r *randomRun) readSession(t *rapid.T) { r.sameSession(t, r.session(t)) }
+
+func (r *randomRun) sameSession(t *rapid.T, id uuid.UUID) {
+	session, leases, err := r.gateway.Session(t.Context(), id)
+	r.same(t, fmt.Sprintf("session %s", id), storetest.SessionStateAnswer(session, leases, err), r.model.Session(id))
+}
+
+// TestRandomGroup submits many random writes at once, among other random things: each must be answered as the model
+// answers them one by one, whatever batches they went in.
+func TestRandomGroup(t *testing.T) {
+	t.Parallel()
+	gateway, conn := newRandomStore(t)
+	group, err := groupcommit.New(gateway, groupcommit.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer group.Close()
+	runs, counts := 0, map[string]int{}
+	rapid.Check(t, func(t *rapid.T) {
+		runs++
+		r := newRandomRun(gateway, conn, fmt.Sprintf("group-%d", runs), counts)
+		defer r.forgetPolicies(t)
+		for _, name := range r.names {
+			r.acquireOn(t, name)
+		}
+		submit := func(t *rapid.T) { r.submit(t, group) }
+		t.Repeat(map[string]func(*rapid.T){
+			"submit": submit, "submitMore": submit, "submitAgain": submit, "acquire": r.acquire, "release": r.release,
+			"expire":    r.expire,
+			"putPolicy": r.putPolicy, "deletePolicy": r.deletePolicy, "write": r.write, "readFence": r.readFence,
+		})
+		r.readAll(t)
+	})
+	if counts[chainCount] == 0 {
+		t.Error("no chain of writes was admitted")
+	}
+	stats := group.Stats()
+	t.Logf("outcomes %v, in %d batches of %.1f", counts, stats.Batches, float64(stats.Writes)/float64(stats.Batches))
+}
+
+type reply struct {
+	result store.Result
+	err    error
+}
+
+// submit draws up to forty writes, some of them in a row, some of them sent before, and sends them without waiting.
+func (r *randomRun) submit(t *rapid.T, group *groupcommit.Group) {
+	writes := r.drawSet(t, rapid.IntRange(1, 40), 9)
+	answers := make([]chan reply, len(writes))
+	for i, write := range writes {
+		answers[i] = make(chan reply, 1)
+		group.Submit(t.Context(), write, func(result store.Result, err error) { answers[i] <- reply{result, err} })
+	}
+	got := make([]storetest.Answer, len(writes))
+	for i := range writes {
+		reply := <-answers[i]
+		if reply.err != nil {
+			t.Fatal(reply.err)
+		}
+		got[i] = storetest.WriteAnswer(reply.result)
+	}
+	r.sameAnswers(t, writes, got)
 }

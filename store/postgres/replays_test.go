@@ -1,9 +1,84 @@
 package postgres_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
 	"slices"
 	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/fencegate/fencegate/store"
 )
+
+// replayCases: a numbered write is applied exactly once (P10), however often and however late it is sent.
+var replayCases = []ruleCase{
+	{"replay: the last write again", given{acquire, wrote(with(newest, sequence(1)))},
+		with(newest, sequence(1)), "admitted replayed"},
+	{"replay: sequence 0 counts as a number", given{acquire, wrote(with(newest, sequence(0)))},
+		with(newest, sequence(0)), "admitted replayed"},
+	{"replay: a deletion", given{acquire, wrote(with(newest, sequence(1)), with(newest, sequence(2), deletion))},
+		with(newest, sequence(2), deletion), "admitted replayed"},
+	{"replay: a write whose precondition it has undone itself",
+		given{acquire, wrote(with(newest, sequence(1), expect(0)))},
+		with(newest, sequence(1), expect(0)), "admitted replayed"},
+	{"replay: after release", given{acquire, wrote(with(newest, sequence(1))), release},
+		with(newest, sequence(1)), "admitted replayed"},
+	{"replay: after break", given{acquire, wrote(with(newest, sequence(1))), breakLock},
+		with(newest, sequence(1)), "admitted replayed"},
+	{"replay: after a newer grant", given{acquire, wrote(with(newest, sequence(1))), replace},
+		with(first, sequence(1)), "admitted replayed"},
+	{"replay: after expiry where a live lease is demanded",
+		given{requireLiveLease, acquire, wrote(with(newest, sequence(1))), expire},
+		with(newest, sequence(1)), "admitted replayed"},
+	{"replay: without the lease_id that is demanded",
+		given{requireLeaseID, acquire, wrote(with(newest, sequence(1), ownLeaseID))},
+		with(newest, sequence(1)), "admitted replayed"},
+	{"replay: under same_token", given{sameToken, acquire, wrote(with(newest, sequence(1)))},
+		with(newest, sequence(1)), "admitted replayed"},
+	{"replay: under authority external", given{external, wrote(with(token(7), sequence(1)))},
+		with(token(7), sequence(1)), "admitted replayed"},
+	{"replay: beyond all grants, once the authority is builtin again",
+		given{external, wrote(with(token(store.TokenMax-1), sequence(1))), under(store.Policy{})},
+		with(token(store.TokenMax-1), sequence(1)), "admitted replayed"},
+
+	{"no replay: the newer holder has written", given{acquire, wrote(with(newest, sequence(1))), replace,
+		wrote(with(newest))},
+		with(first, sequence(1)), "token_stale superseded"},
+	{"no replay: the write before the last", given{acquire, wrote(with(newest, sequence(1)), with(newest, sequence(2)))},
+		with(newest, sequence(1)), "token_stale reused"},
+	{"no replay: unnumbered", given{acquire, wrote(with(newest))}, with(newest), "token_stale reused"},
+	{"no replay: numbered 0 after unnumbered", given{acquire, wrote(with(newest))},
+		with(newest, sequence(0)), "token_stale reused"},
+	{"no replay: unnumbered after numbered 0", given{acquire, wrote(with(newest, sequence(0)))},
+		with(newest), "token_stale reused"},
+	{"no replay: unnumbered after numbered 0, under same_token",
+		given{sameToken, acquire, wrote(with(newest, sequence(0)))}, with(newest), "admitted"},
+	{"no replay: after an unnumbered write, under same_token",
+		given{sameToken, acquire, wrote(with(newest, sequence(1)), with(newest, value("other")))},
+		with(newest, sequence(1)), "token_stale reused"},
+	{"no replay: another token", given{acquire, wrote(with(newest, sequence(1))), replace},
+		with(newest, sequence(1)), "admitted"},
+	{"no replay: another sequence", given{acquire, wrote(with(newest, sequence(1)))},
+		with(newest, sequence(2)), "admitted"},
+
+	{"no replay: another value", given{acquire, wrote(with(newest, sequence(1)))},
+		with(newest, sequence(1), value("other")), "token_stale reused"},
+	{"no replay: another key", given{acquire, wrote(with(newest, sequence(1)))},
+		with(newest, sequence(1), key("other")), "token_stale reused"},
+	{"no replay: another content type", given{acquire, wrote(with(newest, sequence(1)))},
+		with(newest, sequence(1), contentType("text/html")), "token_stale reused"},
+	{"no replay: another precondition", given{acquire, wrote(with(newest, sequence(1), expect(0)))},
+		with(newest, sequence(1)), "token_stale reused"},
+	{"no replay: a deletion for a put", given{acquire, wrote(with(newest, sequence(1)))},
+		with(newest, sequence(1), deletion), "token_stale reused"},
+	{"no replay: the same bytes, divided otherwise",
+		given{acquire, wrote(with(newest, sequence(1), key("a"), contentType("text/plain")))},
+		with(newest, sequence(1), key("at"), contentType("ext/plain")), "token_stale reused"},
+}
 
 // TestReplayOfALockedFence checks that a replay is answered once while its fence is locked, and is not put off as well.
 func TestReplayOfALockedFence(t *testing.T) {
@@ -41,4 +116,116 @@ func TestReplayWaitsForStandbys(t *testing.T) {
 	if err != nil || !commits {
 		t.Errorf("the transaction of the replay commits something: %v (%v)", commits, err)
 	}
+}
+
+// requestCases: an acquire sent again with its request_id is the same acquire.
+var requestCases = []storeCase{
+	{"request_id: the same lease again", all(request("r"),
+		changingNothing(request("r"), func(_ context.Context, s *fixture) error {
+			first, again := s.leases[0], s.leases[1]
+			first.Replayed = true
+			if !reflect.DeepEqual(first, again) {
+				return fmt.Errorf("the first answer is %+v, the second %+v", first, again)
+			}
+			return nil
+		}))},
+	{"request_id: a renewed lease", all(request("r"), func(ctx context.Context, s *fixture) error {
+		renewed, err := s.Renew(ctx, s.newest().Ref(), 2*time.Hour)
+		if err = errors.Join(err, s.do(ctx, request("r"))); err == nil && !s.newest().ExpiresAt.Equal(renewed.ExpiresAt) {
+			err = fmt.Errorf("the lease is %+v after it was renewed to %+v", s.newest(), renewed)
+		}
+		return err
+	})},
+	{"request_id: of another owner", all(request("r"), changingNothing(func(ctx context.Context, s *fixture) error {
+		_, err := s.Acquire(ctx, store.AcquireRequest{Lock: s.lock, OwnerID: "another", TTL: time.Hour, RequestID: "r"})
+		if !errors.Is(err, store.ErrInvalid) {
+			return fmt.Errorf("the acquire returned %w, want ErrInvalid", err)
+		}
+		return nil
+	}))},
+	{"request_id: with other parameters", requestOtherwise()},
+	{"request_id: with other parameters, of a lease that was renewed",
+		requestOtherwise(func(ctx context.Context, s *fixture) error {
+			_, err := s.Renew(ctx, s.newest().Ref(), time.Minute)
+			return err
+		})},
+	{"request_id: with other parameters, of a lease that was released", requestOtherwise(release)},
+	{"request_id: a ticket with other parameters", all(openSession, acquire, queuedOtherwise)},
+	{"request_id: of a lease that was released", requestAfter("released", release)},
+	{"request_id: of a lease that was broken", requestAfter("broken", breakLock)},
+	{"request_id: of a lease that has expired", requestAfter("expired", expire)},
+	{"request_id: of a lease that has expired and was swept", requestAfter("expired", expire, sweep)},
+	{"request_id: of a lease that was replaced", requestAfter("expired", replace)},
+	{"request_id: of a lease that was released before another", requestAfter("released", release, acquire)},
+}
+
+// request acquires with a request_id.
+func request(id string) step {
+	return func(ctx context.Context, s *fixture) error {
+		lease, err := s.Acquire(ctx, store.AcquireRequest{Lock: s.lock, OwnerID: "requester", TTL: time.Hour, RequestID: id})
+		s.leases = append(s.leases, lease)
+		return err
+	}
+}
+
+// requestChanges are what may not change when a request is sent again.
+var requestChanges = map[string]func(s *fixture, r *store.AcquireRequest){
+	"mode":     func(_ *fixture, r *store.AcquireRequest) { r.Mode = store.Shared },
+	"scope":    func(_ *fixture, r *store.AcquireRequest) { r.Scope = store.Subtree },
+	"ttl":      func(_ *fixture, r *store.AcquireRequest) { r.TTL = time.Minute },
+	"session":  func(s *fixture, r *store.AcquireRequest) { r.SessionID, r.TTL = s.session.ID, 0 },
+	"metadata": func(_ *fixture, r *store.AcquireRequest) { r.Metadata = []byte(`{"other":1}`) },
+}
+
+// requestOtherwise sends a request again with other parameters, after it was granted and the steps: it is refused.
+func requestOtherwise(steps ...step) step {
+	return all(openSession, request("r"), all(steps...), changingNothing(func(ctx context.Context, s *fixture) error {
+		for name, change := range requestChanges {
+			again := store.AcquireRequest{Lock: s.lock, OwnerID: "requester", TTL: time.Hour, RequestID: "r"}
+			change(s, &again)
+			if lease, err := s.Acquire(ctx, again); !errors.Is(err, store.ErrInvalid) {
+				return fmt.Errorf("with another %s the acquire returned %+v, %w, want ErrInvalid", name, lease, err)
+			}
+		}
+		return nil
+	}))
+}
+
+// queuedOtherwise sends a request that waits again, from another gateway and with other parameters: it does not get the
+// ticket. Only the time to wait may differ.
+func queuedOtherwise(ctx context.Context, s *fixture) error {
+	request := store.AcquireRequest{Lock: s.lock, OwnerID: "requester", Mode: store.Exclusive, Scope: store.Node,
+		TTL: time.Hour, RequestID: "r", Wait: time.Minute}
+	enqueue := func(r store.AcquireRequest, again bool) error {
+		acquired, err := s.Enqueue(ctx, r, uuid.New())
+		if err == nil && (acquired.Ticket == 0 || acquired.Requeued != again) {
+			err = fmt.Errorf("%+v is not in the queue, or had a ticket before or not: %+v", r, acquired)
+		}
+		return err
+	}
+	if err := enqueue(request, false); err != nil {
+		return err
+	}
+	for name, change := range requestChanges {
+		again := request
+		change(s, &again)
+		err := s.Unchanged(ctx, func() error {
+			if err := enqueue(again, true); !errors.Is(err, store.ErrInvalid) {
+				return fmt.Errorf("with another %s the acquire returned %w, want ErrInvalid", name, err)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	request.Wait = time.Hour
+	return enqueue(request, true)
+}
+
+// requestAfter sends the request of a lease that has ended: no other lease is granted instead.
+func requestAfter(reason string, ended ...step) step {
+	return all(request("r"), all(ended...), changingNothing(func(ctx context.Context, s *fixture) error {
+		return expectLost(request("r")(ctx, s), s.lock, reason)
+	}))
 }

@@ -1,9 +1,13 @@
 package postgres_test
 
 import (
+	"context"
 	"errors"
+	"maps"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/postgres"
@@ -147,4 +151,163 @@ func TestRefusedSubtreeOfAUsedName(t *testing.T) {
 	s.Exec(t, dueUnusedSQL)
 	expectSwept(t, sweeper, store.Swept{})
 	s.bed.expectLeft(t, "fence a")
+}
+
+// idleStatements are what gateways run each second or two, whether there is something to do or not.
+var idleStatements = []string{
+	"select fence.sweep('leases', '0', 1000, null, null)", "select fence.sweep('ended leases', '0', 1000, '1 hour', null)",
+	"select fence.sweep('rejections', '0', 1000, '7 days', 100000)",
+	"select fence.sweep('sessions', '0', 1000, '1 hour', null)", "select fence.sweep('gateways', '0', 1000, null, null)",
+	"select fence.sweep('waiting', '0', 1000, '1 hour', null)",
+	"select fence.sweep('events', '0', 1000, '1 hour', 100000)",
+	"select fence.sweep('unused', '0', 1000, null, null)",
+	"select fence.recount()", "select fence.check_tables()",
+}
+
+// seedIdle makes locks that were used two hours ago and released, the sessions of as many holders, settled five minutes
+// ago, and as many rejections and events of today.
+func seedIdle(t *testing.T, b *testbed, from, to int) {
+	for _, sql := range []string{
+		"insert into fence.fences (resource, granted_token) select 'idle/' || n, n from generate_series($1::integer, " +
+			"$2::integer) n",
+		`insert into fence.leases (lock, fencing_token, lease_id, owner_id, ttl_ms, granted_at, expires_at, check_at, ended_at, end_reason, kept)
+			select 'idle/' || n, n, gen_random_uuid(), 'w', 1000, ago, ago, ago, ago, 'released', true
+			from generate_series($1::integer, $2::integer) n, lateral (select clock_timestamp() - interval '2 hours' as ago) t`,
+		`insert into fence.sessions (session_id, owner_id, ttl_ms, created_at, expires_at, ended_at, end_reason, settled)
+			select gen_random_uuid(), 'w', 1000, ago, ago, ago, 'released', true
+			from generate_series($1::integer, $2::integer) n, lateral (select clock_timestamp() - interval '5 minutes' as ago) t`,
+		`insert into fence.rejections (resource, key, code, reason, source, address, fencing_token, granted_token, last_token, last_sequence,
+				count, first_at, last_at)
+			select 'idle/' || n, 'k', 'token_stale', 'superseded', 'http', '', n, n, n, 0, 1, now(), now() from generate_series($1::integer, least($2::integer, 50000)) n`,
+		"insert into fence.events (lock, kind, at) select 'idle/' || n, 'granted', clock_timestamp() from " +
+			"generate_series($1::integer, least($2::integer, 50000)) n",
+	} {
+		if _, err := b.SQL.Exec(t.Context(), sql, from, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// rowsRead runs a statement and returns how many rows it read of the tables of fencegate.
+func rowsRead(t *testing.T, b *testbed, sql string) (rows int64) {
+	t.Helper()
+	err := pgx.BeginFunc(t.Context(), b.SQL, func(tx pgx.Tx) (err error) {
+		rows, err = rowsReadIn(t.Context(), tx, sql)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rows
+}
+
+// rowsReadUndone is rowsRead of a statement whose changes are undone.
+func rowsReadUndone(t *testing.T, b *testbed, sql string) int64 {
+	t.Helper()
+	tx, err := b.SQL.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := rowsReadIn(t.Context(), tx, sql)
+	if err := errors.Join(err, tx.Rollback(t.Context())); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return rows
+}
+
+func rowsReadIn(ctx context.Context, tx pgx.Tx, sql string, args ...any) (int64, error) {
+	if _, err := tx.Exec(ctx, makeDue); err != nil {
+		return 0, err
+	}
+	const read = "select coalesce(sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)), 0)::bigint from " +
+		"pg_stat_xact_user_tables where schemaname = 'fence'"
+	var before, after int64
+	if err := tx.QueryRow(ctx, read).Scan(&before); err != nil {
+		return 0, err
+	}
+	if _, err := tx.Exec(ctx, sql, args...); err != nil {
+		return 0, err
+	}
+	err := tx.QueryRow(ctx, read).Scan(&after)
+	return after - before, err
+}
+
+// TestIdleCostIsFlat checks that the statements that gateways run each second read as many rows beside 20,000 idle
+// locks, ended sessions, rejections and events as beside 1,000. Only the count of locks reads up to 10,000 of them.
+func TestIdleCostIsFlat(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	// Statistics that come in between change plans, by a row or two.
+	for _, table := range []string{"fences", "leases", "sessions", "rejections", "events"} {
+		b.Exec(t, "alter table fence."+table+" set (autovacuum_enabled = off)")
+	}
+	sweeper := newSweeper(t, b.Store, postgres.SweeperConfig{})
+	measure := func() map[string]int64 {
+		expectSwept(t, sweeper, store.Swept{})
+		read := map[string]int64{}
+		for _, sql := range idleStatements {
+			read[sql] = rowsRead(t, b, sql)
+		}
+		return read
+	}
+	seedIdle(t, b, 1, 1000)
+	few := measure()
+	seedIdle(t, b, 1001, 20000)
+	many := measure()
+	const recount = "select fence.recount()"
+	if many[recount] > few[recount]+9000 {
+		t.Errorf("to count read %d rows beside 20,000 idle locks, %d beside 1,000", many[recount], few[recount])
+	}
+	delete(few, recount)
+	delete(many, recount)
+	if !maps.Equal(few, many) {
+		t.Errorf("the rows read beside 20,000 idle locks are %v, beside 1,000 %v", many, few)
+	}
+}
+
+// TestSweepKeepsTheNewestUntilTheNextGrant checks that a lease that is kept as the newest of its lock is deleted after
+// the next grant, also if the grant was under way during the sweep.
+func TestSweepKeepsTheNewestUntilTheNextGrant(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	sweeper := newSweeper(t, b.Store, postgres.SweeperConfig{LeaseRetention: time.Second})
+	after, during := b.given(t, "after", acquire, release), b.given(t, "during", acquire, release)
+	b.Exec(t, "update fence.leases set ended_at = ended_at - interval '1 hour'")
+	tx := b.begin(t)
+	const grant = "select (fence.acquire_lease(fence.lease_request($1, 'next', 'exclusive', 'node', 60000, null, null, null), " +
+		"0, null)).outcome"
+	var outcome string
+	if err := tx.QueryRow(t.Context(), grant, during.lock).Scan(&outcome); err != nil || outcome != "granted" {
+		t.Fatalf("the lock was %s (%v)", outcome, err)
+	}
+	expectSwept(t, sweeper, store.Swept{})
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	expectSwept(t, sweeper, store.Swept{LeasesForgotten: 1})
+	if err := after.do(t.Context(), acquire); err != nil {
+		t.Fatal(err)
+	}
+	expectSwept(t, sweeper, store.Swept{LeasesForgotten: 1})
+	expectSQL(t, b, 2, "select count(*) from fence.leases where ended_at is null and not kept")
+}
+
+// TestSweepFollowsRenewals checks that a renewed lease is ended at the time to which it was renewed, be that earlier or
+// later.
+func TestSweepFollowsRenewals(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	sweeper := newSweeper(t, b.Store, postgres.SweeperConfig{})
+	for _, ttl := range []time.Duration{time.Hour, 100 * time.Millisecond} {
+		lock := store.Name("to " + ttl.String())
+		lease := b.granted(t, store.AcquireRequest{Lock: lock, OwnerID: "w", TTL: 10 * time.Minute})
+		if _, err := b.Renew(t.Context(), lease.Ref(), ttl); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.Exec(t, "update fence.leases set check_at = clock_timestamp() where lock = 'to 1h0m0s'")
+	b.Exec(t, "select pg_sleep(extract(epoch from expires_at - clock_timestamp())) from fence.leases where lock = 'to "+
+		"100ms'")
+	expectSwept(t, sweeper, store.Swept{Expired: 1})
+	expectSQL(t, b, true, "select check_at = expires_at from fence.leases where ended_at is null")
 }

@@ -3,7 +3,11 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -50,7 +54,7 @@ const manyLocksSQL = `
 
 // BenchmarkLists measures a page of each list among 100,000 locks:
 //
-//	go test ./store -run '^$' -bench BenchmarkLists -benchtime 10x
+//	go test ./store/postgres -run '^$' -bench BenchmarkLists -benchtime 10x
 func BenchmarkLists(b *testing.B) {
 	url := pgtest.Migrated(b)
 	conn, err := pgx.Connect(b.Context(), url)
@@ -191,7 +195,7 @@ func measureSQL(b *testing.B, conn *pgx.Conn, name, sql string, args ...any) {
 // BenchmarkWaitGraph measures the wait graph around a lock, and the search for deadlocks, of 5,000 readers and 500
 // writers:
 //
-//	go test ./store -run '^$' -bench BenchmarkWaitGraph -benchtime 10x
+//	go test ./store/postgres -run '^$' -bench BenchmarkWaitGraph -benchtime 10x
 func BenchmarkWaitGraph(b *testing.B) {
 	for name, crowd := range map[string]struct{ waiters, holders int }{
 		"5,000 readers hold, 500 writers wait":   {500, 5000},
@@ -214,7 +218,7 @@ func BenchmarkWaitGraph(b *testing.B) {
 
 // BenchmarkLongQueue measures statements about a queue of 10,000 writers:
 //
-//	go test ./store -run '^$' -bench BenchmarkLongQueue -benchtime 10x
+//	go test ./store/postgres -run '^$' -bench BenchmarkLongQueue -benchtime 10x
 func BenchmarkLongQueue(b *testing.B) {
 	_, conn := openCrowd(b, 10_000, 10_000, 1)
 	const gateway = "00000000-0000-0000-0000-000000000001"
@@ -230,4 +234,74 @@ func BenchmarkLongQueue(b *testing.B) {
 		b.Fatal(err)
 	}
 	measureSQL(b, conn, "grant_next of one lease", "select fence.grant_next($1, 'hot', 'node')", gateway)
+}
+
+// BenchmarkOpenTransactions measures how long acquires of free locks take while transactions of other sessions stay open:
+// some that keep a fence each, with two clients that acquire each of these locks again and again; or one that requests a
+// subtree, with sixty clients that acquire locks below it.
+func BenchmarkOpenTransactions(b *testing.B) {
+	for _, guards := range []int{0, 4, 12, 40} {
+		b.Run(fmt.Sprintf("guards=%d", guards), func(b *testing.B) {
+			names := make([]string, guards)
+			for i := range names {
+				names[i] = string(numbered("hot", i))
+			}
+			benchmarkAcquires(b, lockFencesSQL, names, slices.Concat(names, names))
+		})
+	}
+	b.Run("subtree", func(b *testing.B) {
+		names := make([]string, 60)
+		for i := range names {
+			names[i] = "hot/" + string(numbered("below", i))
+		}
+		benchmarkAcquires(b, lockSubtreeSQL, []string{"hot"}, names)
+	})
+}
+
+// benchmarkAcquires measures acquires beside clients of the stuck locks, while a statement locks what these need.
+func benchmarkAcquires(b *testing.B, lockSQL string, locked, stuck []string) {
+	bed := newTestbed(b)
+	acquire := func(ctx context.Context, lock store.Name) error {
+		lease, err := bed.Acquire(ctx, store.AcquireRequest{Lock: lock, OwnerID: "w"})
+		if err == nil {
+			err = bed.Release(ctx, lease.Ref())
+		}
+		return err
+	}
+	for _, name := range slices.Concat(stuck, []string{"first"}) {
+		if err := acquire(b.Context(), store.Name(name)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	tx, err := bed.SQL.Begin(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer tx.Rollback(context.WithoutCancel(b.Context())) //nolint:errcheck // it only locks
+	if _, err := tx.Exec(b.Context(), lockSQL, locked); err != nil {
+		b.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(b.Context())
+	var clients sync.WaitGroup
+	for _, name := range stuck {
+		clients.Go(func() {
+			for ctx.Err() == nil {
+				_ = acquire(ctx, store.Name(name))
+			}
+		})
+	}
+	time.Sleep(2 * time.Second) // until all clients have met the locks
+	var took []time.Duration
+	for i := 0; b.Loop(); i++ {
+		begun := time.Now()
+		if err := acquire(b.Context(), numbered("new", i)); err != nil { // without a fence, so no batch decides it
+			b.Log(err)
+		}
+		took = append(took, time.Since(begun))
+	}
+	stop()
+	clients.Wait()
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
+	b.ReportMetric(float64(took[len(took)-1].Microseconds())/1000, "max-ms")
 }
