@@ -2,8 +2,7 @@
 //
 // Every metric belongs to a Family, declared once beside the code that counts it. The declaration is all that the
 // registry and docs/metrics.md know of it. Some values are counted as things happen; the others are read at each scrape
-// from the arguments of Watch, WatchRecorder, WatchSweeper, WatchTracing, WatchCertificate and
-// WatchDatabase.
+// from the arguments of Watch and of the methods Watch….
 package metrics
 
 import (

@@ -3,7 +3,7 @@
 // package tests that they may come in any order.
 //
 //	schedule   a seed → epochs of faults; pure, so a seed replays its schedule
-//	nemesis    one small function for each fault, a file for each family
+//	nemesis    one small function for each fault
 //	world      the databases, gateways, and the network between them, of which nothing is healthy for long
 //	paths      clients beside those of the load: by HTTP under nested subtree leases, shared ones and sessions, and by SQL
 //	           on a protected table. They also send what must fail: invented tokens, foreign lease_ids, no token at all

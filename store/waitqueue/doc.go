@@ -40,5 +40,5 @@
 //   - The caller leaves at the moment of the grant: the lease is given back, at once or as soon as the database allows.
 //   - A wait closes a cycle of owners: the last wait of the cycle is refused with ErrDeadlock (see deadlocks.go).
 //
-// Statements that the database rolled back (40001, 40P01) are sent again by package store alone.
+// Statements that the database rolled back (40001, 40P01) are sent again by package postgres alone.
 package waitqueue
