@@ -11,7 +11,7 @@ import (
 	"github.com/fencegate/fencegate/internal/access"
 )
 
-// Actor is who does what an administrator may do, for the audit log. The zero value is the role of this process's
+// Actor is the author of an administrator's action, for the audit log. The zero value is the role of this process's
 // connection to the database.
 type Actor struct {
 	Principal string
@@ -33,7 +33,7 @@ func ActorOf(ctx context.Context) Actor {
 	return actor
 }
 
-// Actions are what the audit log has entries of.
+// Actions are the kinds of entries in the audit log.
 var Actions = []string{
 	"policy_set", "policy_deleted", "lease_broken", "fence_set", "key_created", "key_rotated", "key_revoked",
 	"database_accepted", "table_protected", "table_unprotected", "table_opened", "table_closed",
@@ -50,15 +50,15 @@ type AuditEntry struct {
 	Details   json.RawMessage
 }
 
-// AuditFilter selects entries of the audit log; what is zero selects all.
+// AuditFilter selects entries of the audit log; a zero field selects all.
 type AuditFilter struct {
 	Action    string
 	Principal string
 	Name      Name
 	Prefix    string // of the name: any text, not only whole segments
-	// Since leaves out those before it, Until those at it or after it.
+	// Since leaves out earlier entries, Until those at that time or later.
 	Since, Until time.Time
-	// Within are the names that it is limited to, and the names below them; nil: all. An action without a name is on all.
+	// Within selects these names and those below them; nil: all. An action without a name is on all.
 	Within []string
 }
 

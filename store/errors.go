@@ -52,9 +52,9 @@ var (
 	ErrConstraint = errors.New("the table refused the row")
 	// ErrForbidden says that the role of a table lacks the right to a change; see TableError.
 	ErrForbidden = errors.New("the role of the table may not do this")
-	// ErrRowCount says that the number of rows that match an operation is not the one that it expects; see TableError.
+	// ErrRowCount says that an operation matches an unexpected number of rows; see TableError.
 	ErrRowCount = errors.New("unexpected number of matching rows")
-	// ErrLimit says that the principal has created as much as one may; nothing was changed.
+	// ErrLimit says that the principal has reached the limit of what one may create; nothing was changed.
 	ErrLimit = errors.New("the limit of one principal is reached")
 	// ErrTooLarge says that a transaction writes or returns too many rows.
 	ErrTooLarge = errors.New("too many rows")
@@ -64,16 +64,16 @@ var (
 	// ErrProviderUnavailable says that the Redis that keeps the lease could not be reached, did not answer, or refused;
 	// see ProviderError. It is always an ErrUnavailable, too.
 	ErrProviderUnavailable = errors.New("the Redis that keeps the leases on this name is unavailable")
-	// ErrLocked says that another session of the database kept locked what a statement needs. It is always an
-	// ErrUnavailable, too, and nothing was applied.
+	// ErrLocked says that another session of the database did not release a lock that a statement needs. It is always
+	// an ErrUnavailable, too, and nothing was applied.
 	ErrLocked = errors.New("another session of the database holds a lock that this needs")
 	// ErrOverloaded says that too many writes wait already. It is always an ErrUnavailable, too, and nothing was applied.
 	ErrOverloaded = errors.New("too many writes wait")
 	// ErrNoConnection says that a statement was not sent, since no connection to the database became available in time.
 	// It is always an ErrUnavailable, too, and nothing was applied.
 	ErrNoConnection = errors.New("no database connection became available")
-	// ErrDatabaseWentBack says that the database is in an older state than one that was seen, or granted tokens, before:
-	// an old primary is back, or an older copy of its files. See WentBackError. It is always an ErrUnavailable, too.
+	// ErrDatabaseWentBack says that the database is in an older state than one seen before: an old primary is back, or
+	// an older copy of its files. See WentBackError. It is always an ErrUnavailable, too.
 	ErrDatabaseWentBack = errors.New("the database went back to an older state")
 )
 
@@ -118,8 +118,8 @@ type RejectedError struct {
 
 	// The fence as it stood; zero for the version_mismatch of a transaction.
 	GrantedToken, LastToken, LastSequence int64
-	// Remembered says that the database did not decide this: the fence is as this process saw it last. By now it may be
-	// newer, never older.
+	// Remembered says that the database did not decide this write. The fence is the one that this process saw last; the
+	// current one may be newer, never older.
 	Remembered bool
 
 	Version int64 // of version_mismatch: the record's; 0: there is none
@@ -136,15 +136,15 @@ func (e *RejectedError) Error() string {
 // Is reports whether target is the sentinel of the verdict.
 func (e *RejectedError) Is(target error) bool { return target == verdictErrors[e.Verdict] }
 
-// HeldError says which lease is in the way. It is ErrLeaseHeld.
+// HeldError names the lease that blocks an acquire. It is ErrLeaseHeld.
 type HeldError struct {
 	Lock Name
-	// OwnerID is the holder, of several the one whose lease lasts longest; empty where the lock is free and others are
-	// before the caller in the queue.
+	// OwnerID is the holder whose lease lasts longest; empty if the lock is free and others precede the caller in the
+	// queue.
 	OwnerID   string
 	Principal string // of the holder, see AcquireRequest
 	ExpiresAt time.Time
-	// By is the name of the holder's lock: where one of the two leases is of a subtree, it is not Lock. Empty: it is Lock.
+	// By is the name of the holder's lock if it differs from Lock (one of the two leases covers a subtree); else empty.
 	By Name
 	// Hidden says that there is a holder, and that the caller may not know who it is.
 	Hidden bool
@@ -174,8 +174,8 @@ type Wait struct {
 	Lock      Name   `json:"lock"`
 }
 
-// DeadlockError is the cycle that a wait would close: each owner waits for the lock, and the next one has it or is
-// before it in the queue. The first is the caller, and the last waits for it. It is ErrDeadlock.
+// DeadlockError is the cycle that a wait would close: each owner waits for a lock that the next one holds, or queues
+// for earlier. The caller is the first, and the last waits for the caller. It is ErrDeadlock.
 type DeadlockError struct {
 	Cycle []Wait
 }
@@ -191,12 +191,12 @@ func (e *DeadlockError) Error() string {
 // Is reports whether target is ErrDeadlock.
 func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
 
-// LostError says why a lease, or the session that it would be in, is no longer the caller's. It is ErrLeaseLost.
+// LostError says why the caller has lost a lease, or the session for one. It is ErrLeaseLost.
 type LostError struct {
 	Lock   Name   // empty where it is a session that ended
 	Reason string // expired, released, broken, max_hold, superseded or mismatch
-	// Late is how much later than a third of the TTL a renewal or keepalive came that found its lease or session expired;
-	// 0: unknown.
+	// Late is how long after a third of the TTL the renewal or keepalive came, if it found its lease or session
+	// expired; 0: unknown.
 	Late time.Duration
 }
 

@@ -19,8 +19,8 @@ const (
 	EventRejected EventKind = "rejected" // a write
 )
 
-// Event is something that happened to a lock. Events of one lock are in the order of their IDs. What does not belong to
-// its kind is zero.
+// Event is something that happened to a lock. Events of one lock are in the order of their IDs. Fields of other kinds
+// are zero.
 type Event struct {
 	ID      int64
 	Kind    EventKind

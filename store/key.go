@@ -24,7 +24,7 @@ const (
 // KeysChannel is where changes of keys are notified.
 const KeysChannel = "fence_keys"
 
-// Key is an API key as administrators may see it: nobody can be found out from it.
+// Key is an API key as administrators see it, without its secret.
 type Key struct {
 	ID          string
 	Principal   string
@@ -41,8 +41,8 @@ type Key struct {
 type KeyRequest struct {
 	ID     string // of the new key; see apikey.New
 	Digest apikey.Digest
-	// Lifetime is the time from now to its end, KeyLifetimeMin to KeyLifetimeMax. 0: it has none; for a rotation: as long
-	// as the lifetime of the old key was.
+	// Lifetime is the time until the key expires, KeyLifetimeMin to KeyLifetimeMax. 0: it does not expire; for a
+	// rotation: the lifetime of the old key.
 	Lifetime  time.Duration
 	CreatedBy string
 
@@ -54,7 +54,7 @@ type KeyRequest struct {
 // Check returns ErrInvalid or ErrInvalidName, naming the field, if the request for a new key is outside its limits.
 func (r KeyRequest) Check() error { return cmp.Or(r.checkLifetime(), r.checkHolder()) }
 
-// CheckRotation is Check for a key that replaces the one with an ID, which lasts for the overlap.
+// CheckRotation is Check for a key that replaces the one with this ID, which expires after the overlap.
 func (r KeyRequest) CheckRotation(id string, overlap time.Duration) error {
 	if overlap < 0 || overlap > KeyOverlapMax {
 		return fmt.Errorf("%w: the overlap is %s, it must be 0 to %s", ErrInvalid, overlap, KeyOverlapMax)

@@ -50,8 +50,8 @@ type Lease struct {
 	TTL       time.Duration
 	GrantedAt time.Time // by the database's clock, like ExpiresAt
 	ExpiresAt time.Time // of a lease in a session: the session's
-	// HoldUntil is when it ends for good, however often it is renewed, by the MaxHold of its policy; zero: no limit.
-	// ExpiresAt is never later.
+	// HoldUntil is the latest end of the lease, however often it is renewed, by the MaxHold of its policy; zero: no
+	// limit. ExpiresAt is never later.
 	HoldUntil time.Time
 	// HoldLeft is the time to HoldUntil by the database's clock, so that a caller's clock need not agree with it.
 	HoldLeft  time.Duration
@@ -59,13 +59,13 @@ type Lease struct {
 	Waited    time.Duration
 	Metadata  json.RawMessage // the owner's, a JSON object or nil
 	Principal string          // that acquired it; see AcquireRequest
-	// Provider is what keeps the lease. Of another than PostgreSQL, only an acquire and a renewal know ExpiresAt:
+	// Provider keeps the lease. If it is not PostgreSQL, only an acquire and a renewal return the true ExpiresAt:
 	// elsewhere it is when PostgreSQL stops listing the lease, up to 90 s later.
 	Provider Provider
-	// Replayed: it is the answer to an acquire that was sent again, and was granted before.
+	// Replayed: the lease was granted before, to the same request.
 	Replayed bool
-	// Late is how much later a renewal came than a third of the TTL after the grant or the renewal before it; 0: it came
-	// in time, or this is no answer to a renewal.
+	// Late is how long a renewal came after its time, a third of the TTL after the grant or the last renewal; 0: it was
+	// in time, or this answers no renewal.
 	Late time.Duration
 }
 
@@ -75,7 +75,7 @@ type Released struct {
 	Age  time.Duration // from the grant to the end, which of a lease that had expired was earlier
 }
 
-// LeaseRef is what its holder names a lease by; all of it must match.
+// LeaseRef is a holder's reference to its lease; every field must match.
 type LeaseRef struct {
 	Lock    Name
 	OwnerID string
@@ -100,14 +100,14 @@ type AcquireRequest struct {
 	Mode Mode
 	// Scope is node if it is empty.
 	Scope Scope
-	// TTL is 100 ms to 24 h in whole milliseconds; 0: 30 s. It must be 0 of a lease in a session.
+	// TTL is 100 ms to 24 h in whole milliseconds; 0: 30 s. For a lease in a session it must be 0.
 	TTL time.Duration
 	// Wait is how long to wait in the queue at most, up to 10 min in whole milliseconds; 0: the request is a try.
 	Wait time.Duration
-	// SessionID, if not zero, is the session that the lease is to last as long as.
+	// SessionID, if not zero, is the session with which the lease ends.
 	SessionID uuid.UUID
-	// RequestID, if not empty, makes a repeated request return the same lease while that is live. At most 256 bytes. All
-	// else but Wait must be the same, also the Principal.
+	// RequestID, if not empty, makes a repeated request return the same lease while that is live. At most 256 bytes.
+	// All other fields but Wait must be the same, also the Principal.
 	RequestID string
 	// Metadata is a JSON object of at most 4096 bytes, or nil.
 	Metadata json.RawMessage
@@ -161,7 +161,7 @@ type Acquired struct {
 	Ticket int64 // 0: the request is not in the queue
 	// Requeued says that the request had the ticket already, perhaps at another gateway.
 	Requeued bool
-	// Left is how long the lease runs that alone is in the way; 0: unknown, or other waiters are.
+	// Left is the remaining time of the only lease in the way; 0: unknown, or other waiters are.
 	Left time.Duration
 }
 

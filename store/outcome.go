@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Outcome says whether what failed may have happened all the same.
+// Outcome says whether a failed call may have been applied.
 type Outcome string
 
 const (
@@ -82,15 +82,15 @@ func (e *WentBackError) Error() string { return fmt.Sprintf("%v: %s", ErrDatabas
 // Is reports whether target is ErrDatabaseWentBack.
 func (e *WentBackError) Is(target error) bool { return target == ErrDatabaseWentBack }
 
-// Reason says why a statement failed, or why something was tried again.
+// Reason says why a statement failed, or was retried.
 type Reason string
 
 // The reasons of failures; the first four are those of retries, too.
 const (
 	// ReasonBusy: another session kept something locked, mostly a fence. Such writes return to their queue.
 	ReasonBusy Reason = "busy"
-	// ReasonDeadlock and ReasonSerialization: the database has rolled the statement back for what others did at the same
-	// time.
+	// ReasonDeadlock and ReasonSerialization: the database has rolled the statement back because of concurrent
+	// transactions.
 	ReasonDeadlock      Reason = "deadlock"
 	ReasonSerialization Reason = "serialization"
 	// ReasonConnection: there was none, or it was refused or lost.
@@ -125,7 +125,7 @@ var reasons = [...]Reason{
 	ReasonNotMigrated, ReasonWentBack, ReasonOther,
 }
 
-// ErrNotReplicated says that a commit was made, and that its wait for a synchronous standby was ended before one had
-// confirmed it: a failover may take the commit back. It is always an ErrUnavailable, too, of unknown outcome.
+// ErrNotReplicated says that a commit was made, but its wait for a synchronous standby ended without a confirmation: a
+// failover may take the commit back. It is always an ErrUnavailable, too, of unknown outcome.
 var ErrNotReplicated = errors.New("the commit was made, and its wait for a synchronous standby was ended: " +
 	"a failover may take it back")

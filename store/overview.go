@@ -8,7 +8,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Overview is how all of it is.
+// Overview is the state of the whole installation.
 type Overview struct {
 	// At is the database's clock.
 	At        time.Time
@@ -18,7 +18,7 @@ type Overview struct {
 	Gateways []GatewayState
 }
 
-// DatabaseState is how the database is.
+// DatabaseState is the state of the database.
 type DatabaseState struct {
 	// ReadOnly: a standby, or default_transaction_read_only is set. Nothing can be written.
 	ReadOnly  bool
@@ -36,8 +36,8 @@ type DatabaseState struct {
 	// Jumps is how often the tokens jumped past those of a database that was lost.
 	Jumps    int64
 	JumpedAt time.Time // zero: never
-	// RejectedBySQL counts the rejections by SQL, those among them whose transaction was rolled back. After a crash of the
-	// server a count may be up to 32 too high.
+	// RejectedBySQL counts the rejections by SQL, including those whose transaction was rolled back. After a crash of
+	// the server a count may be up to 32 too high.
 	RejectedBySQL map[Verdict]int64
 }
 
@@ -48,7 +48,7 @@ type Standby struct {
 	LagBytes *int64
 }
 
-// Inventory is what there was in the database when it was last counted.
+// Inventory is the result of the last count of what the database holds.
 type Inventory struct {
 	// At is when that was, by the database's clock; zero: never yet.
 	At time.Time
@@ -60,8 +60,8 @@ type Inventory struct {
 	// Waiting are acquires in all queues; OldestWait is how long the first of them has waited.
 	Waiting    int64
 	OldestWait time.Duration
-	// Stuck is how long the first waiter of a queue could have been granted its lock and was not; of all queues the
-	// longest.
+	// Stuck is how long the first waiter of a queue has gone without a lock that is free for it; the longest of all
+	// queues.
 	Stuck time.Duration
 	// LeasesOf are the leases that run and the live sessions of each principal that has LeasesListed of them or more.
 	LeasesOf map[string]int64
@@ -74,7 +74,7 @@ type Inventory struct {
 	TablesEnforce, TablesObserve, TablesWithProblems int64
 }
 
-// LeasesListed is the number of leases from which on the inventory has a principal, as guard/observe/recount.sql has it.
+// LeasesListed is the least number of leases that lists a principal in the inventory (guard/observe/recount.sql).
 const LeasesListed = 1000
 
 const (
@@ -107,7 +107,7 @@ type Totals struct {
 	Took WriteTimes
 }
 
-// GatewayState is how a gateway is.
+// GatewayState is the state of a gateway.
 type GatewayState struct {
 	ID      uuid.UUID
 	Name    string

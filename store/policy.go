@@ -48,10 +48,10 @@ type Policy struct {
 	// MaxHoldMax in whole milliseconds; 0: no limit. Then its fence closes. Running leases get it by their next renewal or
 	// keepalive.
 	MaxHold time.Duration
-	// Leases is what keeps the leases; empty: what the gateway keeps leases in by default.
+	// Leases is the provider of the leases; empty: the gateway's default.
 	Leases Provider
-	// RequirePrincipalOwner: an acquire needs an OwnerID that is its Principal, or begins with that and a slash. It holds
-	// for no request without a principal.
+	// RequirePrincipalOwner: the OwnerID of an acquire must be its Principal, or begin with that and a slash. Requests
+	// without a principal are exempt.
 	RequirePrincipalOwner bool
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Provider is what keeps the time of leases. Tokens and fences are always PostgreSQL's.
+// Provider is the system that keeps the time of leases. Tokens and fences are always PostgreSQL's.
 type Provider string
 
 // The providers.
@@ -22,7 +22,7 @@ const (
 // Leases of these providers have an ID whose version and next half byte say so; see fence.lease_provider.
 var providerBytes = map[byte]Provider{0x81: ProviderRedis, 0x82: ProviderRedlock}
 
-// NewLeaseID returns a random ID for a lease that the provider keeps, so that ProviderOf tells it.
+// NewLeaseID returns a random ID for a lease of the provider, which ProviderOf recognises.
 func NewLeaseID(provider Provider) uuid.UUID {
 	id := uuid.New()
 	for b, other := range providerBytes {
@@ -35,7 +35,7 @@ func NewLeaseID(provider Provider) uuid.UUID {
 	return id
 }
 
-// ProviderOf returns what keeps the lease of that ID.
+// ProviderOf returns the provider of the lease with that ID.
 func ProviderOf(id uuid.UUID) Provider {
 	if provider, ok := providerBytes[id[6]]; ok {
 		return provider

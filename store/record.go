@@ -22,9 +22,8 @@ type RecordQuery struct {
 	After    string // keys greater than this, in byte order
 	Limit    int    // 1 to PageMax
 
-	// ByTime has first what was written last, those of the same microsecond in byte order of their keys. Then After is the
-	// key of the last record that was seen, and AfterMicros when that was written, in microseconds since 1970; zero: none
-	// was.
+	// ByTime sorts the newest record first, those of the same microsecond in byte order of their keys. Then After is
+	// the key of the last record that was seen, and AfterMicros its time, in microseconds since 1970; zero: none was.
 	ByTime      bool
 	AfterMicros int64
 }

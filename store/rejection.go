@@ -41,7 +41,7 @@ func (r *Rejection) SupersededBy() int64 {
 	return max(r.GrantedToken, r.LastToken)
 }
 
-// RejectionFilter selects rejections; what is zero selects all.
+// RejectionFilter selects rejections; a zero field selects all.
 type RejectionFilter struct {
 	Resource Name
 	Prefix   string // of the resource's name: any text, not only whole segments
@@ -53,7 +53,7 @@ type RejectionFilter struct {
 	OwnerID  string
 	// Principal is who sent the writes.
 	Principal string
-	// Since leaves out those that were last seen before it, Until those that were not seen before it.
+	// Since leaves out rejections last seen before it, Until those first seen at or after it.
 	Since, Until time.Time
 	// Within are the names of resources that it is limited to, and the names below them; nil: all.
 	Within []string
@@ -97,7 +97,7 @@ type RejectionOrder string
 const (
 	// RejectionsByFirstSeen has the newest group first. Groups keep their order.
 	RejectionsByFirstSeen RejectionOrder = "first_seen"
-	// RejectionsByLastSeen has first what changed last. A group that changes goes to the front.
+	// RejectionsByLastSeen has the last change first. A group that changes moves to the front.
 	RejectionsByLastSeen RejectionOrder = "last_seen"
 )
 
@@ -132,7 +132,7 @@ func (q *RejectionQuery) Check() error {
 const (
 	// RejectionsMissedMax is how many changes are read at once; where there are more, none of them is returned.
 	RejectionsMissedMax = 1000
-	// RejectionsResumable is how long ago a reader of changes may have stopped and still go on without a gap.
+	// RejectionsResumable is the longest pause after which a reader of changes can resume without a gap.
 	RejectionsResumable = time.Hour
 )
 
@@ -150,8 +150,8 @@ type RejectionChanges struct {
 	// continues after it.
 	At      time.Time
 	Changed []Rejection
-	// Missed says that there are more than RejectionsMissedMax, or that the database's clock has gone back: then Changed
-	// is empty, and something after Since is not returned. What is listed from now on has it.
+	// Missed says that there are more than RejectionsMissedMax, or that the database's clock has gone back: then
+	// Changed is empty, although rejections have changed after Since. A list read from now on shows them.
 	Missed bool
 	Since  time.Time
 }
@@ -186,8 +186,7 @@ type RejectionTop struct {
 	LastAt         time.Time
 }
 
-// Recorded is what the database knows of rejections that it has recorded: writes of one group, since that was recorded
-// last.
+// Recorded describes rejections that the database has recorded: the writes of one group since its last record.
 type Recorded struct {
 	Verdict Verdict
 	Writes  int64

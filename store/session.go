@@ -30,8 +30,8 @@ type Session struct {
 	State     SessionState
 	Metadata  json.RawMessage // the owner's, a JSON object or nil
 	Principal string          // that made it; see AcquireRequest
-	// Late is how much later a keepalive came than a third of the TTL after the one before it; 0: it came in time, or this
-	// is no answer to a keepalive.
+	// Late is how long a keepalive came after its time, a third of the TTL after the last one; 0: it was in time, or
+	// this answers no keepalive.
 	Late time.Duration
 }
 

@@ -63,7 +63,7 @@ type Swept struct {
 	SessionsExpired int64
 }
 
-// SweepStats are those of the sweeps that were whole.
+// SweepStats are the statistics of complete sweeps.
 type SweepStats struct {
 	Took Durations
 	// Last is when the last one ended, by this process's clock; zero if there was none yet.

@@ -223,7 +223,7 @@ const (
 	VerdictTruncate Verdict = "truncate"
 )
 
-// ProtectedTable is a user's table whose rows can be written only under the fence of their resource.
+// ProtectedTable is a user's table whose rows can only be written under the fence of their resource.
 type ProtectedTable struct {
 	ID          int64
 	Name        string // schema.table, not quoted; the oid of a table that was dropped
@@ -234,8 +234,8 @@ type ProtectedTable struct {
 	CheckedAt   *time.Time // when a gateway looked last, some 30 s ago; nil: never yet
 	// Rows is the estimate of the last vacuum or analyze; nil before the first.
 	Rows *int64
-	// Rejections are the recorded ones of groups that were last seen in the last 24 hours. Of a table that is enforced,
-	// the record has only what was reported besides: a rejection rolls its transaction back.
+	// Rejections counts the recorded writes of groups seen in the last 24 hours. For a table in mode enforce, only
+	// those reported separately are recorded: a rejection rolls its transaction back.
 	Rejections int64
 }
 

@@ -42,7 +42,7 @@ func checkText(field, text string, bytesMin, bytesMax int) error {
 	return nil
 }
 
-// checkSeen refuses text by which an administrator could mistake one thing for another.
+// checkSeen refuses text that could mislead an administrator who reads it.
 func checkSeen(field, text string) error {
 	if at := printable.IndexUnfit(text); at >= 0 {
 		r, _ := utf8.DecodeRuneInString(text[at:])
@@ -66,9 +66,9 @@ func checkMetadata(metadata json.RawMessage) error {
 	return CheckJSON("metadata", metadata)
 }
 
-// CheckJSON returns ErrInvalid, naming the field, if text is not JSON that PostgreSQL can read. PostgreSQL stores an
-// escaped NUL in a column of type json, and half a surrogate pair, but every statement that looks into such a row
-// fails. Strings without them also fit into jsonb.
+// CheckJSON returns ErrInvalid, naming the field, if text is not JSON that PostgreSQL can read. A column of type json
+// accepts an escaped NUL, and half a surrogate pair, but every statement that reads a field of such a row fails.
+// Strings without them also fit into jsonb.
 func CheckJSON(field string, text []byte) error {
 	decoder := jsontext.NewDecoder(bytes.NewReader(text), jsontext.AllowDuplicateNames(true))
 	for {

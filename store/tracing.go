@@ -18,8 +18,8 @@ type Tracing struct {
 // tracerName is the instrumentation scope of the spans of this package.
 const tracerName = "github.com/fencegate/fencegate/store"
 
-// Tracer makes the spans of package store and those below it; nil: none are made. All that is done for spans is behind
-// a test for nil, since what a write costs without them must not grow.
+// Tracer makes the spans of package store and those below it; nil: none are made. All work for spans is behind a test
+// for nil: without spans, a write costs nothing more.
 func (t Tracing) Tracer() trace.Tracer {
 	if t.Provider == nil {
 		return nil
@@ -27,7 +27,7 @@ func (t Tracing) Tracer() trace.Tracer {
 	return t.Provider.Tracer(tracerName)
 }
 
-// SpanFailed marks a span as one of something that failed.
+// SpanFailed marks a span as failed.
 func SpanFailed(span trace.Span, err error) {
 	span.SetStatus(codes.Error, strings.ToValidUTF8(err.Error(), "\uFFFD"))
 }

@@ -2,7 +2,7 @@ package store
 
 import "time"
 
-// QueueResult is what became of a waiter, or what is in its way.
+// QueueResult is the outcome of a wait, or what blocks the waiter.
 type QueueResult struct {
 	Ticket    int64
 	RequestID string // of the lease that was granted, or of the session that has ended
@@ -10,7 +10,7 @@ type QueueResult struct {
 	Done  bool
 	Lease Lease
 	Err   error
-	// Left is how long the lease runs that was granted, or is in the way.
+	// Left is the remaining time of the granted lease, or of the blocking one.
 	Left time.Duration
 	// More is not about a waiter: more can be granted at once.
 	More bool
@@ -29,7 +29,7 @@ const (
 // Limits of a graph of waits.
 const (
 	WaitsMax = 200 // waits that are shown
-	// WaitForMax is how many of each kind are shown to be in the way of one waiter.
+	// WaitForMax is how many blockers of each kind are shown for one waiter.
 	WaitForMax = 20
 )
 
@@ -42,8 +42,8 @@ const (
 	Before Relation = "before" // is before it in the queue
 )
 
-// Blocker is an owner that a waiter waits for. The lock is another one than is waited for where one of the two is
-// requested with its subtree.
+// Blocker is an owner that a waiter waits for. Its lock differs from the waiter's if one of the two is requested with
+// its subtree.
 type Blocker struct {
 	OwnerID   string
 	Principal string // see AcquireRequest

@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Limits of writes. The size of a value is the source's to bound.
+// Limits of writes. The source of a write bounds the size of its value.
 const (
 	TokenMax            = 1<<53 - 1
 	SequenceMax         = 1<<53 - 1
@@ -33,7 +33,7 @@ const (
 	ExpectAny  int64 = -1 // there must be a record, of any version
 )
 
-// WriteToken says under which token a resource is written. Token 0 is no token at all.
+// WriteToken is the token under which a resource is written. Token 0 means none.
 type WriteToken struct {
 	Resource Name
 	Token    int64
@@ -99,7 +99,7 @@ func (o Operation) check() error {
 	return nil
 }
 
-// Decision is what the database says of one write.
+// Decision is the database's answer to one write.
 type Decision struct {
 	Verdict           Verdict
 	Reason            string
@@ -117,7 +117,7 @@ const (
 	VerdictBusy Verdict = "busy"
 )
 
-// Result returns the decision as the result of the write that it is on.
+// Result returns the decision as the result of its write.
 func (d *Decision) Result(write *Write) Result {
 	switch d.Verdict {
 	case Admitted:
@@ -133,7 +133,7 @@ func (d *Decision) Result(write *Write) Result {
 }
 
 // WriteBatch is a list of writes that are decided in one commit, and the decisions on them. Its zero value is empty. It
-// is reused: what a batch of writes costs must not grow.
+// is reused, to save allocations.
 type WriteBatch struct {
 	Writes    []*Write
 	Digests   [][]byte   // of the writes
@@ -163,8 +163,8 @@ func (b *WriteBatch) Reset() {
 // Check returns ErrInvalid, naming the field, if the write is outside its limits.
 func (w *Write) Check() error { return cmp.Or(w.WriteToken.check(), w.Operation.check()) }
 
-// Digest identifies the content of a write. It is the part of a SHA-256 that the database keeps with a fence, long
-// enough that no other content is taken for a retry.
+// Digest identifies the content of a write. The database keeps this part of a SHA-256 with a fence. It is long enough
+// that no other content passes for a retry.
 type Digest [16]byte
 
 // Digest returns the digest of the transaction: of what it changes, not under which tokens. All gateways compute it
