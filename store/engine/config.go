@@ -25,8 +25,8 @@ type Config struct {
 	// RefusalsRememberedMax is the number of resources whose rejected writes are remembered, to refuse them without the
 	// database. Default 100,000, some 20 MiB; at most 10,000,000. Negative: none.
 	RefusalsRememberedMax int
-	// Leases is what keeps the leases on names whose policy does not say. Default store.ProviderPostgres; of another one
-	// Providers must have it.
+	// Leases is the provider of names whose policy names none. Default store.ProviderPostgres; any other must be among
+	// Providers.
 	Leases store.Provider
 	// Providers keep leases outside PostgreSQL, one of each kind at most.
 	Providers []LeaseProvider

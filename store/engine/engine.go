@@ -166,7 +166,7 @@ func (e *Engine) notified(channel, payload string) {
 	e.queue.Wake(store.Name(lock), time.Duration(ms)*time.Millisecond)
 }
 
-// policiesChanged forgets what the former policies, or a fence that was set, made certain.
+// policiesChanged forgets the conclusions from former policies and fences.
 func (e *Engine) policiesChanged() {
 	e.providers.forget()
 	e.refusals.forget()

@@ -29,8 +29,8 @@ var errReplaced = errors.New("the database is another one than before")
 // lost, so its users look for changes at every connect, and by polling. A connection counts as lost when the database
 // was replaced beneath it, or its identity can't be read.
 //
-// It also finds a server that was replaced while it is frozen or out of reach: if the next connection leads to another
-// database, the Store's connections to the former server are closed, which would not fail by themselves.
+// It also detects that a frozen or unreachable server was replaced: if the next connection leads to another database,
+// the listener closes the Store's connections to the former server, which would not fail by themselves.
 type listener struct {
 	store     *postgres.Store
 	channels  []string

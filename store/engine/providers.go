@@ -34,9 +34,9 @@ type LeaseProvider interface {
 	Look(context.Context, store.Name) ([]store.LeaseStatus, error)
 }
 
-// providers says what keeps the leases on each name: what the policy of its longest prefix says, or else the default.
-// It remembers the policies until they change. A decision by policies of a moment ago is safe: PostgreSQL grants no
-// lease beside one that another provider keeps.
+// providers finds the provider of each name: by the policy of its longest prefix, or else the default. It remembers the
+// policies until they change. A decision by policies of a moment ago is safe: PostgreSQL grants no lease beside one
+// that another provider keeps.
 type providers struct {
 	store    *postgres.Store
 	others   map[store.Provider]LeaseProvider // than PostgreSQL
@@ -122,7 +122,7 @@ func (p *providers) read(ctx context.Context) (*map[string]store.Provider, error
 	return &routes, nil
 }
 
-// forget has the policies read again before they are used.
+// forget makes the next use read the policies again.
 func (p *providers) forget() {
 	p.generation.Add(1)
 	p.routes.Store(nil)
@@ -135,7 +135,7 @@ type leaser interface {
 }
 
 // Acquire takes a lock, and waits for it as long as the request says; see waitqueue.Queue.Acquire. The policy of the
-// name says what keeps the lease. Where that is not PostgreSQL, it also returns ErrUnsupported.
+// name says which provider keeps the lease. If that is not PostgreSQL, Acquire also returns ErrUnsupported.
 //
 // A lease whose token is not greater than request.NewestToken is given back: ErrDatabaseWentBack. The client may know
 // of the token because the same request was granted it before; then the lease is returned all the same.

@@ -24,13 +24,13 @@ const (
 )
 
 // Refusals is the memory of writes that the rule rejected as superseded. Its answers are certain, for a fence only
-// rises: such a write would be rejected again, and so would every one with a lower token. It refuses, and never admits;
-// the database decides what it does not know.
+// rises: the rule would reject such a write again, and every one with a lower token. It refuses, and never admits; the
+// database decides all other writes.
 //
-// Only a change of policies can make admissible what was superseded (another lock service issues the tokens of the name
-// from now on), or an administrator who sets such a fence (postgres.Store.SetFence), or another database. So it forgets
-// everything when the database notifies of a change of policies or of a fence that was set, and is not used while
-// notifications could be missed. A verdict on a write that was sent before that is not learned.
+// A superseded write becomes admissible only if the policies change (another lock service issues the tokens of the name
+// from now on), an administrator sets such a fence (postgres.Store.SetFence), or the database is another one. So
+// Refusals forgets everything when the database notifies of a changed policy or a set fence, and is not used while
+// notifications could be missed. It does not learn verdicts on writes sent before that.
 type Refusals struct {
 	seed   maphash.Seed
 	shards []refusalShard // empty: nothing is remembered
@@ -50,8 +50,8 @@ type refusalShard struct {
 // refused says which writes to a resource are rejected for good.
 type refused struct {
 	below int64 // those with a lower token, but for a retry of the last accepted write
-	// lastKnown says that no accepted write with such a token is unknown here. Otherwise only writes without a sequence
-	// are certainly no retry.
+	// lastKnown says that every accepted write with such a token is known here. Otherwise, only writes without a
+	// sequence are certainly no retry.
 	lastKnown bool
 
 	granted, last, lastSequence int64 // the fence as it was seen
@@ -136,7 +136,7 @@ func (r *Refusals) learn(was consulted, verdict error) {
 	}
 }
 
-// refusedBy returns what follows from a verdict of superseded, whichever service issues the tokens.
+// refusedBy returns the consequences of a verdict of superseded, whichever service issues the tokens.
 func refusedBy(rejected *store.RejectedError, was consulted) refused {
 	out := refused{
 		below: rejected.Token + 1, lastKnown: true,

@@ -10,7 +10,7 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// traces reports whether what is done under ctx is to have spans.
+// traces reports whether work under ctx gets spans.
 func (e *Engine) traces(ctx context.Context) bool {
 	return e.tracer != nil && trace.SpanFromContext(ctx).IsRecording()
 }
@@ -32,7 +32,7 @@ func (e *Engine) beginWrite(ctx context.Context, write store.Write) (context.Con
 	return e.tracer.Start(ctx, "write", trace.WithAttributes(attributes...))
 }
 
-// endWrite ends the span of a write. A rejection is what the gateway is for, and no error of its own.
+// endWrite ends the span of a write. A rejection is no error of the gateway.
 func endWrite(span trace.Span, result store.Result, err error) {
 	defer span.End()
 	if err == nil {

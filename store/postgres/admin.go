@@ -21,8 +21,8 @@ func actorArgs(ctx context.Context, of ...any) []any {
 	return append(of, orNull(actor.Principal), orNull(actor.Address), actor.Scoped)
 }
 
-// actorSQL is the last two arguments of a function, the actor's principal and address, which are in the parameter first
-// and the one after it.
+// actorSQL returns the last two arguments of a function: the actor's principal and address, in the parameter first and
+// the next one.
 func actorSQL(first int) string {
 	return fmt.Sprintf("fence.check_actor($%d, $%d), $%d", first, first+2, first+1)
 }
@@ -52,7 +52,7 @@ func readKey(row pgx.CollectableRow) (key store.Key, err error) {
 	return key, err
 }
 
-// keyStatement has connections of its own, so that no lists that are slow, or too many, delay the end of a key.
+// keyStatement has connections of its own: slow lists, or too many, do not delay the end of a key.
 var keyStatement = statement{purpose: forRenewals}
 
 func (s *Store) changeKeys(ctx context.Context, sql string, args []any, scan func(pgx.Rows) error) error {
@@ -120,8 +120,8 @@ func (s *Store) Keys(ctx context.Context, query store.KeyQuery) ([]store.Key, er
 	return collect(ctx, s.query, sql, []any{timeAt(query.AfterMicros), query.AfterID, query.Limit}, readKey)
 }
 
-// LiveKeys returns the live keys, or nil if nothing has changed since the count of changes that is known; -1: none is.
-// It returns ErrUnavailable.
+// LiveKeys returns the live keys, or nil if the count of changes is still the known one; -1: none is known. It returns
+// ErrUnavailable.
 func (s *Store) LiveKeys(ctx context.Context, known int64) (*store.LiveKeys, error) {
 	var live *store.LiveKeys
 	err := s.queryAs(ctx, keyStatement, "select * from fence.live_keys($1)", []any{known}, func(rows pgx.Rows) error {

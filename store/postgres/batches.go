@@ -20,11 +20,11 @@ const (
 	// batchSlashesMax bounds the slashes in the names of a batch, and so the gates that it takes: the lock table of a server
 	// with default settings holds some thousands of locks, for all. A single name has fewer.
 	batchSlashesMax = 512
-	// secondBatchCalls is how many calls are worth a second batch beside one in flight, whose fixed cost is that of about
+	// secondBatchCalls is how many calls justify a second batch beside one in flight. A batch has a fixed cost of about
 	// ten calls.
 	secondBatchCalls = 16
-	// batchAnswerGrace is how long after the statement timeout the answer to a batch may come: that does not bound a
-	// commit that waits for a standby.
+	// batchAnswerGrace is how long after the statement timeout the answer to a batch may come: the timeout does not
+	// bound a commit that waits for a standby.
 	batchAnswerGrace = 5 * time.Second
 )
 
@@ -152,9 +152,9 @@ func (b *batcher[Q, A]) decide(taken batch[Q, A]) {
 	}
 }
 
-// leaseBatches decide the acquires, renewals and releases of many callers together, where nothing of a lock concerns
-// others. They wait for no lock of another session. So renewals, which need not reach the disk, have batches of their
-// own, and everything else about leases is decided by a statement for each.
+// leaseBatches decide the acquires, renewals and releases of many callers together, if a lock concerns no others. They
+// wait for no lock of another session. Renewals have batches of their own, since they need not reach the disk. Any
+// other call on a lease has a statement of its own.
 type leaseBatches struct {
 	acquires batcher[store.AcquireRequest, store.Lease]
 	renewals batcher[renewal, store.Lease]

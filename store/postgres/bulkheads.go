@@ -33,9 +33,9 @@ const (
 )
 
 const (
-	// briefWait is how long a statement waits for a lock that another transaction holds, before it gives up its connection
-	// and goes to those that wait for such locks. A commit takes less, unless something is wrong with it. While many wait,
-	// something is, and this gets shorter, down to briefWaitMin.
+	// briefWait is how long a statement waits for a lock of another transaction before it gives up its connection and
+	// joins the statements that wait for such locks. A healthy commit takes less time. While many statements wait, the
+	// time shrinks, down to briefWaitMin.
 	briefWait, briefWaitMin = 100 * time.Millisecond, 5 * time.Millisecond
 	// lockTurnMin is the least time for which a statement waits for a lock once it has its turn.
 	lockTurnMin = 10 * time.Millisecond
@@ -51,7 +51,7 @@ const lockSlotsMax = 2
 type statement struct {
 	purpose purpose
 	locks   []store.Name
-	// bounded says that the statement bounds by itself how long it waits for locks of other transactions: it is sent once.
+	// bounded says that the statement itself bounds its waits for locks of other transactions: it is sent once.
 	bounded bool
 	// waiting says that the statement has met such a lock, and has a turn now.
 	waiting bool
@@ -80,14 +80,14 @@ func (stmt statement) share() purpose {
 	return stmt.purpose
 }
 
-// bulkheads share out the connections, so that no lock, no kind of statement, and no transaction that a client leaves
-// open takes those that others need (P13). A statement needs, in this order: a slot of each of its locks, one of its
-// share, and, unless it is a renewal, one of the connections that are not reserved for renewals. It waits for each in
-// order of arrival, without a connection.
+// bulkheads share out the connections, so that no lock, kind of statement or open transaction of a client takes the
+// connections that others need (P13). A statement needs, in this order: a slot of each of its locks, one of its share,
+// and, unless it is a renewal, one of the connections that are not reserved for renewals. It waits for each in order of
+// arrival, without a connection.
 //
-// A statement that meets a lock of another transaction waits for it briefly. Then it was undone, and is sent once more
-// with one of a few connections for such waits. There it has one turn. The more statements wait for a turn, the shorter
-// it is, so that they all get theirs within about four --lock-timeouts.
+// A statement that meets a lock of another transaction waits for it briefly. Then PostgreSQL rolls it back, and it is
+// sent once more, with one of a few connections for such waits. There it has one turn. The more statements wait, the
+// shorter the turns are, so that all get one within about four --lock-timeouts.
 type bulkheads struct {
 	waitMax  time.Duration
 	lockWait time.Duration // the longest turn
@@ -106,7 +106,7 @@ type lockSlotsKey struct {
 	waiting bool
 }
 
-// lockSlots are there as long as a statement has or wants one of them.
+// lockSlots exist as long as a statement has or wants one of them.
 type lockSlots struct {
 	taken chan struct{}
 	// bulkheads.mu guards these.
@@ -198,7 +198,7 @@ func (b *bulkheads) isHeld(stmt statement) bool {
 	})
 }
 
-// noteHeld notes what a statement that had its turn has met. If it got its locks, the next ones need no turn.
+// noteHeld notes whether a statement failed to get its locks in its turn. If it got them, the next ones need no turn.
 func (b *bulkheads) noteHeld(stmt statement, held bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -287,9 +287,9 @@ func (b *bulkheads) take(ctx context.Context, slots chan struct{}) error {
 // lockedTimeout bounds the look for the session that holds a lock.
 const lockedTimeout = 500 * time.Millisecond
 
-// lockedBySQL finds the sessions that have locked the fences of some names, or hold the gates (advisory locks 1718511205)
-// of the names and of those above them. A row lock is found by the transaction that it is written with, so one that
-// several transactions share is not found.
+// lockedBySQL finds the sessions that have locked the fences of some names, or hold the gates (advisory locks
+// 1718511205) of the names and of those above them. It finds a row lock by the transaction in the row, so it misses a
+// lock that several transactions share.
 const lockedBySQL = `
 	with names (name, own) as (
 		select n, true from unnest($1::text[]) n
@@ -306,7 +306,7 @@ const lockedBySQL = `
 	)
 	select string_agg(format('%s is held by pid %s', what, pid), ', ') from (select * from found order by what, pid limit 5) f`
 
-// explainLocked adds to a lock timeout which sessions hold what the statement waited for, if that can still be seen.
+// explainLocked adds to a lock timeout the sessions that hold the locks, if they can still be seen.
 func (s *Store) explainLocked(ctx context.Context, timeout error, locks []store.Name) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lockedTimeout)
 	defer cancel()

@@ -19,13 +19,13 @@ import (
 const (
 	// connectTimeout bounds the attempt to connect to one host, unless the database URL or PGCONNECT_TIMEOUT does.
 	connectTimeout = 3 * time.Second
-	// dropInterval is the least time between two drops of the idle connections for the server's sake: one that is
-	// read-only for long is not to be connected to for every statement.
+	// dropInterval is the least time between two drops of idle connections. Without it, a server that stays read-only
+	// would get a new connection for every statement.
 	dropInterval = time.Second
 )
 
-// dialer gives up a server whose network is gone, also one that only answers slowly: without it, the kernel waits for
-// many minutes.
+// dialer gives up a server whose network is gone, or that acknowledges nothing: by itself, the kernel waits for many
+// minutes.
 var dialer = net.Dialer{
 	KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 5 * time.Second, Count: 2},
 	Control:         setUserTimeout,
@@ -91,7 +91,7 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
-// nextGeneration begins the next generation if a connection is of the current one, and if that is older than an
+// nextGeneration begins the next generation if the connection belongs to the current one, and that is older than the
 // interval. It reports whether it did.
 func (c *connections) nextGeneration(of *connection, interval time.Duration) bool {
 	c.mu.Lock()
@@ -234,10 +234,10 @@ func (h *hosts) lookup(ctx context.Context, host string) ([]string, error) {
 	return found, nil
 }
 
-// prefer has the host with an address tried first.
+// prefer moves the host with the address to the front.
 func (h *hosts) prefer(address string) { h.choose(address, 0) }
 
-// postpone has the host with an address tried last.
+// postpone moves the host with the address to the end.
 func (h *hosts) postpone(address string) { h.choose(address, 1) }
 
 func (h *hosts) choose(address string, offset int) {

@@ -33,9 +33,9 @@ func (s *Store) Fence(ctx context.Context, resource store.Name) (store.Fence, er
 	return readFence(ctx, s.query, resource)
 }
 
-// SetFence makes a fence read as if the write with this number was the last one that it accepted, and returns the
-// former number. It makes the fence if there is none. It is for names whose tokens another lock service issues, after a
-// token that was too great, or when that service's numbers have started anew. The audit log has the reason.
+// SetFence sets the number of the last accepted write of a fence, and returns the former one. It makes the fence if
+// there is none. It is for names whose tokens another lock service issues: a token was too great, or the service's
+// numbers have started anew. The audit log keeps the reason.
 //
 // It returns ErrBuiltinAuthority, ErrInvalid, or ErrUnavailable.
 func (s *Store) SetFence(
@@ -127,8 +127,8 @@ func (s *Store) Policies(ctx context.Context) ([]store.Policy, error) {
 	return s.readPolicies(ctx, "select "+policyColumns+" from fence.policies p order by p.prefix")
 }
 
-// DeletePolicy removes the policy of a prefix. It returns ErrNotFound, also if it was removed before and that is durable
-// now; or ErrUnavailable.
+// DeletePolicy removes the policy of a prefix. It returns ErrNotFound, also if an earlier removal is durable now; or
+// ErrUnavailable.
 func (s *Store) DeletePolicy(ctx context.Context, prefix string) error {
 	found := false
 	err := s.queryRow(ctx, statement{},

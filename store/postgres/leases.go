@@ -136,8 +136,8 @@ func (s *Store) RequestedLease(ctx context.Context, lock store.Name, requestID s
 	return row.lease(), nil
 }
 
-// leftOf reads how long the lease in the way of a waiter runs; null, and so 0: none is known. It is 1 ms at least: the
-// lease may have expired after it was found in the way, and then the waiter must ask again.
+// leftOf reads the remaining time of the lease that blocks a waiter; null, and so 0: none is known. The time is 1 ms at
+// least: if the lease has expired since, the waiter must ask again.
 func leftOf(ms pgtype.Int8) time.Duration {
 	if !ms.Valid {
 		return 0
@@ -173,9 +173,9 @@ func notGranted(
 }
 
 // Renew makes a live lease last ttl from now, but not longer than its HoldUntil, by the policy in force; 0: the TTL
-// that it has. It does not wait for the disk: a crash of the database may make the lease shorter than it was said to
-// be, never longer. It returns ErrLeaseLost (a LostError), also when the lease has expired and nobody has replaced it;
-// ErrNotFound if there is no such lock; ErrInvalid, also for a lease in a session; ErrUnavailable.
+// that it has. It does not wait for the disk: a crash of the database may make the lease shorter than Renew has
+// returned, never longer. It returns ErrLeaseLost (a LostError), also when the lease has expired and nobody has
+// replaced it; ErrNotFound if there is no such lock; ErrInvalid, also for a lease in a session; ErrUnavailable.
 func (s *Store) Renew(ctx context.Context, ref store.LeaseRef, ttl time.Duration) (store.Lease, error) {
 	if err := ref.Check(); err != nil {
 		return store.Lease{}, err

@@ -40,9 +40,9 @@ func (s state) before(other state) bool {
 	return s.timeline < other.timeline
 }
 
-// lineage is what a Store has seen of the databases behind its URL, which may lead to several: hosts are frozen and
-// come back, and backups are restored. A database is used only if it is no older state of one that was seen. Each
-// newer one begins an era. Connections of earlier eras are not used any more.
+// lineage is what a Store knows of the databases behind its URL. There may be several: hosts are frozen and come back,
+// and backups are restored. A Store uses no database that is an older state of one that it has seen. Each newer
+// database begins an era. Connections of earlier eras are not used any more.
 type lineage struct {
 	era         atomic.Int64
 	newestToken atomic.Int64 // the greatest value of the token sequence that a grant has shown
@@ -53,12 +53,12 @@ type lineage struct {
 	newest  map[int64]state // of each system
 }
 
-// tokensSlack is by how much the token sequence may be lower than it was. A database in an older state is lower by a
-// jump (2^32) at least; a sequence that somebody has set back a little is no such database, and mint grants no token
-// twice on it.
+// tokensSlack is by how much the token sequence may fall. In an older state of the database it is lower by a jump
+// (2^32) at least. A smaller fall means that somebody has set the sequence back a little: mint still grants no token
+// twice.
 const tokensSlack = 1 << 31
 
-// judgement is what a state means to the lineage.
+// judgement is the result of comparing a state with the lineage.
 type judgement struct {
 	era     int64
 	current state // that was the current one before
@@ -102,8 +102,8 @@ func (l *lineage) refuse(now state, newestToken int64) error {
 	return nil
 }
 
-// minted notes what the token sequence was at after a grant that was committed. It returns a WentBackError if that is
-// far below newestToken, which is that of the lineage before the grant was sent.
+// minted notes the token sequence after a committed grant. It returns a WentBackError if that is far below newestToken,
+// which is that of the lineage before the grant was sent.
 func (l *lineage) minted(at, newestToken int64) error {
 	if at+tokensSlack < newestToken {
 		return tokensWentBack(at, newestToken)
@@ -223,8 +223,8 @@ func readState(ctx context.Context, conn *pgconn.PgConn) (state, error) {
 	return now, nil
 }
 
-// supersede marks a database, so that no gateway uses it, also one that has seen no other; unless an operator has
-// accepted it since it was judged. Where that fails, each gateway has to find out by itself.
+// supersede marks a database, so that no gateway uses it, even one that has seen no other. It does not if an operator
+// has accepted the database since it was judged. If marking fails, each gateway has to find out by itself.
 func (s *Store) supersede(ctx context.Context, conn *pgconn.PgConn, now, by state) {
 	if now.supersededByTimeline != 0 {
 		return
@@ -250,7 +250,7 @@ func (s *Store) endedLate(ctx context.Context, conn *pgx.Conn) error {
 	return store.MayBeApplied(late)
 }
 
-// notice has all connections judged anew if the database has refused a statement since another one has taken over.
+// notice begins a new judgement of all connections if the database has refused a statement as superseded.
 func (s *Store) notice(ctx context.Context, err error) error {
 	if errors.Is(err, store.ErrDatabaseWentBack) {
 		s.lineage.era.Add(1)
@@ -268,8 +268,8 @@ func (s *Store) minted(ctx context.Context, at, newestToken int64) error {
 	return nil
 }
 
-// RefuseGrant returns ErrUnavailable for a lease whose token is not greater than one that the client knows of. It says
-// nothing about the database to others: clients may be wrong.
+// RefuseGrant returns ErrUnavailable for a lease whose token is not greater than one that the client knows. It does not
+// affect other clients: this one may be wrong.
 func (s *Store) RefuseGrant(ctx context.Context, lease store.Lease, newestToken int64) error {
 	refused := wentBack(store.SignClient,
 		"it has granted token %d on %s, and newest_token is %d", lease.Token, lease.Lock, newestToken)
@@ -293,16 +293,16 @@ func (s *Store) WentBack() map[store.Sign]uint64 {
 	return got
 }
 
-// Identity is which database it is, as fence.lineage says.
+// Identity identifies a database, as fence.lineage describes it.
 type Identity struct {
 	System   int64
 	Timeline int32
 	Tokens   uint32
 }
 
-// Identify reads which database a connection is to. A standby, or one without the schema, is none: it becomes another
-// one when it is promoted, migrated or restored. It returns ErrUnavailable, which is ErrDatabaseWentBack if the database
-// is not to be used any more.
+// Identify reads the Identity of a connection's database. A standby, or a database without the schema, has none: it
+// becomes another one when it is promoted, migrated or restored. It returns ErrUnavailable, which is
+// ErrDatabaseWentBack if the database is not to be used any more.
 func (s *Store) Identify(ctx context.Context, conn *pgx.Conn) (Identity, error) {
 	now, err := s.judge(ctx, conn.PgConn())
 	if err != nil {

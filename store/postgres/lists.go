@@ -12,9 +12,8 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// The end of a lease that nobody has ended yet is when it ran out, which may be with its session. Of one that was ended
-// before its session, when it would have run out is that session's to say; where the session is forgotten, it is when
-// it ended.
+// A lease that nobody has ended yet ends when it ran out, perhaps with its session. For a lease that was ended before
+// its session, the session says when it would have run out; if the session is forgotten, that is its own end.
 const (
 	shownUntilSQL = `case when l.session_id is null then l.expires_at when s.session_id is null then l.ended_at
 		else least(s.ended_at, s.expires_at, l.hold_until) end`
@@ -75,7 +74,7 @@ func readLeaseInfo(row pgx.CollectableRow) (lease store.LeaseInfo, err error) {
 	return lease, err
 }
 
-// A session's ID is a secret, so it is its digest that puts those of one microsecond in order.
+// A session's ID is a secret, so the digest of the ID orders the sessions of one microsecond.
 const (
 	sessionSortKeySQL = "sha256(uuid_send(s.session_id))"
 	sessionsListSQL   = `
@@ -174,14 +173,14 @@ const (
 		limit $4`
 )
 
-// Record returns a record as it was stored, ErrNotFound, or ErrUnavailable. A failover may take back what it has read if
-// no standby has confirmed that; see DurableRecord.
+// Record returns a record as it was stored, ErrNotFound, or ErrUnavailable. A failover may take the record back if no
+// standby has confirmed it; see DurableRecord.
 func (s *Store) Record(ctx context.Context, resource, key store.Name) (store.Record, error) {
 	return s.record(ctx, statement{}, recordSQL, resource, key)
 }
 
-// DurableRecord is Record, and returns when what it has read, also that there is no record, is as durable as an
-// acknowledged write. It waits where writes wait, so it takes their connections.
+// DurableRecord is Record, but returns once its answer, also that there is no record, is as durable as an acknowledged
+// write. It waits where writes wait, so it takes their connections.
 func (s *Store) DurableRecord(ctx context.Context, resource, key store.Name) (store.Record, error) {
 	return s.record(ctx, statement{purpose: forTransactions}, durableRecordSQL, resource, key)
 }

@@ -32,9 +32,9 @@ const openSQL = "(f.open and not (f.limited and " + heldOutSQL + "))"
 const heldOutSQL = `exists (select from fence.leases h
 	where h.lock = f.resource and h.fencing_token = f.granted_token and h.hold_until <= clock_timestamp())`
 
-// showSQL shows locks as they are at one moment. What is chosen are rows of fences, with the sort key of each. Each
-// comes with the leases that run on it, or with the one that has run out and that no other has replaced: an exclusive
-// lease whose fence is open is the newest of its lock, which is never forgotten.
+// showSQL shows locks as they are at one moment. It takes chosen rows of fences, each with its sort key, and adds the
+// leases that run on each lock, or the one that has run out and was not replaced: an exclusive lease whose fence is
+// open is the newest of its lock, which is never forgotten.
 const showSQL = `
 	with now as materialized (
 		select clock_timestamp() as at
@@ -70,7 +70,7 @@ var oneLockSQL = fmt.Sprintf(showSQL,
 	"select f.resource, f.granted_token, "+openSQL+" as open, 0 as sorted from fence.fences f where "+isLockSQL+
 		" and f.resource = @lock", "0::bigint", shownColumns, "", "")
 
-// isLockSQL tells a lock from what has only records: it was granted, or an acquire waits for it.
+// isLockSQL selects locks, and no names with only records: a lock was granted, or an acquire waits for it.
 const isLockSQL = "(f.granted_token > 0 or exists (select from fence.waiters w where w.lock = f.resource))"
 
 // Lock returns a lock, ErrNotFound if it was never granted, or ErrUnavailable.
@@ -194,8 +194,8 @@ var lockOrders = map[store.LockSort]lockOrder{
 		time: true},
 }
 
-// What fences are joined to, before any is chosen: only what is sorted or selected by. Each of these is read once, as a
-// whole, and no function is called for any row of it; what else is shown of a lock is read for those of the page.
+// Joins before fences are chosen: only those to sort or select by. Each table is read once, as a whole, and no function
+// is called for any of its rows. All else that is shown is read for the locks of the page only.
 const (
 	joinRunningSQL = `
 		left join (
@@ -217,8 +217,8 @@ const (
 		` group by w.lock) queue on queue.lock = f.resource`
 )
 
-// stateSQL is the state of a lock. It is written so that the planner does not make another join of the left join: led
-// by the leases, it would look each fence up by itself.
+// stateSQL is the state of a lock. It keeps the planner from turning the left join around: led by the leases, the plan
+// would look up each fence by itself.
 var stateSQL = map[store.LockState]string{
 	store.LockHeld:    " and (r.lock is null)::integer = 0",
 	store.LockExpired: " and (r.lock is null)::integer = 1 and " + openSQL,

@@ -52,7 +52,7 @@ const (
 		limit 1000`
 )
 
-// Overview returns how all of it is. It returns ErrUnavailable.
+// Overview returns the state of the whole installation, or ErrUnavailable.
 func (s *Store) Overview(ctx context.Context) (store.Overview, error) {
 	var o store.Overview
 	var countedAt, jumpedAt pgtype.Timestamptz
@@ -93,7 +93,7 @@ func (s *Store) Recount(ctx context.Context) (counted bool, err error) {
 	case err == nil:
 		return false, nil
 	}
-	// What takes longer than a statement may would be tried by one gateway after the other, without a pause.
+	// Otherwise, one gateway after the other would try a count that exceeds the statement timeout, without a pause.
 	postponed := s.exec(ctx, statement{}, "select fence.postpone_recount($1)", recountEvery*time.Since(begun))
 	if postponed != nil {
 		return false, err
@@ -217,7 +217,7 @@ func (p *probe) UnderWay(ctx context.Context) (found store.ProbesUnderWay, err e
 	return found, nil
 }
 
-// probeFailed is classify for a statement that changes nothing that anybody sees.
+// probeFailed is classify for a statement without a visible effect.
 func probeFailed(err error) error {
 	if _, reported := errors.AsType[*pgconn.PgError](err); reported {
 		return classify(err)

@@ -22,8 +22,8 @@ const settingsTimeout = 5 * time.Second
 // settingsLock is the advisory lock of configureRole. The number is "fencerol" in ASCII.
 const settingsLock int64 = 0x66656e6365726f6c
 
-// throughPooler prepares a pool for a pooler in transaction mode. It may run each statement in another session, so none
-// of them has settings of its own, and statements have no names: pgx remembers their descriptions alone.
+// throughPooler prepares a pool for a pooler in transaction mode. The pooler may run each statement in another session.
+// So no session has settings of its own, and statements have no names: pgx remembers their descriptions alone.
 func throughPooler(config *pgxpool.Config) {
 	config.ConnConfig.RuntimeParams = map[string]string{"application_name": "fencegate"}
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe

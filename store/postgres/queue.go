@@ -146,8 +146,8 @@ func (s *Store) NextDue(
 	})
 }
 
-// Heartbeat says that the gateway lives. Its waiters count until the time missing is over. lapsed: they did not count
-// any more. It returns ErrUnavailable.
+// Heartbeat records that the gateway lives. Its waiters count until the time missing is over. lapsed: they had ceased
+// to count. It returns ErrUnavailable.
 func (s *Store) Heartbeat(ctx context.Context, gateway uuid.UUID, missing time.Duration) (lapsed bool, err error) {
 	const sql = "select fence.heartbeat($1, $2)"
 	err = s.queryRow(ctx, statement{purpose: forRenewals}, sql, []any{gateway, missing.Milliseconds()}, &lapsed)
@@ -173,7 +173,7 @@ func (s *Store) FindDeadlocks(ctx context.Context, tickets []int64) ([]int64, er
 	return collect(ctx, s.query, "select fence.find_deadlocks($1)", []any{tickets}, pgx.RowTo[int64])
 }
 
-// FindNewDeadlocks is FindDeadlocks, for less, for waits that have just begun, at the end of their queues.
+// FindNewDeadlocks is a cheaper FindDeadlocks for waits that have just begun, at the end of their queues.
 func (s *Store) FindNewDeadlocks(ctx context.Context, tickets []int64) ([]int64, error) {
 	return collect(ctx, s.query, "select fence.find_new_deadlocks($1)", []any{tickets}, pgx.RowTo[int64])
 }
@@ -226,8 +226,8 @@ var (
 		where true` + waitWithinSQL + `
 		order by w.ticket limit @limit`
 
-	// What blocks these waits: of each relation one more than is shown, the nearest first. Waits of one kind for one lock
-	// have the same holders, which are read once.
+	// Blockers of these waits: of each relation one more than is shown, the nearest first. Waits of one kind for one
+	// lock have the same holders, read once.
 	aheadSQL = `
 		with waits as materialized (
 			select w.ticket, w.lock, w.mode, w.scope from fence.waiters w where w.ticket = any (@tickets)
@@ -254,10 +254,10 @@ var (
 		order by x.ticket, x.relation desc, x.sort_key`
 )
 
-// Waits returns the wait graph around a lock: its waiters, and then, both ways, those that they wait for and those that
-// wait for them, at most limit. Without a lock it returns all, the first in the queue first. All are of one
-// moment. Waits for locks, and locks in their way, that are not within these names or below them are left out; nil:
-// none is. It returns ErrInvalid or ErrUnavailable.
+// Waits returns the wait graph around a lock at one moment: its waiters, then the owners that they wait for and the
+// waiters for them, at most limit. Without a lock it returns all waits, the first in the queue first. It leaves out
+// waits for, and blockers on, locks that are not within these names or below them; nil: none. It returns ErrInvalid or
+// ErrUnavailable.
 func (s *Store) Waits(ctx context.Context, lock store.Name, limit int, within []string) (store.WaitGraph, error) {
 	if limit < 1 || limit > store.WaitsMax {
 		return store.WaitGraph{}, fmt.Errorf("%w: limit is %d, it must be 1 to %d", store.ErrInvalid, limit, store.WaitsMax)
@@ -370,8 +370,8 @@ func (s *waitSearch) read(ctx context.Context, sql string, args pgx.NamedArgs) e
 	})
 }
 
-// graph is what was found, with no more in the way of each than is to be shown: of the holders the first, of those
-// before the nearest.
+// graph returns the waits that were found, each with as many blockers as are shown: the first holders, and the nearest
+// earlier waiters.
 func (s *waitSearch) graph() store.WaitGraph {
 	graph := store.WaitGraph{Waits: []store.WaitOf{}, Truncated: s.truncated}
 	for _, ticket := range slices.Sorted(maps.Keys(s.waits)) {

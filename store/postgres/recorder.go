@@ -21,10 +21,9 @@ const (
 	recorderTimeout   = 5 * time.Second
 )
 
-// Recorder writes rejections to the record in the background: it never delays a verdict and never changes one. Those
-// alike (resource, token, verdict, reason, source, address and
-// principal the same) are one group with a count, in memory and in
-// the database. When more than 10,000 groups wait, new ones are dropped and counted.
+// Recorder writes rejections to the record in the background: it never delays a verdict and never changes one.
+// Rejections with the same resource, token, verdict, reason, source, address and principal are one group with a count,
+// in memory and in the database. When more than 10,000 groups wait, new ones are dropped and counted.
 type Recorder struct {
 	store      *Store
 	onRecorded func([]store.Recorded)
@@ -84,9 +83,9 @@ func (r *Recorder) Dropped() uint64 {
 	return r.dropped
 }
 
-// Run writes what was noted every 100 ms until ctx ends, and then once more. It writes a group at most once a second:
-// zombies that retry fast would keep the database busy with their counts. What can't be written is kept for the next
-// time; onError receives the error.
+// Run writes the noted rejections every 100 ms until ctx ends, and then once more. It writes a group at most once a
+// second: zombies that retry fast would keep the database busy with their counts. What can't be written is kept for the
+// next time; onError receives the error.
 func (r *Recorder) Run(ctx context.Context, onError func(error)) {
 	timing.Every(ctx, recorderInterval, onError, func() error { return r.flush(ctx, r.take(recorderRepeat)) })
 	if err := r.flush(context.WithoutCancel(ctx), r.take(0)); err != nil {
@@ -94,7 +93,7 @@ func (r *Recorder) Run(ctx context.Context, onError func(error)) {
 	}
 }
 
-// take takes the groups out that were not written within so long.
+// take removes and returns the groups that were last written at least that long ago.
 func (r *Recorder) take(repeat time.Duration) map[group]*store.Rejection {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -145,7 +144,7 @@ func (r *Recorder) flush(ctx context.Context, groups map[group]*store.Rejection)
 	return nil
 }
 
-// keep puts groups back that could not be written, beside what was noted meanwhile.
+// keep puts back groups that could not be written, merged with those noted meanwhile.
 func (r *Recorder) keep(groups map[group]*store.Rejection) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

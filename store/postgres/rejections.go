@@ -13,7 +13,7 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// rejectionFilterSQL is what filterArgs are the arguments of.
+// rejectionFilterSQL is the condition whose arguments filterArgs returns.
 var rejectionFilterSQL = `($1 = '' or r.resource = $1) and starts_with(r.resource, $2) and ($3 = '' or r.code = $3) and ($4 = '' or r.reason = $4)
 	and ($5 = '' or r.source = $5) and ($6 = '' or r.owner_id = $6) and r.last_at >= $7
 	and ($8::timestamptz is null or r.first_at < $8) and ($9 = '' or r.key = $9) and ` + withinSQL("r.resource", "$10") + `
@@ -43,7 +43,7 @@ var (
 )
 
 // Rejections returns rejected writes. It returns ErrInvalid or ErrUnavailable. A reader that continues after the last
-// of a page gets no group twice; by RejectionsByLastSeen those that changed meanwhile are at the front, and not behind.
+// group of a page gets no group twice; by RejectionsByLastSeen, groups that changed meanwhile are at the front.
 func (s *Store) Rejections(ctx context.Context, query store.RejectionQuery) ([]store.Rejection, error) {
 	if err := query.Check(); err != nil {
 		return nil, err
@@ -90,14 +90,14 @@ func causesOf(kind store.RejectionKind) []string {
 	return causes
 }
 
-// rejectionOverlap is how far before a reading the next one begins. A change has its changed_at before it becomes
-// visible: at most the 5 s that fence.record_rejections may take, and its commit, which waits for no standby. See the
-// test that takes the overlap away.
+// rejectionOverlap is how far before a reading the next one begins. A change gets its changed_at before it becomes
+// visible: by at most 5 s, the bound of fence.record_rejections, and a commit that waits for no standby. See the test
+// that takes the overlap away.
 const rejectionOverlap = 10 * time.Second
 
 // rejectionFollower is a RejectionFollower. Changes become visible later than their changed_at says, and not in its
-// order. So each reading looks back rejectionOverlap from the reading before, and leaves out what it has returned: a
-// group with that count. Of a group that changes often, the latest is returned.
+// order. So each reading looks back rejectionOverlap from the last one, and leaves out groups returned with the same
+// count. Of a group that changes often, it returns the latest change.
 type rejectionFollower struct {
 	store *Store
 	at    time.Time // of the last reading, by the database's clock; zero before the first
@@ -143,9 +143,9 @@ func (f *rejectionFollower) Next(ctx context.Context) (store.RejectionChanges, e
 	return changes, nil
 }
 
-// RejectionsSince reads what matches and has changed since a reader stopped that had all changes until then; it reads
-// some of them again. It returns ErrInvalid or ErrUnavailable. Where there are too many changes, or it stopped more
-// than RejectionsResumable ago or in the future, they are Missed.
+// RejectionsSince reads matching changes since a reader stopped that had all earlier ones; it reads some of them again.
+// It returns ErrInvalid or ErrUnavailable. Too many changes are Missed, and so are those of a reader that stopped more
+// than RejectionsResumable ago, or in the future.
 func (s *Store) RejectionsSince(
 	ctx context.Context, filter store.RejectionFilter, stopped time.Time,
 ) (store.RejectionChanges, error) {
@@ -165,15 +165,15 @@ func (s *Store) RejectionsSince(
 	return changes, err
 }
 
-// databaseTime is read before the changes: what they don't show yet is not older than this by more than the overlap.
+// databaseTime is read before the changes: a change that they don't show yet is older by at most the overlap.
 func (s *Store) databaseTime(ctx context.Context) (time.Time, error) {
 	var now time.Time
 	err := s.queryRow(ctx, statement{}, "select clock_timestamp()", nil, &now)
 	return now, err
 }
 
-// changedSinceSQL looks at no more rows than have been returned, and RejectionsMissedMax besides, whatever a storm of
-// zombies changes. It is one statement: all that it shows is of one moment.
+// changedSinceSQL reads at most RejectionsMissedMax rows besides those that were returned, even if zombies change many
+// more. It is one statement, so it shows one moment.
 var changedSinceSQL = `
 	with recent as materialized (
 		select r.id, r.count from fence.rejections r where ` + rejectionFilterSQL + ` and r.changed_at >= $13
@@ -208,8 +208,8 @@ var leasesOfTokensSQL = fmt.Sprintf(leasesListSQL, shownColumns, withinSQL("l.lo
 	and l.lock = any (fence.ancestors(@resource) || @resource::text) and l.fencing_token = any (@tokens) and `)
 
 // RejectionDetail returns a rejection by its ID. within limits the names that the caller sees, as in a
-// [store.RejectionFilter]: it returns ErrNotFound for rejections on others, and leaves their leases out. It returns
-// ErrUnavailable, too.
+// [store.RejectionFilter]: RejectionDetail returns ErrNotFound for rejections on other names, and leaves out their
+// leases. It returns ErrUnavailable, too.
 func (s *Store) RejectionDetail(ctx context.Context, id int64, within []string) (store.RejectionDetail, error) {
 	found, err := s.readRejections(ctx, "select "+rejectionColumns+" from fence.rejections r where r.id = $1", id)
 	if err != nil {
@@ -289,8 +289,8 @@ const recordRejectionsSQL = `
 	select rejected_code, writes, lateness_ms * interval '1 millisecond', token_age_ms * interval '1 millisecond'
 	from fence.record_rejections($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)`
 
-// recordRejections adds to the record; no group twice in a call. It returns one Recorded for each, with 0 writes where
-// another session has locked the row of the group.
+// recordRejections adds rejections, each group once, to the record. It returns a Recorded for each, with 0 writes if
+// another session has locked the group's row.
 func (s *Store) recordRejections(ctx context.Context, rejections []store.Rejection) ([]store.Recorded, error) {
 	var (
 		resources, keys, verdicts, reasons, sources, addresses, principals []string

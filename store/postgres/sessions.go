@@ -38,8 +38,8 @@ func (r *sessionRow) session() store.Session {
 	}
 }
 
-// CreateSession makes a session. It returns ErrInvalid or ErrUnavailable; where that leaves the outcome unknown, a
-// session may have been made that no client knows, and that expires.
+// CreateSession makes a session. It returns ErrInvalid or ErrUnavailable. If the outcome is unknown, there may be a
+// session that no client knows, and that expires.
 func (s *Store) CreateSession(ctx context.Context, request store.SessionRequest) (store.Session, error) {
 	request, err := request.Check()
 	if err != nil {
@@ -93,8 +93,8 @@ func (s *Store) Session(ctx context.Context, id uuid.UUID) (session store.Sessio
 // EndSession ends a session, releases its leases and takes its waiters out of their queues. Sent twice, it succeeds
 // twice. From its first commit on, all of the leases can be granted to others; it returns when the fences of all are
 // closed, with their number. It returns ErrLeaseLost (a LostError) if the session had expired, ErrNotFound if there is
-// no such session, or ErrUnavailable. After the first commit the outcome of that is unknown: the session has ended, and
-// some of its fences may be open until it is sent again, or a sweep closes them.
+// no such session, or ErrUnavailable. After the first commit, ErrUnavailable has an unknown outcome: the session has
+// ended, but some of its fences may be open until a retry or a sweep closes them.
 func (s *Store) EndSession(ctx context.Context, id uuid.UUID) (released int64, err error) {
 	var status string
 	err = s.queryRow(ctx, statement{purpose: forReleases}, "select fence.end_session($1)", []any{id}, &status)
@@ -114,7 +114,7 @@ func (s *Store) EndSession(ctx context.Context, id uuid.UUID) (released int64, e
 	return released, err
 }
 
-// sessionLost says what became of a session; nothing is known of it without a reason.
+// sessionLost returns the error of a session that is lost; without a reason, nothing is known of it.
 func sessionLost(reason string) error {
 	if reason == "" {
 		return fmt.Errorf("%w: there is no such session", store.ErrNotFound)
@@ -123,27 +123,25 @@ func sessionLost(reason string) error {
 }
 
 const (
-	// settleLocksMax and settleWaitersMax are of how many locks the leases of an ended session are ended in one
-	// transaction, and how many of its waiters are passed: each may take a lock in the lock table of the server, which has
-	// room for some thousands.
+	// settleLocksMax and settleWaitersMax bound the locks whose leases one transaction ends for an ended session, and
+	// the waiters that it passes: each may take a lock in the server's lock table, which has room for some thousands.
 	settleLocksMax   = 64
 	settleWaitersMax = 64
-	// settleBriefly is how long a transaction of many locks waits for what another session has locked, and any of the
-	// sweep, where other sessions wait; settleLonger, one of a single lock.
+	// settleBriefly is how long a transaction on many locks, or one of the sweep while other sessions wait, waits for a
+	// lock of another session; settleLonger is the same for a single lock.
 	settleBriefly = 20 * time.Millisecond
 	settleLonger  = 500 * time.Millisecond
-	// settleFor is how long EndSession returns to locks that another session keeps locked, before it leaves them to the
-	// sweep.
+	// settleFor is how long EndSession retries locks that another session holds, before it leaves them to the sweep.
 	settleFor = 5 * time.Second
 )
 
 // errSettleLater says that a session has leases left.
 var errSettleLater = errors.New("leases of the session remain, on locks that are in use")
 
-// settle ends the leases of a session that has ended, closes their fences, and wakes those that its waiters held up.
-// Where another session has locked something, it skips that and returns to it, one lock at a time, until the
-// deadline, and waits so long for each. It returns how many leases it has ended, also beside an error, which is
-// ErrUnavailable: any number of leases may then remain.
+// settle ends the leases of an ended session, closes their fences, and wakes the waiters that its own were blocking. It
+// skips a lock that another session holds and retries it once before the deadline, alone, with the bound wait. It
+// returns how many leases it has ended, also beside an error, which is ErrUnavailable: any number of leases may then
+// remain.
 func (s *Store) settle(
 	ctx context.Context, id uuid.UUID, wait time.Duration, deadline time.Time,
 ) (ended int64, err error) {
@@ -189,8 +187,8 @@ func (s *Store) settleLeases(
 	}
 }
 
-// settleAll settles sessions one after the other until the deadline. One that fails keeps no other waiting: it is
-// tried after the others, and not before a pause. It returns whether some are left that can be settled at once.
+// settleAll settles sessions one after the other until the deadline. A session that fails delays no other: it is
+// retried after them, and after a pause. settleAll returns whether some are left that can be settled at once.
 func (s *Store) settleAll(ctx context.Context, ids []uuid.UUID, deadline time.Time) (left bool, err error) {
 	for _, id := range ids {
 		if time.Now().After(deadline) {

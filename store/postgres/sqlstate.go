@@ -16,10 +16,9 @@ import (
 // classify turns an error of the driver into one of package store; it is the only code that knows SQLSTATEs. It
 // returns unknown errors as they are: they are defects, to be logged and not to be sent to clients.
 //
-// An error that PostgreSQL reports has rolled the transaction back: after the commit it can only end the session. But
-// what is between it and the gateway, such as a pooler or a proxy, reports the loss of its own connection as an
-// error, too, and that says nothing about the commit. A failure of the connection says nothing about it either, unless
-// nothing had been sent.
+// An error that PostgreSQL reports has rolled the transaction back: after the commit it can only end the session. But a
+// pooler or a proxy reports the loss of its own connection as an error, too, which says nothing about the commit. Nor
+// does a failure of the gateway's connection, unless nothing had been sent.
 func classify(err error) error {
 	var pgErr *pgconn.PgError
 	switch {
@@ -76,7 +75,7 @@ func classifyState(err *pgconn.PgError) error {
 	return err
 }
 
-// ReasonOf says why a statement failed, or a connection was not made; "" where it has answered as it should.
+// ReasonOf says why a statement or a connection failed; "" if the database answered as it should.
 func (s *Store) ReasonOf(err error) store.Reason { return reasonOf(err) }
 
 func reasonOf(err error) store.Reason {
@@ -158,9 +157,9 @@ type counts struct{ failures, retries reasonCounts }
 // Failures returns how many statements have failed, those that were tried again among them. Verdicts are no failures.
 func (s *Store) Failures() map[store.Reason]uint64 { return s.counts.failures.read() }
 
-// Retries returns how often the Store and its machines tried something again: the writes that went back to
-// their queue as busy; the statements that the database had rolled back; and what was sent again since the database
-// was away: acquires of waiters, grants to them, and the record of rejections.
+// Retries returns how often the Store and its machines tried something again: the writes that went back to their queue
+// as busy; the statements that the database had rolled back; and calls repeated after an outage of the database:
+// acquires of waiters, grants to them, and the record of rejections.
 func (s *Store) Retries() map[store.Reason]uint64 { return s.counts.retries.read() }
 
 // failed counts the failure of a statement.
@@ -188,9 +187,9 @@ func (s *Store) CountBusy(writes int) { s.counts.retries.add(store.ReasonBusy, w
 // notReplicated is the key of a warning in a connection's own data.
 const notReplicated = "fencegate: not replicated"
 
-// noteNotReplicated has a connection remember the warning with which PostgreSQL reports such a commit; apart from it
-// the commit looks like any other. The warning comes before the statement ends, so a caller that has read to the end of
-// the statement finds it. The configuration of the role must not hide it (client_min_messages).
+// noteNotReplicated makes a connection remember PostgreSQL's warning that a commit was not replicated. Apart from the
+// warning, the commit looks like any other. The warning comes before the statement ends, so a caller that has read to
+// the end of the statement finds it. The configuration of the role must not hide it (client_min_messages).
 func noteNotReplicated(config *pgx.ConnConfig) {
 	config.OnNotice = func(conn *pgconn.PgConn, notice *pgconn.Notice) {
 		if isNotReplicated(notice) {
@@ -199,16 +198,15 @@ func noteNotReplicated(config *pgx.ConnConfig) {
 	}
 }
 
-// isNotReplicated tells the warning from those that the triggers of users' tables may raise, which say where they come
-// from. That of a commit comes from no function. Its code is 01000 where the wait was canceled, and 57P01 where the
-// session was ended.
+// isNotReplicated distinguishes the warning from those of triggers on users' tables, which name their function. The
+// warning of a commit names none. Its code is 01000 where the wait was canceled, and 57P01 where the session was ended.
 func isNotReplicated(notice *pgconn.Notice) bool {
 	return notice.SeverityUnlocalized == "WARNING" && notice.Where == "" &&
 		(notice.Code == "01000" || notice.Code == "57P01")
 }
 
-// takeNotReplicated returns ErrNotReplicated, as an UnavailableError, if a connection remembers such a commit, and has
-// it forget that.
+// takeNotReplicated returns ErrNotReplicated, as an UnavailableError, if a connection remembers such a commit, and
+// clears the memory.
 func takeNotReplicated(conn *pgconn.PgConn) error {
 	notice, found := conn.CustomData()[notReplicated].(*pgconn.Notice)
 	if !found {

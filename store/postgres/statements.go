@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// triesMax is how often a statement is sent that the server rolls back because of concurrent transactions.
+	// triesMax is how often a statement is sent if the server rolls it back because of concurrent transactions.
 	triesMax = 6
 	// retryPause is the mean of the first pause before it is sent again; each is twice the one before, give or take a
 	// half.
@@ -76,8 +76,8 @@ func (s *Store) queryAs(ctx context.Context, stmt statement, sql string, args []
 	})
 }
 
-// sendBatch runs statements in one transaction, and has read read the results. They are sent at once, so a gateway that is
-// frozen keeps nothing locked. Each waits so long for a lock; 0: as long as the session's do.
+// sendBatch runs statements in one transaction, and calls read for the results. It sends them at once, so a frozen
+// gateway keeps nothing locked. Each waits for a lock for this time; 0: the session's.
 func sendBatch(
 	ctx context.Context, conn *pgxpool.Conn, lockWait time.Duration, batch *pgx.Batch, read func(pgx.BatchResults) error,
 ) (err error) {
@@ -119,7 +119,7 @@ func setLockWait(ctx context.Context, tx pgx.Tx, wait time.Duration) error {
 	return err
 }
 
-// inTx runs work in one transaction, which it may do more than once: what was undone is done again.
+// inTx runs work in one transaction, perhaps several times: it repeats a transaction that was rolled back.
 func (s *Store) inTx(ctx context.Context, options pgx.TxOptions, work func(pgx.Tx) error) error {
 	return s.send(ctx, statement{}, func(conn *pgxpool.Conn, lockWait time.Duration) (bool, error) {
 		return true, pgx.BeginTxFunc(ctx, conn, options, func(tx pgx.Tx) error {
@@ -181,7 +181,7 @@ type scanError struct{ error }
 
 func (e scanError) Unwrap() error { return e.error }
 
-// work is what send sends with a connection, with the lockWait of a permit. again: it may be sent again.
+// work sends a statement on a connection, with the lockWait of a permit. again: it may be sent again.
 type work func(conn *pgxpool.Conn, lockWait time.Duration) (again bool, err error)
 
 // send is the one level at which statements are sent again: after a deadlock or a failed serialization (40P01, 40001),
@@ -327,8 +327,7 @@ func withinSQL(column, argument string) string {
 		where v.name = '' or %[1]s = v.name or starts_with(%[1]s, v.name || '/')))`, column, argument)
 }
 
-// narrowed returns the prefix that all names have which have this prefix and are within the names: a list then reads no
-// others.
+// narrowed returns a common prefix of the names that have this prefix and are within the names: a list reads no others.
 func narrowed(prefix string, within []string) string {
 	if len(within) == 1 && strings.HasPrefix(within[0], prefix) {
 		return within[0]

@@ -28,12 +28,12 @@ type Config struct {
 	ConnectionsMax int
 	// StatementTimeout bounds one statement in the database, waits for locks included. Default 10 s; at least 100 ms.
 	StatementTimeout time.Duration
-	// LockTimeout bounds the wait of a statement for a lock in the database, which another session may hold for any time.
-	// Writes that wait for a fence may wait as long as StatementTimeout. Default 1 s; 10 ms to 1 h.
+	// LockTimeout bounds the wait of a statement for a lock in the database, which another session may hold for any
+	// time. Queued writes wait for a fence up to StatementTimeout. Default 1 s; 10 ms to 1 h.
 	LockTimeout time.Duration
 	// Tracing says whether spans are made. Default: none.
 	Tracing store.Tracing
-	// Logger says when the database becomes another one, or is refused as an older one. Default: nothing is logged.
+	// Logger receives changes of the database, and refusals of older ones. Default: nothing is logged.
 	Logger *slog.Logger
 }
 
@@ -173,7 +173,7 @@ func (s *Store) Grant(ctx context.Context, roles migrations.Roles) error {
 // alter calls change, which changes the schema, with a connection of its own.
 func (s *Store) alter(ctx context.Context, change func(context.Context, *pgx.Conn) error) error {
 	return s.onConnection(ctx, func(conn *pgx.Conn) error {
-		// A migration takes as long as it takes, and may wait for another gateway's.
+		// A migration may take any time, and wait for another gateway's.
 		if _, err := conn.Exec(ctx, "set statement_timeout = 0; set lock_timeout = 0"); err != nil {
 			return classify(err)
 		}

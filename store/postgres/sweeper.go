@@ -29,12 +29,12 @@ type SweeperConfig struct {
 	RejectionsMax int64
 	// AuditRetention is how long entries of the audit log are kept. Default 400 days; at least 1 h.
 	AuditRetention time.Duration
-	// AuditAnonymousMax: entries of the audit log by callers without a credential are deleted sooner, if they are not
-	// among so many newest entries. Default 100,000.
+	// AuditAnonymousMax is the number of newest entries of the audit log beyond which those of callers without a
+	// credential are deleted early. Default 100,000.
 	AuditAnonymousMax int64
 }
 
-// withDefaults returns ErrInvalid for what is outside its limits, naming the flag.
+// withDefaults returns ErrInvalid, naming the flag, for a field outside its limits.
 func (c SweeperConfig) withDefaults() (SweeperConfig, error) {
 	c.Interval = cmp.Or(c.Interval, time.Second)
 	c.LeaseRetention = cmp.Or(c.LeaseRetention, 10*time.Minute)
@@ -160,7 +160,7 @@ func (s *Sweeper) parts(swept *store.Swept) []sweepPart {
 // error, which is ErrUnavailable. A part that fails does not keep the others from being done.
 func (s *Sweeper) Sweep(ctx context.Context) (store.Swept, error) { return s.sweepTimed(ctx, 0) }
 
-// sweepTimed is Sweep, without the parts that another gateway does, or did less than the pause ago.
+// sweepTimed is Sweep without the parts that another gateway is doing, or did less than the pause ago.
 func (s *Sweeper) sweepTimed(ctx context.Context, pause time.Duration) (store.Swept, error) {
 	begun := time.Now()
 	swept, err := s.sweep(ctx, pause)
@@ -171,8 +171,8 @@ func (s *Sweeper) sweepTimed(ctx context.Context, pause time.Duration) (store.Sw
 	return swept, err
 }
 
-// sweep does all parts in turn, then again those that have more to do, and each time the first two: what one part has
-// left over does not make the events of expired leases late.
+// sweep does all parts in turn, then repeats those with more to do, and each time the first two: so a part with much to
+// do does not delay the events of expired leases.
 func (s *Sweeper) sweep(ctx context.Context, pause time.Duration) (swept store.Swept, err error) {
 	parts := s.parts(&swept)
 	more := make([]bool, len(parts))

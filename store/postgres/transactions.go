@@ -196,7 +196,7 @@ func (c *transactCall) tableError() error {
 		if rejected := rejectedRow(failed, resource); rejected != nil {
 			return rejected
 		}
-	// Details of these show the row, which may be another resource's: the fence is checked after the row is changed.
+	// Details of these show the row, perhaps of another resource: the fence is checked after the row is changed.
 	case state == "23502", state == "23514", state == "44000":
 		failed.Detail = ""
 	case state == "42501":

@@ -89,7 +89,7 @@ func (c *operationColumns) add(op *store.Operation) {
 }
 
 // fenceWaitMS is how long fence.write waits for a fence that another session has locked, before it is sent once more
-// without waiting. A commit takes less, unless something is wrong with it.
+// without waiting. A healthy commit takes less time.
 const fenceWaitMS = 100
 
 // ExecWrites sends the writes of the batch in one statement and reads the verdicts into it. When it returns nil, the
