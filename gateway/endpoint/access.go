@@ -15,7 +15,7 @@ import (
 
 // AccessRule says who may call a route: a principal with one of the scopes.
 type AccessRule struct {
-	Scopes   []access.Scope // none: see public and anyPrincipal
+	Scopes   []access.Scope // none: see Public and AnyPrincipal
 	Names    RuleNames
 	Variable string // of the path, with the name
 	refusal  string // the detail of the answer to others
@@ -27,13 +27,13 @@ type AccessRule struct {
 type RuleNames int
 
 const (
-	// NameInPath is on the one that the path has.
+	// NameInPath requires it on the name in the path.
 	NameInPath RuleNames = iota
-	// EachName is on some name; the handler judges each that the request has, and shows no other.
+	// EachName requires it on some name; the handler judges each name of the request, and shows no other.
 	EachName
-	// EveryName is on all names.
+	// EveryName requires it on all names.
 	EveryName
-	// NoScope is none: a credential is enough.
+	// NoScope requires none: a credential is enough.
 	NoScope
 )
 
@@ -57,7 +57,7 @@ func OnName(variable string, scopes ...access.Scope) AccessRule {
 // StatesPrefix begins the names of the resources that are states of Terraform.
 const StatesPrefix = "terraform/"
 
-// OnState is onName for a state of Terraform, which sends its credential as a password.
+// OnState is OnName for a state of Terraform, whose credential is sent as a password.
 func OnState(scopes ...access.Scope) AccessRule {
 	rule := OnName("state", scopes...)
 	rule.Prefix, rule.basic = StatesPrefix, true
@@ -187,7 +187,7 @@ func (s *Server) Unauthenticated(reason auth.Reason) *api.Problem {
 		"The credential is malformed, unknown, expired or revoked.")
 }
 
-// NameOf is the name of a principal beside what it does; "" for everybody at a gateway that asks for no credential.
+// NameOf is the name under which a principal's actions are shown; "" at a gateway that asks for no credential.
 func NameOf(principal *access.Principal) string {
 	if principal.Kind == access.Anonymous {
 		return ""
@@ -204,7 +204,7 @@ func KeysNotRead() *api.Problem {
 
 type principalKey struct{}
 
-// withPrincipal passes the principal on to what has the context, and not the answerWriter.
+// withPrincipal passes the principal to code that has the context, but not the Answer.
 func withPrincipal(ctx context.Context, principal *access.Principal) context.Context {
 	return context.WithValue(ctx, principalKey{}, principal)
 }
@@ -214,7 +214,7 @@ func PrincipalOf(ctx context.Context) *access.Principal {
 	return ctx.Value(principalKey{}).(*access.Principal) //nolint:forcetypeassert // answering has set it
 }
 
-// AsActor returns a context for an action of an administrator: the audit log of the database has whose request it is.
+// AsActor returns a context for an administrator's action: the audit log records the author of the request.
 func (s *Server) AsActor(ctx context.Context, w *Answer, r *http.Request) context.Context {
 	return store.WithActor(ctx, store.Actor{
 		Principal: w.Principal.Name, Address: s.Address(r), Scoped: !w.Principal.May(access.Admin, ""),
@@ -263,12 +263,12 @@ func pathName(variable string, reserved ...string) func(*http.Request) (store.Na
 }
 
 // servedNames are the prefixes of the names that this gateway serves, where several fleets of gateways share the names
-// and each has a database of its own. nil: every name. A request that reaches the wrong fleet would be decided by fences
-// that know nothing of the name's tokens, so none is.
+// and each has a database of its own. nil: every name. In the wrong fleet, the fences do not know the tokens of the
+// name, so the gateway refuses the request.
 type servedNames []string
 
-// check returns the answer to a request on a name of another fleet, or nil. A subtree above the prefixes is such a name,
-// too: part of it is elsewhere.
+// check returns the answer to a request on a name of another fleet, or nil. A subtree above the prefixes also belongs
+// to another fleet, in part.
 func (s servedNames) check(name string) error {
 	if s == nil || slices.ContainsFunc(s, func(prefix string) bool { return access.Covers(prefix, name) }) {
 		return nil

@@ -35,7 +35,7 @@ func (s *Server) SetBodyDeadline(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// ReadBody reads a whole body, within the limits of size and time (see setBodyDeadline).
+// ReadBody reads a whole body, within the limits of size and time (see SetBodyDeadline).
 func (s *Server) ReadBody(w *Answer, r *http.Request) ([]byte, error) {
 	body, err := s.readAll(w, r)
 	if err == nil {
@@ -198,8 +198,8 @@ var (
 )
 
 // BodyBudget bounds the memory for the bodies of all requests, from their first bytes to their answers, or to a wait
-// before the answer. One caller may use half of it. When either is used up, it drops bodies that have stalled.
-// Otherwise their clients could hold it for --body-timeout, and honest ones would be refused meanwhile.
+// before the answer. One caller may use half of it. When either is used up, it drops stalled bodies. Otherwise their
+// clients could hold the memory for --body-timeout, while honest clients are refused.
 type BodyBudget struct {
 	max     int64
 	stalled time.Duration
@@ -279,7 +279,7 @@ func (s *BodyShare) locked(change func()) {
 	change()
 }
 
-// Arrived notes that the gateway works on what it has read: the share stays, and is not dropped.
+// Arrived notes that the gateway works on the bytes that it has read: the budget keeps them, and does not drop them.
 func (s *BodyShare) Arrived() { s.locked(s.stopArrivingLocked) }
 
 // Shrink frees a part.
@@ -291,7 +291,7 @@ func (s *BodyShare) Shrink(bytes int) {
 	})
 }
 
-// Free frees everything. It does not call cut, and nothing does after it.
+// Free frees the whole share. Neither it nor any later call calls Cut.
 func (s *BodyShare) Free() { s.locked(s.freeLocked) }
 
 // dropped returns why the body was dropped for another; nil: it was not.
@@ -321,8 +321,8 @@ func (s *BodyShare) stopArrivingLocked() {
 }
 
 // readCounted reads a body that may be long. Its buffer grows as the body arrives, since a client may announce a long
-// body and send nothing. It returns an error of grow if there is no room, or if the body was dropped for another. The
-// route may be public: then the body is that of its address.
+// body and send nothing. It returns an error of Grow if there is no room, or if the body was dropped for another. On a
+// public route, the body counts for its address.
 func (s *Server) readCounted(w *Answer, r *http.Request) ([]byte, error) {
 	if w.Caller == nil {
 		w.Caller = s.limits.OfAddress(s.Address(r))

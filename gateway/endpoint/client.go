@@ -50,19 +50,17 @@ func (s *Server) trusted(host string) bool {
 	})
 }
 
-// Browsers add cookies, client certificates and passwords (Authorization: Basic, for a proxy) to requests by
-// themselves, also to those that a page of another site has them send. So a request without Authorization: Bearer may
-// be such a one, and is judged by where it comes from.
+// Browsers add cookies, client certificates and passwords (Authorization: Basic, for a proxy) to every request, even if
+// a page of another site causes it. So the gateway judges a request without Authorization: Bearer by its origin.
 
-// Names of the cookie that has a credential. Browsers accept the first over TLS only, and from no other host.
+// Names of the cookie with a credential. Browsers accept the first over TLS only, and from no other host.
 const (
 	cookieName          = "__Host-fencegate"
 	CookieNamePlaintext = "fencegate"
 )
 
-// admitBrowser refuses a request that a page of another origin has a browser send. It moves the credential of the
-// cookie to the header Authorization, where authenticators look for it. It does not change a request with a credential
-// there.
+// admitBrowser refuses a browser's request that a page of another origin has caused. It moves the credential of the
+// cookie to the header Authorization, where authenticators look for it, unless there is one.
 func (s *Server) admitBrowser(r *http.Request) error {
 	if slices.ContainsFunc(r.Header["Authorization"], isBearer) {
 		return nil
@@ -87,8 +85,8 @@ func (s *Server) admitBrowser(r *http.Request) error {
 	return nil
 }
 
-// FromElsewhere reports whether a browser says that a page of another origin has led to this request. Older browsers do
-// not say it.
+// FromElsewhere reports whether, by the browser's headers, a page of another origin caused the request. Older browsers
+// send no such header.
 func FromElsewhere(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "", "same-origin", "none": // none: the user has typed the address, or chosen a bookmark
@@ -134,8 +132,8 @@ var (
 	ErrDraining = errors.New("the gateway is shutting down")
 )
 
-// Attended returns a context that ends when the client leaves, for errDraining when the gateway shuts down, and for an
-// *api.Problem when the credential has ended. It is for waiting only: a statement with it would be cut off.
+// Attended returns a context that ends when the client leaves, with ErrDraining when the gateway shuts down, and with
+// an *api.Problem when the credential ends. It is for waiting only: it would cut off a statement.
 func (s *Server) Attended(r *http.Request) (context.Context, context.CancelFunc) {
 	ctx, end := context.WithCancelCause(r.Context())
 	stop := context.AfterFunc(s.Draining, func() { end(ErrDraining) })
@@ -149,14 +147,14 @@ func (s *Server) Attended(r *http.Request) (context.Context, context.CancelFunc)
 // hangUpInterval is how often the connection and the credential of a client that waits are checked.
 const hangUpInterval = time.Second
 
-// watchClient ends the wait of a client over HTTP/1.1 that has closed its connection, or its half of it, and of any
-// client whose credential has ended. It returns when ctx ends.
+// watchClient ends the wait of an HTTP/1.1 client that has closed or half-closed its connection, and of any client
+// whose credential has ended. It returns when ctx ends.
 //
-// net/http reads one byte ahead while a handler runs, so it notices the end of a connection, but not an end after
-// another byte: the next request of a client that pipelines, or an empty line. The gateway can't read instead of
-// net/http without taking over the connection. So it reads the state of the socket from the kernel, which consumes
-// no byte. A half-closed connection counts as closed, as it does for net/http: a FIN does not show which of the two it
-// is. Over HTTP/2 the connection is read all the time, so nothing is to be done.
+// net/http reads one byte ahead while a handler runs. It notices the end of a connection, but not an end after another
+// byte: a pipelined request, or an empty line. The gateway can't read instead of net/http without taking over the
+// connection. So it asks the kernel for the state of the socket, which consumes no byte. A half-closed connection
+// counts as closed, as for net/http: a FIN does not tell the two apart. Over HTTP/2, net/http reads the connection all
+// the time, so no check is needed.
 func (s *Server) watchClient(ctx context.Context, r *http.Request, end context.CancelCauseFunc) {
 	socket := socketOf(r)
 	if socket == nil && s.Auth == nil {
@@ -195,9 +193,9 @@ func socketOf(r *http.Request) syscall.RawConn {
 	return socket
 }
 
-// Work returns the context of the work on a request. It outlives the client's connection: work that has begun is
-// finished, and cutting off a statement would cost its connection to the database. It ends after the RequestTimeout (see
-// sharedDeadline), or when the server ends. It has the span of the request, and no other values.
+// Work returns the context of the work on a request. The context outlives the client's connection: the gateway finishes
+// work that has begun, and cutting off a statement would cost a connection to the database. It ends after the
+// RequestTimeout (see sharedDeadline), or with the server. Its only value is the span of the request.
 func (s *Server) Work(r *http.Request) context.Context { return s.withSpan(s.deadline.context(), r) }
 
 // sharedDeadline makes contexts that end after a timeout. Requests that begin within a sixteenth of the timeout share
@@ -215,7 +213,7 @@ type deadlineContext struct {
 	until  time.Time          // requests that begin later need another context
 }
 
-// Within sets the parent of the contexts and the timeout.
+// within sets the parent of the contexts and the timeout.
 func (d *sharedDeadline) within(parent context.Context, timeout time.Duration) {
 	d.parent, d.timeout = parent, timeout
 }

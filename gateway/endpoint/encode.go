@@ -60,7 +60,7 @@ var (
 	problemContentType = []string{api.ProblemContentType}
 )
 
-// encodeRoom is the usual greatest size of an answer; the buffer of a longer one is not reused.
+// encodeRoom bounds most answers; the buffer of a longer one is not reused.
 const encodeRoom = 4 << 10
 
 var encodings = sync.Pool{New: func() any {
@@ -68,7 +68,7 @@ var encodings = sync.Pool{New: func() any {
 	return &room
 }}
 
-// AnswerEncoded answers with what encode appends.
+// AnswerEncoded answers with the text that encode appends.
 func AnswerEncoded(w http.ResponseWriter, contentType []string, status int, encode func([]byte) []byte) {
 	w.Header()["Content-Type"] = contentType
 	w.WriteHeader(status)
@@ -235,7 +235,7 @@ func OptionalJSON(given json.RawMessage) json.RawMessage {
 	return given
 }
 
-// LeaseRef reads what identifies a lease to its owner; the token is in the field tokenField.
+// LeaseRef reads a reference to a lease; the token is in the field tokenField.
 func LeaseRef(lock store.Name, ownerID, leaseID, tokenField string, token int64) (store.LeaseRef, error) {
 	if ownerID == "" {
 		return store.LeaseRef{}, Invalid("owner_id is required.")
@@ -295,7 +295,7 @@ func holderAnswer(lease store.Lease) api.LockHolder {
 	}
 }
 
-// OtherProvider is what keeps a lease; "" for PostgreSQL.
+// OtherProvider is the provider of a lease; "" for PostgreSQL.
 func OtherProvider(lease store.Lease) string {
 	if lease.Provider == store.ProviderPostgres {
 		return ""

@@ -30,12 +30,11 @@ const (
 type EventSource interface {
 	// Begin sends the first event, if there is one.
 	Begin(*EventStream) error
-	// Wait returns when there is something to send, or why there is nothing: ctx has ended, store.ErrSlowReader or
-	// store.ErrUnavailable.
+	// Wait returns when there is an event to send, or an error: of ctx, store.ErrSlowReader or store.ErrUnavailable.
 	Wait(context.Context) error
 	// Send sends it.
 	Send(context.Context, *EventStream) error
-	// Idle shows, when there was nothing to send for a while, that the stream is alive.
+	// Idle sends a sign of life after a while without events.
 	Idle(*EventStream) error
 	Close()
 }
@@ -100,7 +99,7 @@ func (s *Server) awaitEvent(ctx context.Context, r *http.Request, source EventSo
 	}
 }
 
-// EndReason is the reason that the client gets for the end of its stream; "" if the client has left.
+// EndReason is the reason that the client receives for the end of its stream; "" if it has left.
 func (s *Server) EndReason(ctx context.Context, err error) string {
 	switch {
 	case errors.Is(err, ErrClientGone):
@@ -159,17 +158,17 @@ func EncodeEvent(id *int64, kind string, data any) []byte {
 	return text.Bytes()
 }
 
-// Position sends the id from which a client can resume, without an event: a browser keeps it and does not notify its
-// page. It also shows that the stream is alive.
+// Position sends the id from which a client can resume, without an event: a browser stores it and does not notify its
+// page. It is a sign of life, too.
 func (s *EventStream) Position(id int64) error { return s.Write(fmt.Appendf(nil, "id: %d\n\n", id)) }
 
-// Comment shows that the stream is alive.
+// Comment sends a sign of life.
 func (s *EventStream) Comment() error { return s.Write([]byte(":\n\n")) }
 
-// Write returns errClientGone if the client has not taken the text in time.
+// Write sends text. It returns ErrClientGone if the client does not take it in time.
 func (s *EventStream) Write(text []byte) error { return s.writer.Send(s.timeout, text) }
 
-// Send writes and flushes text. It returns errClientGone if the client has not taken it within the timeout.
+// Send writes and flushes text. It returns ErrClientGone if the client does not take it within the timeout.
 func (w *Answer) Send(timeout time.Duration, text []byte) error {
 	controller := http.NewResponseController(w)
 	_ = controller.SetWriteDeadline(time.Now().Add(timeout)) // fails where the write does
@@ -208,7 +207,7 @@ func (p *Parameters) eventID(field string, given []string) *int64 {
 }
 
 // Broadcast passes events to any number of subscribers. Its producer runs only while there are subscribers: it starts
-// with the first and is stopped after the last. A subscriber that does not keep up is ended, so it delays no other.
+// with the first and is stopped after the last. It ends a subscriber that does not keep up, so none delays another.
 type Broadcast[E any] struct {
 	// Produce publishes events until ctx ends, and returns an error if it can't go on.
 	Produce func(ctx context.Context, to *Production[E]) error
@@ -304,7 +303,7 @@ func (p *Production[E]) Publish(event E) {
 	}
 }
 
-// Advance notes that everything up to the position was published. The first call lets awaitBegin return.
+// Advance notes that all events up to the position were published. The first call lets AwaitBegin return.
 func (p *Production[E]) Advance(position int64) {
 	p.position.Store(position)
 	select {

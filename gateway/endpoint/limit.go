@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// failuresPerSecond is how many requests a second whose credential is refused are answered so, for each address.
+	// failuresPerSecond is how many refused credentials a second each address may send before it is rate-limited.
 	failuresPerSecond = 1000
-	// limitRetry is when a principal that has created as much as one may should try again.
+	// limitRetry is when a principal should retry that has reached a limit of what one may create.
 	limitRetry = time.Minute
 	// slotRetry is when a caller that uses all of its slots should try again.
 	slotRetry = time.Second
@@ -53,7 +53,7 @@ func (s *Server) Enter(slots *limits.Slots, limit, what string) error {
 	return s.RateLimited(limit, "You have "+what+".", slotRetry)
 }
 
-// ShareOf is how many of what a gateway has are for a caller: the last tenth is for those with the scope on all names.
+// ShareOf is a caller's part of a limited number: the last tenth is reserved for callers with the scope on all names.
 func ShareOf(most int, principal *access.Principal, scope access.Scope) int64 {
 	if !principal.May(scope, "") {
 		most -= most / 10
@@ -61,7 +61,7 @@ func ShareOf(most int, principal *access.Principal, scope access.Scope) int64 {
 	return int64(most)
 }
 
-// RateLimited is the answer to a request that changed nothing, and that its caller may send again later.
+// RateLimited is the answer to a request that changed nothing, and may be sent again later.
 func (s *Server) RateLimited(limit, detail string, wait time.Duration) *api.Problem {
 	s.Metrics.RateLimited(limit)
 	answer := Problem(http.StatusTooManyRequests, api.CodeRateLimited, detail+" Nothing was changed: try again later.")

@@ -70,8 +70,8 @@ func Failure(err error, code api.Code) (level slog.Level, message string) {
 // SessionsPath is the path of sessions. What follows it is a secret.
 const SessionsPath = "/v1/sessions"
 
-// redactPath removes secrets from a path: a session's ID, which is enough to end the session, and a whole API key where
-// its ID was meant.
+// redactPath removes secrets from a path: a session's ID, which is enough to end the session, and an API key sent in
+// place of its ID.
 func redactPath(path string) string {
 	if strings.Contains(path, apikey.Prefix) {
 		path = wholeKey.ReplaceAllString(path, "…")
@@ -121,7 +121,7 @@ var namedVars = map[string]string{
 	"key": "fencegate.key", "prefix": "fencegate.prefix",
 }
 
-// untracedRoutes have no spans: machines request them every few seconds, or they answer files.
+// untracedRoutes have no spans: machines request them every few seconds, or they serve files.
 var untracedRoutes = map[string]bool{
 	"/healthz": true, "/readyz": true, "/metrics": true, "/openapi.yaml": true, "/": true, "/ui/{file}": true,
 }
@@ -243,8 +243,8 @@ const hiddenText = "…"
 // hiddenTurn is the assumed time to the end of a lease that the caller may not see.
 const hiddenTurn = time.Second
 
-// Redacted removes from an error of the store what tells the principal of names that it may not see: a lease on a name
-// above or below that is in the way, owners who wait elsewhere in a cycle, and the resource of another row.
+// Redacted removes from an error of the store names that the principal may not see: of a blocking lease above or below,
+// of waits elsewhere in a cycle, and of the resource of another row.
 func Redacted(principal *access.Principal, err error) error {
 	if held, ok := errors.AsType[*store.HeldError](err); ok {
 		if held.OwnerID != "" && held.By != "" && held.By != held.Lock && !mayLook(principal, held.By) {

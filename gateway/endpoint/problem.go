@@ -88,7 +88,7 @@ func InvalidToken(detail string) *api.Problem {
 	return Problem(http.StatusBadRequest, api.CodeInvalidToken, detail)
 }
 
-// Busy returns the answer to a request that changed nothing, and that another gateway, or this one later, can serve.
+// Busy returns the answer to a request that changed nothing, and should be sent to another gateway, or later.
 func Busy(detail string) *api.Problem {
 	answer := Problem(http.StatusServiceUnavailable, api.CodeUnavailable, detail)
 	answer.Retryable, answer.Outcome = true, api.OutcomeNotApplied
@@ -164,7 +164,7 @@ func addData(answer *api.Problem, err error) {
 	}
 }
 
-// addOutcome says what became of a request that the database, or the provider of the leases, did not answer.
+// addOutcome adds the outcome of a request that the database, or the provider of the leases, did not answer.
 func addOutcome(answer *api.Problem, unavailable *store.UnavailableError) {
 	answer.Outcome = api.Outcome(unavailable.Outcome)
 	wentBack, isOlder := errors.AsType[*store.WentBackError](unavailable)
@@ -310,7 +310,7 @@ var rejectionKinds = func() map[store.Verdict]problemKind {
 	return kinds
 }()
 
-// RejectionProblem is problemOf for a rejection.
+// RejectionProblem is ProblemOf for a rejection.
 func RejectionProblem(rejected *store.RejectedError) *api.Problem {
 	kind := rejectionKinds[rejected.Verdict]
 	answer := &api.Problem{

@@ -173,8 +173,8 @@ func (p *Page) Numbered() (number int64, text string) {
 	return number, text
 }
 
-// NextCursor returns the cursor after a page of these rows; "" if it is the last one. mark returns where a page ends
-// that ends with this row.
+// NextCursor returns the cursor after a page of these rows; "" if it is the last one. mark returns the position after a
+// row.
 func NextCursor[Row any](p Page, rows []Row, mark func(Row) string) string {
 	if len(rows) == 0 || len(rows) < p.Limit {
 		return ""

@@ -34,7 +34,7 @@ const RouteNone = "none"
 // AnyText matches a name in a path. Names may contain anything, even newlines: the handlers refuse invalid ones.
 const AnyText = ":(?s:.*)}"
 
-// CutRecord returns the names in the path of a record. It finds the same as the regular expression of recordRoute.
+// CutRecord returns the names in the path of a record, like the regular expression of the route.
 func CutRecord(path string) (resource, key string, isRecord bool) {
 	const before, between = "/v1/resources/", "/records/"
 	names, ok := strings.CutPrefix(path, before)
@@ -134,8 +134,8 @@ type Action[Key, Body any] struct {
 	Body Body
 }
 
-// WithBody returns the handler of an action. It reads the path and then the body, and answers with what act returns. The
-// context is that of g.work.
+// WithBody returns the handler of an action. It reads the path and then the body, and answers with the result of act.
+// The context is that of Server.Work.
 func WithBody[Key, Body any](
 	s *Server, readKey func(*http.Request) (Key, error), act func(context.Context, Action[Key, Body]) (any, error),
 ) Handler {
@@ -204,8 +204,8 @@ func (w *Answer) begin(status int) {
 // Unwrap lets http.ResponseController reach the connection.
 func (w *Answer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// Serving returns the http.Handler of a route. It passes on the requests that the rule allows. It answers errors, and a
-// panic like any other defect, and counts, times and logs every request.
+// Serving returns the http.Handler of a route. It passes requests that the rule allows to the handler. It answers
+// errors, and a panic like any other defect, and counts, times and logs every request.
 func (s *Server) Serving(template string, rule AccessRule, handle Handler) http.Handler {
 	route := s.Metrics.Route(template)
 	tracer := s.routeTracer(template)

@@ -2,7 +2,7 @@
 //
 //   - routes.go: the kinds of handlers, and what is around every request;
 //   - access.go: who may call a route, on which names; limit.go: how much a caller may, also of what is refused;
-//   - query.go, body.go: what a request says; encode.go: what is answered; problem.go: the one table from errors to answers;
+//   - query.go, body.go: reading requests; encode.go: writing answers; problem.go: the one table from errors to answers;
 //   - event_stream.go: server-sent events, and one producer of events for many streams;
 //   - client.go, connections.go: who is at the other end, and whether it still waits;
 //   - log.go: what is noted of a request, in the log and by spans, and what is not shown there.
@@ -22,8 +22,8 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// Config has the settings that endpoints need. They mean what they mean in gateway.Config, which has the defaults and
-// limits: here they are taken as they are.
+// Config has the settings that endpoints need. gateway.Config describes them and applies defaults and limits; this
+// package applies none.
 type Config struct {
 	Auth   auth.Authenticator
 	Logger *slog.Logger

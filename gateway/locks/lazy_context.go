@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// lazyContext is a context that begins with the first question about its end. Most acquires with a wait_ms are granted
-// at once and never ask. To watch their clients would cost each of them a goroutine, a ticker and several contexts.
+// lazyContext is a context that starts at the first call of Deadline, Done or Err. Most acquires with a wait_ms are
+// granted at once and never call them. Watching a client costs a goroutine, a ticker and several contexts.
 type lazyContext struct {
 	before context.Context // has the values until it begins
 	begin  func() (context.Context, context.CancelFunc)

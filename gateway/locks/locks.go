@@ -20,8 +20,8 @@ import (
 // LockRoute is the path of a lock.
 const LockRoute = "/v1/locks/{lock" + endpoint.AnyText
 
-// Backend is what leases and sessions need. When the context of an Acquire that waits ends, the Acquire leaves the
-// queue. It cuts off no statement, and releases what it was granted after that.
+// Backend is what leases and sessions need. When the context of a waiting Acquire ends, the Acquire leaves the queue.
+// It cuts off no statement, and releases a lease granted after that.
 type Backend interface {
 	Acquire(context.Context, store.AcquireRequest) (store.Lease, error)
 	Renew(context.Context, store.LeaseRef, time.Duration) (store.Lease, error)
@@ -77,7 +77,7 @@ func (e *Endpoints) Routes(router *mux.Router) {
 	e.sessionRoutes(router)
 }
 
-// LeaseOperations are the handlers of what clients do with leases all the time, by the last segment of the path.
+// LeaseOperations are the handlers of the most frequent operations, on leases, by the last segment of the path.
 func (e *Endpoints) LeaseOperations() map[string]endpoint.Handler {
 	return map[string]endpoint.Handler{
 		"acquire": endpoint.WithBody(e.Server, endpoint.LockName, e.acquire),
@@ -95,7 +95,7 @@ func (e *Endpoints) acquire(ctx context.Context, a endpoint.Action[store.Name, a
 	return leaseAnswer(lease), err
 }
 
-// AcquireRequest checks what only the API knows; the store checks the rest.
+// AcquireRequest checks the fields that only the API has; the store checks the rest.
 func AcquireRequest(lock store.Name, body api.AcquireRequest) (store.AcquireRequest, error) {
 	request := store.AcquireRequest{
 		Lock: lock, OwnerID: body.OwnerID, Mode: store.Mode(body.Mode), Scope: store.Scope(body.Scope),
@@ -174,7 +174,7 @@ func (e *Endpoints) breakLease(ctx context.Context, a endpoint.Action[store.Name
 	return e.Break(ctx, a.W, a.R, a.Key, a.Body.Reason)
 }
 
-// Break ends the lease on a lock for a reason, and says who did.
+// Break ends the lease on a lock for a reason, and logs who did.
 func (e *Endpoints) Break(
 	ctx context.Context, w *endpoint.Answer, r *http.Request, lock store.Name, reason string,
 ) (any, error) {
@@ -210,11 +210,11 @@ func (e *Endpoints) getLock(ctx context.Context, name store.Name) (any, error) {
 	return answer, err
 }
 
-// leasesCountAge is the age of a count of leases from which on it says nothing.
+// leasesCountAge is the age at which a count of leases no longer limits anybody.
 const leasesCountAge = 10 * time.Minute
 
-// checkLeases refuses an acquire or a session of a principal that had as many leases and sessions as one may when the
-// database counted last: some seconds ago. To know it exactly, all acquires of a principal would have to wait for each other.
+// checkLeases refuses an acquire or a session of a principal that had reached its limit of leases and sessions at the
+// last count, some seconds ago. For an exact count, all acquires of a principal would have to wait for each other.
 func (e *Endpoints) checkLeases(principal string) error {
 	most := int64(e.config.CallerLeasesMax)
 	if most == 0 || principal == "" {

@@ -77,8 +77,8 @@ func (e *Endpoints) beginWaiting(
 	}
 }
 
-// leftQueue returns why an acquire left the queue, if it left because ctx ended. Nothing was granted then, or it was
-// released again, unless the database became unreachable meanwhile.
+// leftQueue returns why an acquire left the queue, if it left because ctx ended. Then there was no grant, or its lease
+// was released, unless the database became unreachable meanwhile.
 func leftQueue(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	switch {

@@ -26,7 +26,7 @@ const (
 	// bulkLinger is how long a client may take to end a body that is not read any more. If the connection were closed
 	// at once, its end could overtake the last verdicts.
 	bulkLinger = 2 * time.Second
-	// bulkAcceptedMax is how long lines that have arrived together are taken without another look at the credential.
+	// bulkAcceptedMax is how long lines that arrived together are taken without another check of the credential.
 	bulkAcceptedMax = time.Second
 	// bulkPauseMin and bulkPauseMax bound the pause between two tries of a line for which the store has no room.
 	bulkPauseMin = time.Millisecond
@@ -188,8 +188,8 @@ func (s *bulkStream) take(input *bulkInput) string {
 	}
 }
 
-// judge returns the refusal of a line that the principal may not write, or this gateway does not serve. A credential that was accepted at the beginning
-// of the stream may have ended since: it is checked again for what has arrived since the last check, and every second.
+// judge returns the refusal of a line that the principal may not write, or this gateway does not serve. The credential
+// may have ended meanwhile: judge checks it again for lines that arrived later, and every second.
 func (s *bulkStream) judge(line *bulkLine) error {
 	if now := time.Now(); now.Sub(s.accepted) >= bulkAcceptedMax {
 		if err := s.endpoints.StillAccepted(s.request); err != nil {
@@ -225,8 +225,8 @@ func (s *bulkStream) throttle() {
 	}
 }
 
-// submit submits a line to the store. While too many writes wait, it retries, and takes no other line: the writes of
-// one resource are decided in the order of their lines.
+// submit submits a line to the store. While too many writes wait, it retries, and takes no other line: the order of
+// lines is the order of the writes to a resource.
 func (s *bulkStream) submit(line *bulkLine) {
 	began, pause := time.Now(), bulkPauseMin
 	line.taken = began

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// bulkDeadline is the read deadline of a bulk stream. A connection's deadline can't be read back and two goroutines set
-// it, the reader and the one that ends the stream. So nothing else sets it.
+// bulkDeadline is the read deadline of a bulk stream. Nothing else sets the connection's deadline, which can't be read
+// back: two goroutines set it, the reader and the one that ends the stream.
 type bulkDeadline struct {
 	controller *http.ResponseController
 
@@ -46,7 +46,7 @@ func (d *bulkDeadline) disarm() {
 	}
 }
 
-// end leaves the reader this long, whatever it does.
+// end limits the reader's remaining time, whatever it does.
 func (d *bulkDeadline) end(linger time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -57,8 +57,8 @@ func (d *bulkDeadline) end(linger time.Duration) {
 }
 
 // bodyEnded removes the deadline for good. After the end of an HTTP/1.1 body, net/http reads the connection, to notice
-// that the client leaves. A deadline that passes then would count as that: net/http cancels the contexts of this and of
-// all later requests on the connection.
+// that the client leaves. If a deadline passed then, net/http would take the client for gone, and cancel the contexts
+// of this and all later requests on the connection.
 func (d *bulkDeadline) bodyEnded() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 const (
 	// BulkBufferBytes is the size of the buffer of the input.
 	BulkBufferBytes = 64 << 10
-	// bulkFrameBytes is what a line may have around its value: names, numbers and JSON.
+	// bulkFrameBytes bounds the part of a line around its value: names, numbers and JSON.
 	bulkFrameBytes = 16 << 10
 )
 
@@ -57,10 +57,10 @@ func (in *bulkInput) tooLong() *api.Problem {
 			strconv.FormatInt(in.valueMax, 10)+" bytes (--body-bytes-max).")
 }
 
-// next returns the next line that is not blank, without its line feed, which the last line of the body does not need.
-// The line is valid until the next call. It returns io.EOF at the body's end, errLineTooLong for a line that it has
-// skipped, errBodyTimeout if a line does not arrive in time, or the error that broke the body off. A line that was cut
-// is never returned.
+// next returns the next line that is not blank, without its line feed, which is optional in the last line. The line is
+// valid until the next call. It returns io.EOF at the body's end, errLineTooLong for a line that it has skipped,
+// errBodyTimeout if a line does not arrive in time, or the error that broke the body off. A line that was cut is never
+// returned.
 func (in *bulkInput) next() ([]byte, error) {
 	for {
 		line, err := in.line()

@@ -20,15 +20,15 @@ type bulkLine struct {
 	bytes  int
 	taken  time.Time
 	write  store.Write
-	// transaction is that of a line which is one, until it is settled; write is not used then.
+	// transaction is set if the line is a transaction, until it is settled; then write is not used.
 	transaction *bulkTransaction
 	// answer is the encoded answer of an admitted transaction, with a line feed.
 	answer []byte
 	// decided takes the verdict of the store, once, from any goroutine.
 	decided func(store.Result, error)
 
-	// submitting says that Submit has not returned; undecided is then why the line could not be decided. The window
-	// guards both.
+	// submitting says that Submit has not returned; undecided then says why the line has no decision. The window guards
+	// both.
 	submitting bool
 	undecided  error
 

@@ -14,9 +14,9 @@ const (
 	bulkAnswerBytes = 32 << 10
 )
 
-// answer writes the verdicts until the stream has stopped and all lines that were taken are decided. Then it writes why
-// the stream has stopped, and returns that. It sends verdicts when no more are ready: one at a time to a client that
-// waits for each, many together to others.
+// answer writes the verdicts until the stream has stopped and all lines that were taken are decided. Then it writes the
+// reason of the stop, and returns it. It sends verdicts when no more are ready: one at a time to a client that waits
+// for each, many together to others.
 func (s *bulkStream) answer() string {
 	out := make([]byte, 0, bulkAnswerBytes+4096)
 	lines := make([]*bulkLine, 0, bulkVerdictsMax)

@@ -45,7 +45,7 @@ type Recorder interface {
 	Record(rejected *store.RejectedError, source, address, principal string)
 }
 
-// Endpoints are records, transactions, writes in bulk, and the fences that decide about all of them.
+// Endpoints are those of records, transactions, bulk writes, and fences.
 type Endpoints struct {
 	*endpoint.Server
 
@@ -195,7 +195,7 @@ func (e *Endpoints) getRecord(w *endpoint.Answer, r *http.Request) error {
 	return AnswerRecord(w, r, record)
 }
 
-// AnswerRecord answers a read of a record with its value, or as the request's conditions say.
+// AnswerRecord answers a read of a record with its value, or as the request's conditions require.
 func AnswerRecord(w *endpoint.Answer, r *http.Request, record store.Record) error {
 	tag := endpoint.ETag(record.Version)
 	if !endpoint.Matches(r.Header, tag) {

@@ -74,7 +74,7 @@ func transactionOf(body api.TransactionRequest) (store.Transaction, error) {
 	return transaction, nil
 }
 
-// atIndex adds to an error in which element of a list it is.
+// atIndex adds the element of a list to an error.
 func atIndex(list string, index int, err error) error {
 	element := fmt.Sprintf("%s[%d]: ", list, index)
 	if answer, ok := errors.AsType[*api.Problem](err); ok {
