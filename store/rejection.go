@@ -151,7 +151,7 @@ type RejectionChanges struct {
 	At      time.Time
 	Changed []Rejection
 	// Missed says that there are more than RejectionsMissedMax, or that the database's clock has gone back: then
-	// Changed is empty, although rejections have changed after Since. A list read from now on shows them.
+	// Changed is empty, although rejections may have changed after Since. A list read from now on shows them.
 	Missed bool
 	Since  time.Time
 }

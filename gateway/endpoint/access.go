@@ -27,13 +27,13 @@ type AccessRule struct {
 type RuleNames int
 
 const (
-	// NameInPath requires it on the name in the path.
+	// NameInPath requires the scope on the name in the path.
 	NameInPath RuleNames = iota
-	// EachName requires it on some name; the handler judges each name of the request, and shows no other.
+	// EachName requires the scope on some name; the handler judges each name of the request, and shows no other.
 	EachName
-	// EveryName requires it on all names.
+	// EveryName requires the scope on all names.
 	EveryName
-	// NoScope requires none: a credential is enough.
+	// NoScope requires no scope: a credential is enough.
 	NoScope
 )
 

@@ -60,7 +60,7 @@ const (
 )
 
 // admitBrowser refuses a browser's request that a page of another origin has caused. It moves the credential of the
-// cookie to the header Authorization, where authenticators look for it, unless there is one.
+// cookie to the header Authorization, where authenticators look for it, unless that has one.
 func (s *Server) admitBrowser(r *http.Request) error {
 	if slices.ContainsFunc(r.Header["Authorization"], isBearer) {
 		return nil
@@ -153,7 +153,7 @@ const hangUpInterval = time.Second
 // net/http reads one byte ahead while a handler runs. It notices the end of a connection, but not an end after another
 // byte: a pipelined request, or an empty line. The gateway can't read instead of net/http without taking over the
 // connection. So it asks the kernel for the state of the socket, which consumes no byte. A half-closed connection
-// counts as closed, as for net/http: a FIN does not tell the two apart. Over HTTP/2, net/http reads the connection all
+// counts as closed, as for net/http: a FIN does not distinguish the two. Over HTTP/2, net/http reads the connection all
 // the time, so no check is needed.
 func (s *Server) watchClient(ctx context.Context, r *http.Request, end context.CancelCauseFunc) {
 	socket := socketOf(r)

@@ -153,8 +153,8 @@ func (b *batcher[Q, A]) decide(taken batch[Q, A]) {
 }
 
 // leaseBatches decide the acquires, renewals and releases of many callers together, if a lock concerns no others. They
-// wait for no lock of another session. Renewals have batches of their own, since they need not reach the disk. Any
-// other call on a lease has a statement of its own.
+// wait for no lock of another session. Each kind has batches of its own: renewals need not reach the disk. Any other
+// call on a lease is sent alone.
 type leaseBatches struct {
 	acquires batcher[store.AcquireRequest, store.Lease]
 	renewals batcher[renewal, store.Lease]

@@ -12,8 +12,8 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// A lease that nobody has ended yet ends when it ran out, perhaps with its session. For a lease that was ended before
-// its session, the session says when it would have run out; if the session is forgotten, that is its own end.
+// The end of a lease that nobody has ended is its expiry, perhaps that of its session. For a lease that was ended
+// before its session, the session has the expiry; if the session is forgotten, the lease's end counts.
 const (
 	shownUntilSQL = `case when l.session_id is null then l.expires_at when s.session_id is null then l.ended_at
 		else least(s.ended_at, s.expires_at, l.hold_until) end`

@@ -139,9 +139,9 @@ const (
 var errSettleLater = errors.New("leases of the session remain, on locks that are in use")
 
 // settle ends the leases of an ended session, closes their fences, and wakes the waiters that its own were blocking. It
-// skips a lock that another session holds and retries it once before the deadline, alone, with the bound wait. It
-// returns how many leases it has ended, also beside an error, which is ErrUnavailable: any number of leases may then
-// remain.
+// skips a lock that another session holds. Before the deadline it retries each of these, once and alone, and waits up
+// to wait. It returns how many leases it has ended, also beside an error, which is ErrUnavailable: any number of leases
+// may then remain.
 func (s *Store) settle(
 	ctx context.Context, id uuid.UUID, wait time.Duration, deadline time.Time,
 ) (ended int64, err error) {
