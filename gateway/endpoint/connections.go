@@ -53,7 +53,7 @@ type Connections struct {
 	networks  map[netip.Prefix]*networkConnections
 	strangers list.List     // of *connection; the one that began first is in front
 	waiting   []*connection // for a place among the strangers, in order of arrival
-	timer     *time.Timer   // until the first stranger has had its time; nil: nobody waits for that
+	timer     *time.Timer   // calls admitLocked when a stranger has had its time; nil: none has been waited for yet
 }
 
 // connection is one that is open.
@@ -62,8 +62,8 @@ type connection struct {
 	network  netip.Prefix
 	known    atomic.Bool   // a credential was accepted, a trusted proxy has many clients, or HTTP/1 has one request at a time
 	stranger *list.Element // in strangers; nil: no request is under way, or the connection is known
-	since    time.Time     // when it became a stranger
-	handled  atomic.Int64  // when a handler has begun since then, in nanoseconds since 1970; 0: none has
+	handled  bool          // a handler has begun since it became a stranger
+	ends     time.Time     // when it has had its time as a stranger
 	place    chan struct{} // closed when it need not wait any more
 }
 
@@ -186,6 +186,7 @@ func (c *Connections) beginLocked(one *connection) (place <-chan struct{}) {
 }
 
 // admitLocked gives the places that are free to connections that wait, and those of strangers that had their time.
+// Otherwise, it is called again when the next stranger has had it.
 func (c *Connections) admitLocked() {
 	for len(c.waiting) > 0 {
 		next := 0
@@ -197,8 +198,8 @@ func (c *Connections) admitLocked() {
 		one := c.waiting[next]
 		network := c.networks[one.network]
 		if full := network.strangers >= c.StrangersMax/2; full || c.strangers.Len() >= c.StrangersMax {
-			first, ends := c.firstLocked(func(other *connection) bool { return !full || other.network == one.network })
-			if left := time.Until(ends); left > 0 {
+			first := c.firstLocked(func(other *connection) bool { return !full || other.network == one.network })
+			if left := time.Until(first.ends); left > 0 {
 				c.wakeLocked(left)
 				return
 			}
@@ -206,36 +207,32 @@ func (c *Connections) admitLocked() {
 			c.closeLocked(first)
 		}
 		c.stopWaitingLocked(next)
-		one.stranger, one.since = c.strangers.PushBack(one), time.Now()
+		one.stranger, one.handled, one.ends = c.strangers.PushBack(one), false, time.Now().Add(unhandledPatience*c.patience)
 		network.strangers++
 	}
 }
 
 // firstLocked returns the stranger whose time ends first, of those that are meant.
-func (c *Connections) firstLocked(meant func(*connection) bool) (first *connection, ends time.Time) {
+func (c *Connections) firstLocked(meant func(*connection) bool) (first *connection) {
 	for at := c.strangers.Front(); at != nil; at = at.Next() {
-		one := at.Value.(*connection)
-		end := one.since.Add(unhandledPatience * c.patience)
-		if handled := one.handled.Load(); handled > 0 {
-			end = time.Unix(0, handled).Add(c.patience)
-		}
-		if meant(one) && (first == nil || end.Before(ends)) {
-			first, ends = one, end
+		if one := at.Value.(*connection); meant(one) && (first == nil || one.ends.Before(first.ends)) {
+			first = one
 		}
 	}
-	return first, ends
+	return first
 }
 
-// wakeLocked has admitLocked called after a while.
+// wakeLocked has admitLocked called after a while, and not when it was to be called before.
 func (c *Connections) wakeLocked(after time.Duration) {
-	if c.timer == nil {
-		c.timer = time.AfterFunc(after, func() {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.timer = nil
-			c.admitLocked()
-		})
+	if c.timer != nil {
+		c.timer.Reset(after)
+		return
 	}
+	c.timer = time.AfterFunc(after, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.admitLocked()
+	})
 }
 
 // dropLocked closes the last connection that waits of the network that has most of them.
@@ -270,14 +267,19 @@ func (c *Connections) leaveLocked(one *connection) {
 		c.strangers.Remove(one.stranger)
 		c.networks[one.network].strangers--
 		one.stranger = nil
-		one.handled.Store(0)
 	}
 }
 
 // handle notes that a handler has begun with a request of a connection.
-func (one *connection) handle() {
-	if one != nil && !one.known.Load() {
-		one.handled.CompareAndSwap(0, time.Now().UnixNano())
+func (c *Connections) handle(one *connection) {
+	if one == nil || one.known.Load() {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if one.stranger != nil && !one.handled {
+		one.handled, one.ends = true, time.Now().Add(c.patience)
+		c.admitLocked()
 	}
 }
 

@@ -7,8 +7,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/fencegate/fencegate/internal/testenv/await"
@@ -20,6 +20,7 @@ type peer struct {
 
 	address string
 	closed  bool
+	placed  time.Time // when it had a place, see arrive
 }
 
 func (p *peer) RemoteAddr() net.Addr {
@@ -132,44 +133,107 @@ func TestStrangersWait(t *testing.T) {
 	}
 }
 
+// newStrangers returns Connections with so many places for strangers, half of them for one address.
+func newStrangers(places int) *Connections {
+	return &Connections{
+		StrangersMax: places, patience: strangerPatience, refused: func() {}, trusted: func(string) bool { return false },
+	}
+}
+
+// arrive opens a connection in a bubble of synctest, and begins a request. It returns when the connection has a place or
+// waits for one.
+func arrive(c *Connections, address string) *peer {
+	p := &peer{address: address + ":1"}
+	c.Changed(p, http.StateNew)
+	go func() {
+		c.Changed(p, http.StateActive)
+		p.placed = time.Now()
+	}()
+	synctest.Wait()
+	return p
+}
+
+// expectPlace lets the time pass, and checks when a connection had a place.
+func expectPlace(t *testing.T, name string, p *peer, want time.Time) {
+	t.Helper()
+	time.Sleep(time.Until(want) + time.Hour)
+	synctest.Wait()
+	if p.placed.IsZero() || !p.placed.Equal(want) {
+		t.Errorf("%s has a place at %s, want %s", name, p.placed.Format(time.StampMilli), want.Format(time.StampMilli))
+	}
+}
+
 // TestStrangersHaveTheirTime checks that the stranger that began first is closed once it has had its time and others
 // wait, and that one of the network that has most waiters is closed when too many wait.
 func TestStrangersHaveTheirTime(t *testing.T) {
 	t.Parallel()
-	c := &Connections{StrangersMax: 2, patience: time.Millisecond, refused: func() {}, trusted: func(string) bool { return false }}
-	first, second := &peer{address: "10.0.0.1:1"}, &peer{address: "10.0.0.1:2"}
-	for _, p := range []*peer{first, second} {
-		c.Changed(p, http.StateNew)
-		c.Changed(p, http.StateActive)
-	}
-	if !first.closed || second.closed {
-		t.Errorf("closed are the first: %t, the second: %t; want the first", first.closed, second.closed)
-	}
-	c.patience = time.Hour
-	c.open[second].handled.Store(1)
-	third := &peer{address: "10.0.0.1:3"}
-	c.Changed(third, http.StateNew)
-	c.Changed(third, http.StateActive)
-	if !second.closed || third.closed {
-		t.Errorf("closed are the second: %t, the third: %t; want the second, whose request was handled long ago",
-			second.closed, third.closed)
-	}
-	var crowd sync.WaitGroup
-	for range waitingMax + 1 {
-		crowd.Go(func() {
-			p := &peer{address: "10.0.0.1:4"}
-			c.Changed(p, http.StateNew)
-			c.Changed(p, http.StateActive)
-			c.Changed(p, http.StateClosed)
-		})
-	}
-	await.True(t, "as many wait as may", func() bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return len(c.waiting) == waitingMax && len(c.open) == waitingMax+3
+	synctest.Test(t, func(t *testing.T) {
+		c, begun := newStrangers(2), time.Now()
+		first, second := arrive(c, "10.0.0.1"), arrive(c, "10.0.0.1")
+		expectPlace(t, "the second", second, begun.Add(unhandledPatience*strangerPatience))
+		if !first.closed || second.closed {
+			t.Errorf("closed are the first: %t, the second: %t; want the first", first.closed, second.closed)
+		}
+		third := arrive(c, "10.0.0.1")
+		expectPlace(t, "the third", third, time.Now())
+		if !second.closed || third.closed {
+			t.Errorf("closed are the second: %t, the third: %t; want the second", second.closed, third.closed)
+		}
+		arrive(c, "10.0.0.1")
+		var crowd []*peer
+		for range waitingMax + 1 {
+			crowd = append(crowd, arrive(c, "10.0.0.1"))
+		}
+		for i, p := range crowd {
+			if last := i == waitingMax; p.closed != last {
+				t.Errorf("connection %d of those that wait is closed: %t, want %t", i+1, p.closed, last)
+			}
+		}
+		time.Sleep(time.Hour) // the others have a place, too
 	})
-	c.know(c.open[third])
-	crowd.Wait()
+}
+
+// TestStrangersEndWhenHandled checks that a connection waits for a shorter time once the handler of a stranger has begun,
+// and that what a handler does for a request before does not count.
+func TestStrangersEndWhenHandled(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, begun := newStrangers(2), time.Now()
+		first, second, third := arrive(c, "10.0.0.1"), arrive(c, "10.0.0.1"), arrive(c, "10.0.0.1")
+		c.handle(c.open[second]) // of a request that was reset
+		time.Sleep(strangerPatience / 2)
+		c.handle(c.open[first])
+		time.Sleep(strangerPatience / 2)
+		c.handle(c.open[first]) // its next request
+		time.Sleep(strangerPatience / 2)
+		synctest.Wait()
+		c.handle(c.open[second])
+		expectPlace(t, "the second", second, begun.Add(3*strangerPatience/2))
+		expectPlace(t, "the third", third, begun.Add(5*strangerPatience/2))
+	})
+}
+
+// TestStrangersEndInTheirOrder checks that a connection waits until the first stranger has had its time that may end for
+// it, though another waits for a later one.
+func TestStrangersEndInTheirOrder(t *testing.T) {
+	t.Parallel()
+	t.Run("another network", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			c, begun := newStrangers(4), time.Now()
+			b1 := arrive(c, "10.0.0.2")
+			time.Sleep(strangerPatience)
+			arrive(c, "10.0.0.1")
+			arrive(c, "10.0.0.1")
+			a3, b2 := arrive(c, "10.0.0.1"), arrive(c, "10.0.0.2")
+			c1 := arrive(c, "10.0.0.3")
+			expectPlace(t, "c1", c1, begun.Add(unhandledPatience*strangerPatience))
+			expectPlace(t, "a3", a3, begun.Add(strangerPatience+unhandledPatience*strangerPatience))
+			if !b1.closed || b2.closed {
+				t.Errorf("closed are b1: %t, b2: %t; want b1", b1.closed, b2.closed)
+			}
+		})
+	})
 }
 
 // TestStrangers checks that the busy connection without a credential that began first is closed for the next: of the same

@@ -224,7 +224,7 @@ func (s *Server) Serving(template string, rule AccessRule, handle Handler) http.
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begun := time.Now()
-		connectionOf(r).handle()
+		s.Connections.handle(connectionOf(r))
 		answer := answerWriters.Get().(*Answer)
 		answer.ResponseWriter, answer.BodyLeft = w, r.ProtoMajor == 1 && r.ContentLength != 0
 		answer.leaving = &s.Leaving
