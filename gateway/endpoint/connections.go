@@ -197,14 +197,18 @@ func (c *Connections) admitLocked() {
 		}
 		one := c.waiting[next]
 		network := c.networks[one.network]
-		if full := network.strangers >= c.StrangersMax/2; full || c.strangers.Len() >= c.StrangersMax {
-			first := c.firstLocked(func(other *connection) bool { return !full || other.network == one.network })
+		full := network.strangers >= c.StrangersMax/2 // and then all that wait are of such networks
+		if full || c.strangers.Len() >= c.StrangersMax {
+			first := c.firstLocked(func(other *connection) bool { return !full || c.networks[other.network].waiting > 0 })
 			if left := time.Until(first.ends); left > 0 {
 				c.wakeLocked(left)
 				return
 			}
 			c.leaveLocked(first)
 			c.closeLocked(first)
+			if full {
+				continue // with the network of the first
+			}
 		}
 		c.stopWaitingLocked(next)
 		one.stranger, one.handled, one.ends = c.strangers.PushBack(one), false, time.Now().Add(unhandledPatience*c.patience)

@@ -2,6 +2,7 @@ package endpoint
 
 import (
 	"crypto/tls"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -234,6 +235,52 @@ func TestStrangersEndInTheirOrder(t *testing.T) {
 			}
 		})
 	})
+	t.Run("two networks of which each has half", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			c, begun := newStrangers(4), time.Now()
+			arrive(c, "10.0.0.1")
+			arrive(c, "10.0.0.1")
+			b1, b2 := arrive(c, "10.0.0.2"), arrive(c, "10.0.0.2")
+			c.handle(c.open[b2])
+			a3, b3 := arrive(c, "10.0.0.1"), arrive(c, "10.0.0.2")
+			expectPlace(t, "b3", b3, begun.Add(strangerPatience))
+			expectPlace(t, "a3", a3, begun.Add(unhandledPatience*strangerPatience))
+			if b1.closed || !b2.closed {
+				t.Errorf("closed are b1: %t, b2: %t; want b2", b1.closed, b2.closed)
+			}
+		})
+	})
+}
+
+// TestStrangersOfOtherAddresses checks that a client from an address of its own waits for no more than one stranger to
+// have its time, for its preface and again for its first request, while hundreds wait of addresses that have all places.
+func TestStrangersOfOtherAddresses(t *testing.T) {
+	t.Parallel()
+	for _, addresses := range []int{2, defaultStrangersMax} {
+		t.Run(fmt.Sprint(addresses), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c := newStrangers(defaultStrangersMax)
+				for i := range 2 * waitingMax {
+					arrive(c, fmt.Sprintf("10.0.0.%d", i%addresses))
+				}
+				for range waitingMax {
+					honest, begun := &peer{address: "10.0.1.1:1"}, time.Now()
+					c.Changed(honest, http.StateNew)
+					for range 2 {
+						c.Changed(honest, http.StateActive)
+						c.Changed(honest, http.StateIdle)
+					}
+					if took := time.Since(begun); took > 2*unhandledPatience*strangerPatience || honest.closed {
+						t.Errorf("the client had its places after %s (closed: %t), want 2 s at most", took, honest.closed)
+					}
+					c.Changed(honest, http.StateClosed)
+				}
+				time.Sleep(time.Hour) // the others have a place, too
+			})
+		})
+	}
 }
 
 // TestStrangers checks that the busy connection without a credential that began first is closed for the next: of the same
