@@ -294,5 +294,8 @@ func (c *Connections) know(one *connection) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if index := slices.Index(c.waiting, one); index >= 0 { // a credential of a request that was reset
+		c.stopWaitingLocked(index)
+	}
 	c.endLocked(one)
 }

@@ -283,6 +283,24 @@ func TestStrangersOfOtherAddresses(t *testing.T) {
 	}
 }
 
+// TestStrangersKnownWhileTheyWait checks that a connection waits no longer when a credential of a request before, which
+// was reset, is accepted, and that it is not closed for the next.
+func TestStrangersKnownWhileTheyWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, begun := newStrangers(2), time.Now()
+		first := arrive(c, "10.0.0.1")
+		known := arrive(c, "10.0.0.1")
+		c.know(c.open[known])
+		next := arrive(c, "10.0.0.1")
+		expectPlace(t, "the known one", known, begun)
+		expectPlace(t, "the next", next, begun.Add(unhandledPatience*strangerPatience))
+		if !first.closed || known.closed {
+			t.Errorf("closed are the first: %t, the known one: %t; want the first", first.closed, known.closed)
+		}
+	})
+}
+
 // TestStrangers checks that the busy connection without a credential that began first is closed for the next: of the same
 // address beyond half of the limit, otherwise of all. A known connection, an idle one and a trusted proxy stay open.
 func TestStrangers(t *testing.T) {
