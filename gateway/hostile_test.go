@@ -123,7 +123,8 @@ var hostileStreams = map[string]struct {
 	"forbidden field": {fields: []hpack.HeaderField{
 		{Name: ":method", Value: "GET"}, {Name: ":path", Value: "/healthz"}, {Name: "connection", Value: "close"}}},
 	"long header": {fields: []hpack.HeaderField{
-		{Name: ":method", Value: "GET"}, {Name: ":path", Value: "/healthz"}, {Name: "x", Value: strings.Repeat("~", endpoint.HeaderBytes)}}},
+		{Name: ":method", Value: "GET"}, {Name: ":path", Value: "/healthz"},
+		{Name: "x", Value: strings.Repeat("~", endpoint.HeaderBytes)}, {Name: "y", Value: strings.Repeat("~", 512)}}},
 }
 
 // hostileBlock returns the header of a request of one kind, the same bytes for every stream.
