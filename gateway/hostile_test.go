@@ -157,6 +157,28 @@ func openStreams(connection net.Conn, kind string, block []byte, streams int) {
 	}
 }
 
+// awaitStreams returns when the gateway has begun with all streams that were opened over a connection: it answers a ping
+// after them.
+func awaitStreams(t testing.TB, connection net.Conn) {
+	t.Helper()
+	if err := connection.SetDeadline(time.Now().Add(await.Limit)); err != nil {
+		t.Fatal(err)
+	}
+	framer := http2.NewFramer(connection, connection)
+	if err := framer.WritePing(false, [8]byte{}); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		frame, err := framer.ReadFrame()
+		if err != nil {
+			t.Fatalf("the ping after the streams has no answer: %v", err)
+		}
+		if frame.Header().Type == http2.FramePing && frame.Header().Flags.Has(http2.FlagPingAck) {
+			return
+		}
+	}
+}
+
 // TestHostileStreams checks that the gateway closes the connection without a credential that has been busy for the
 // longest time when an address has too many, whatever their requests are, and that one with a credential stays open.
 func TestHostileStreams(t *testing.T) {
@@ -172,6 +194,7 @@ func TestHostileStreams(t *testing.T) {
 	for kind := range hostileStreams {
 		connection := h.dialFrom(t, "127.0.0.1")
 		openStreams(connection, kind, hostileBlock(kind), 2)
+		awaitStreams(t, connection)
 		if before != nil {
 			closes(t, before)
 		}
