@@ -24,6 +24,9 @@ const (
 	// with its request: before that it may wait for the processor. So it has unhandledPatience times as long until then.
 	strangerPatience  = 200 * time.Millisecond
 	unhandledPatience = 5
+	// patienceTicks divides strangerPatience. While others wait, no more than one part passes at a time: a gateway that
+	// lacks the processor, or was paused, closes no client whose request it had no time to answer.
+	patienceTicks = 10
 	// waitingMax is how many connections may wait for a place. One of the network that has most of them is closed for the
 	// next.
 	waitingMax = 512
@@ -53,7 +56,9 @@ type Connections struct {
 	networks  map[netip.Prefix]*networkConnections
 	strangers list.List     // of *connection; the one that began first is in front
 	waiting   []*connection // for a place among the strangers, in order of arrival
-	timer     *time.Timer   // calls admitLocked when a stranger has had its time; nil: none has been waited for yet
+	timer     *time.Timer   // calls admitLocked while connections wait; nil: none has waited yet
+	due       time.Time     // of the timer; zero: nobody waits
+	late      time.Duration // by how much the timer was late, in all: it is not counted as time that strangers had
 }
 
 // connection is one that is open.
@@ -63,7 +68,7 @@ type connection struct {
 	known    atomic.Bool   // a credential was accepted, a trusted proxy has many clients, or HTTP/1 has one request at a time
 	stranger *list.Element // in strangers; nil: no request is under way, or the connection is known
 	handled  bool          // a handler has begun since it became a stranger
-	ends     time.Time     // when it has had its time as a stranger
+	ends     time.Time     // when it has had its time as a stranger, see clockLocked
 	place    chan struct{} // closed when it need not wait any more
 }
 
@@ -200,7 +205,7 @@ func (c *Connections) admitLocked() {
 		full := network.strangers >= c.StrangersMax/2 // and then all that wait are of such networks
 		if full || c.strangers.Len() >= c.StrangersMax {
 			first := c.firstLocked(func(other *connection) bool { return !full || c.networks[other.network].waiting > 0 })
-			if left := time.Until(first.ends); left > 0 {
+			if left := first.ends.Sub(c.clockLocked()); left > 0 {
 				c.wakeLocked(left)
 				return
 			}
@@ -211,9 +216,11 @@ func (c *Connections) admitLocked() {
 			}
 		}
 		c.stopWaitingLocked(next)
-		one.stranger, one.handled, one.ends = c.strangers.PushBack(one), false, time.Now().Add(unhandledPatience*c.patience)
+		one.stranger, one.handled = c.strangers.PushBack(one), false
+		one.ends = c.clockLocked().Add(unhandledPatience * c.patience)
 		network.strangers++
 	}
+	c.due = time.Time{}
 }
 
 // firstLocked returns the stranger whose time ends first, of those that are meant.
@@ -226,8 +233,10 @@ func (c *Connections) firstLocked(meant func(*connection) bool) (first *connecti
 	return first
 }
 
-// wakeLocked has admitLocked called after a while, and not when it was to be called before.
+// wakeLocked has admitLocked called after a while or a tick, and not when it was to be called before.
 func (c *Connections) wakeLocked(after time.Duration) {
+	after = min(after, c.patience/patienceTicks)
+	c.due = time.Now().Add(after)
 	if c.timer != nil {
 		c.timer.Reset(after)
 		return
@@ -237,6 +246,15 @@ func (c *Connections) wakeLocked(after time.Duration) {
 		defer c.mu.Unlock()
 		c.admitLocked()
 	})
+}
+
+// clockLocked returns the time, without that by which the timer was late.
+func (c *Connections) clockLocked() time.Time {
+	now := time.Now()
+	if !c.due.IsZero() && now.After(c.due) {
+		c.late, c.due = c.late+now.Sub(c.due), now
+	}
+	return now.Add(-c.late)
 }
 
 // dropLocked closes the last connection that waits of the network that has most of them.
@@ -282,7 +300,7 @@ func (c *Connections) handle(one *connection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if one.stranger != nil && !one.handled {
-		one.handled, one.ends = true, time.Now().Add(c.patience)
+		one.handled, one.ends = true, c.clockLocked().Add(c.patience)
 		c.admitLocked()
 	}
 }

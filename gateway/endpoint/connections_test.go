@@ -283,6 +283,28 @@ func TestStrangersOfOtherAddresses(t *testing.T) {
 	}
 }
 
+// TestStrangersOfAPausedGateway checks that the time in which the gateway did nothing is not counted as time that strangers
+// had: they stay open until it had the time to answer them.
+func TestStrangersOfAPausedGateway(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, begun := newStrangers(4), time.Now()
+		c.refused = func() { time.Sleep(time.Hour) } // the pause
+		first := arrive(c, "10.0.0.1")
+		time.Sleep(strangerPatience)
+		second := arrive(c, "10.0.0.1")
+		third, fourth := arrive(c, "10.0.0.1"), arrive(c, "10.0.0.1")
+		time.Sleep(time.Until(begun.Add(unhandledPatience*strangerPatience + time.Hour)))
+		synctest.Wait()
+		if !first.closed || third.placed.IsZero() || second.closed || !fourth.placed.IsZero() {
+			t.Errorf("after the pause, closed are the first: %t, the second: %t; places have the third: %t, the fourth: %t; "+
+				"want the first, and the third in its place", first.closed, second.closed, !third.placed.IsZero(),
+				!fourth.placed.IsZero())
+		}
+		expectPlace(t, "the fourth", fourth, time.Now().Add(strangerPatience+time.Hour))
+	})
+}
+
 // TestStrangersKnownWhileTheyWait checks that a connection waits no longer when a credential of a request before, which
 // was reset, is accepted, and that it is not closed for the next.
 func TestStrangersKnownWhileTheyWait(t *testing.T) {
