@@ -274,7 +274,7 @@ func TestOtherFleetsNames(t *testing.T) {
 	as[api.WriteResult](t, h.put(t, lease, 1, "v"), http.StatusCreated)
 	h.acquire(t, "us/east", "w")
 
-	if _, err := New(Config{Names: []string{"eu/"}}, nil, nil, nil); !errors.Is(err, ErrInvalidConfig) {
+	if _, err := New(Config{Names: []string{"eu/"}}, nil, nil, nil, nil); !errors.Is(err, ErrInvalidConfig) {
 		t.Errorf("the prefix eu/ was answered %v, expected ErrInvalidConfig", err)
 	}
 }

@@ -147,11 +147,11 @@ func newGuarded(t testing.TB) (h *harness, admin string) {
 // guard has the gateway want keys, and serves it.
 func (h *harness) guard(t testing.TB) {
 	t.Helper()
-	h.gateway.Auth = auth.Keys{Keyring: h.store.Keyring()}
-	if err := h.store.Keyring().Reload(t.Context()); err != nil {
+	h.gateway.Auth = auth.Keys{Keyring: h.engine.Keyring()}
+	if err := h.engine.Keyring().Reload(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	runBeside(t, func(ctx context.Context) { h.store.RunKeyring(ctx, func(error) {}) })
+	runBeside(t, func(ctx context.Context) { h.engine.RunKeyring(ctx, func(error) {}) })
 	h.client = serve(t, conforming(t, h.gateway))
 }
 
@@ -179,7 +179,7 @@ func (h *harness) key(t testing.TB, principal string, grants ...string) string {
 	}
 	text, id, digest := apikey.New()
 	request := store.KeyRequest{ID: id, Digest: digest, Principal: principal, Grants: parsed, CreatedBy: "test"}
-	if _, err := h.store.CreateKey(t.Context(), request); err != nil {
+	if _, err := h.engine.CreateKey(t.Context(), request); err != nil {
 		t.Fatal(err)
 	}
 	return bearerOf(text)

@@ -109,7 +109,7 @@ func TestKeysEnd(t *testing.T) {
 
 	short := root.makeKey(t, api.KeyRequest{Principal: "p", Grants: []string{"observe:"}, LifetimeMS: new(int64(1000))})
 	h.by(bearerOf(short.Secret)).awaitStatus(t, http.StatusUnauthorized)
-	if err := h.store.Keyring().ReportUses(t.Context()); err != nil {
+	if err := h.engine.Keyring().ReportUses(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	got := root.get(t, "/v1/keys?limit=3")

@@ -16,9 +16,9 @@ import (
 	"github.com/fencegate/fencegate/store/postgres"
 )
 
-// answered is a backend with fixed results, for measuring the gateway alone.
+// answered is an engine with fixed results, for measuring the gateway alone.
 type answered struct {
-	Backend
+	Engine
 
 	result store.Result
 }
@@ -38,9 +38,9 @@ var (
 	rejects = answered{result: store.Result{Err: errors.New("rejected")}}
 )
 
-func newBenchGateway(b *testing.B, backend Backend) *Gateway {
+func newBenchGateway(b *testing.B, engine Engine) *Gateway {
 	b.Helper()
-	gateway, err := New(Config{}, backend, postgres.NewRecorder(nil), NewMetrics("bench"))
+	gateway, err := New(Config{}, engine, nil, postgres.NewRecorder(nil), NewMetrics("bench"))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func BenchmarkPutTraced(b *testing.B) {
 	for name, ratio := range map[string]float64{"none": 0, "each": 1} {
 		_, provider := otlptest.Start(b, ratio)
 		config := Config{Tracing: store.Tracing{Provider: provider}}
-		gateway, err := New(config, accepts, postgres.NewRecorder(nil), NewMetrics("bench"))
+		gateway, err := New(config, accepts, nil, postgres.NewRecorder(nil), NewMetrics("bench"))
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -156,15 +156,15 @@ func TestAllocations(t *testing.T) {
 		return
 	}
 	for _, c := range []struct {
-		name    string
-		backend Backend
-		send    func(testing.TB, http.Handler) func()
-		most    float64
+		name   string
+		engine Engine
+		send   func(testing.TB, http.Handler) func()
+		most   float64
 	}{
 		{"put", accepts, benchPut, 6}, {"refused", rejects, benchPut, 10},
 		{"acquire", accepts, benchAcquire, 10}, {"release", accepts, benchRelease, 4},
 	} {
-		gateway, err := New(Config{}, c.backend, postgres.NewRecorder(nil), NewMetrics("test"))
+		gateway, err := New(Config{}, c.engine, nil, postgres.NewRecorder(nil), NewMetrics("test"))
 		if err != nil {
 			t.Fatal(err)
 		}

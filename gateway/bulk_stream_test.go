@@ -228,7 +228,7 @@ func TestBulkWaitsForRoom(t *testing.T) {
 		})
 	}
 	sending.Wait()
-	if h.store.GroupStats().Refused == 0 {
+	if h.engine.GroupStats().Refused == 0 {
 		t.Error("the queue was never full")
 	}
 }

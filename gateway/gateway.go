@@ -39,20 +39,17 @@ import (
 	"github.com/fencegate/fencegate/store/readiness"
 )
 
-// Overviews is what the gateway needs to store its own state, and to show all gateways and the database.
-type Overviews interface {
-	KeepSample(ctx context.Context, state store.GatewayState, uptime time.Duration) (at time.Time, err error)
-	ForgetGateway(ctx context.Context, id uuid.UUID) error
-	Recount(context.Context) (counted bool, err error)
-	Overview(context.Context) (store.Overview, error)
-}
+// Engine is what the machines of this process do, and how they are; *engine.Engine is one.
+type Engine interface {
+	locks.Engine
+	writes.Engine
+	events.Engine
+	admin.Engine
+	terraform.Engine
 
-// Status is what the gateway shows of the machines in its own process.
-type Status interface {
 	GatewayID() uuid.UUID
 	Waiting() int
 	Listening() bool
-	PoolStats() store.PoolStats
 	GroupStats() groupcommit.Stats
 	// Ready returns a readiness.NotReadyError if the database takes no commits, or nil. It knows that without asking, but
 	// waits at the start until it does, or ctx ends.
@@ -60,16 +57,20 @@ type Status interface {
 	NotReady() *readiness.NotReadyError
 }
 
-// Backend is everything behind the gateway; *engine.Engine is one.
-type Backend interface {
-	locks.Backend
-	writes.Backend
-	events.Backend
-	rejections.Backend
-	admin.Backend
-	terraform.Backend
-	Overviews
-	Status
+// Database is what needs none of the machines; *postgres.Store is one, that of the Engine.
+type Database interface {
+	locks.Database
+	writes.Database
+	events.Database
+	rejections.Database
+	admin.Database
+	terraform.Database
+
+	PoolStats() store.PoolStats
+	KeepSample(ctx context.Context, state store.GatewayState, uptime time.Duration) (at time.Time, err error)
+	ForgetGateway(ctx context.Context, id uuid.UUID) error
+	Recount(context.Context) (counted bool, err error)
+	Overview(context.Context) (store.Overview, error)
 }
 
 // Config configures a gateway. The zero value of a field is its default.
@@ -211,10 +212,11 @@ func isPrintable(name string, most int) bool {
 type Gateway struct {
 	*endpoint.Server
 
-	config  Config
-	backend Backend
-	handler http.Handler
-	hosts   *hosts // nil: every one
+	config   Config
+	engine   Engine
+	database Database
+	handler  http.Handler
+	hosts    *hosts // nil: every one
 
 	locks      *locks.Endpoints
 	writes     *writes.Endpoints
@@ -235,8 +237,10 @@ type Gateway struct {
 // NewMetrics returns the metrics of a gateway, for a program of this version.
 func NewMetrics(version string) *metrics.Metrics { return metrics.New(version, endpoint.CodeOf) }
 
-// New returns a Gateway that serves backend. It returns ErrInvalidConfig.
-func New(config Config, backend Backend, recorder writes.Recorder, counted *metrics.Metrics) (*Gateway, error) {
+// New returns a Gateway that serves an engine and its database. It returns ErrInvalidConfig.
+func New(
+	config Config, engine Engine, database Database, recorder writes.Recorder, counted *metrics.Metrics,
+) (*Gateway, error) {
 	config, err := config.withDefaults()
 	if err != nil {
 		return nil, err
@@ -257,15 +261,16 @@ func New(config Config, backend Backend, recorder writes.Recorder, counted *metr
 		AccessLogSample: config.AccessLogSample, Tracing: config.Tracing,
 	}, counted)
 	g := &Gateway{
-		Server: server, config: config, backend: backend, hosts: allowed, headerTimeout: headerTimeout, started: time.Now(),
-		rejections: rejections.New(server, backend), admin: admin.New(server, backend),
-		signIn: signin.New(server, config.SignIn), writes: writes.New(server, backend, recorder),
+		Server: server, config: config, engine: engine, database: database, hosts: allowed,
+		headerTimeout: headerTimeout, started: time.Now(),
+		rejections: rejections.New(server, database), admin: admin.New(server, engine, database),
+		signIn: signin.New(server, config.SignIn), writes: writes.New(server, engine, database, recorder),
 	}
-	g.locks = locks.New(server, backend, locks.Config{
+	g.locks = locks.New(server, engine, database, locks.Config{
 		WaitingMax: config.WaitingMax, CallerLeasesMax: config.CallerLeasesMax, LeasesOf: g.leasesOf,
 	})
-	g.events = events.New(server, g.locks, backend)
-	g.terraform = terraform.New(server, g.locks, g.writes, backend, terraform.Config{
+	g.events = events.New(server, g.locks, engine, database)
+	g.terraform = terraform.New(server, g.locks, g.writes, engine, database, terraform.Config{
 		Enabled: config.Terraform, LockTTL: config.TerraformLockTTL, VersionsMax: config.TerraformVersionsMax,
 	})
 	g.overviews = &endpoint.Broadcast[[]byte]{

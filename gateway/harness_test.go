@@ -44,7 +44,8 @@ type harness struct {
 	client
 
 	gateway     *Gateway
-	store       *engine.Engine
+	engine      *engine.Engine
+	store       *postgres.Store // that of the engine
 	recorder    *postgres.Recorder
 	databaseURL string
 	db          *pgxpool.Pool // connections of the test itself
@@ -127,14 +128,15 @@ func newGateway(t testing.TB, config Config, database postgres.Config) *harness 
 func newGatewayWith(t testing.TB, config Config, database postgres.Config, service engine.Config) *harness {
 	t.Helper()
 	parallel(t)
-	backend, recorder := newService(t, database, service)
-	h := &harness{store: backend, recorder: recorder, databaseURL: database.DatabaseURL}
+	h := &harness{databaseURL: database.DatabaseURL}
+	h.engine, h.store = newService(t, database, service)
+	h.recorder = postgres.NewRecorder(h.store)
 	if config.Logger == nil {
 		config.Logger = slog.New(errorLog{slog.DiscardHandler, t})
 	}
 	config.RequestTimeout = cmp.Or(config.RequestTimeout, time.Minute)
 	var err error
-	if h.gateway, err = New(config, backend, h.recorder, newMetrics(backend, recorder)); err != nil {
+	if h.gateway, err = New(config, h.engine, h.store, h.recorder, h.newMetrics()); err != nil {
 		t.Fatal(err)
 	}
 	if h.db, err = pgxpool.New(t.Context(), pgtest.AsOwner(database.DatabaseURL)); err != nil {
@@ -147,7 +149,7 @@ func newGatewayWith(t testing.TB, config Config, database postgres.Config, servi
 // withoutDatabase is a gateway that has no database: a request that would need it fails with a panic.
 func withoutDatabase(t testing.TB, config Config) *Gateway {
 	t.Helper()
-	g, err := New(config, nil, nil, NewMetrics("test"))
+	g, err := New(config, nil, nil, nil, NewMetrics("test"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,17 +168,17 @@ func parallel(t testing.TB) {
 	}
 }
 
-// newMetrics returns metrics of a store and a recorder.
-func newMetrics(service *engine.Engine, recorder *postgres.Recorder) *metrics.Metrics {
+// newMetrics returns metrics of the engine, its store and the recorder.
+func (h *harness) newMetrics() *metrics.Metrics {
 	metrics := NewMetrics("test")
-	metrics.Watch(service)
-	metrics.WatchRecorder(recorder)
+	metrics.Watch(h.engine, h.store)
+	metrics.WatchRecorder(h.recorder)
 	metrics.WatchTracing(func() uint64 { return 0 })
 	return metrics
 }
 
-// newService opens a store that listens until the test ends.
-func newService(t testing.TB, database postgres.Config, config engine.Config) (*engine.Engine, *postgres.Recorder) {
+// newService opens a store, and an engine on it that runs until the test ends.
+func newService(t testing.TB, database postgres.Config, config engine.Config) (*engine.Engine, *postgres.Store) {
 	t.Helper()
 	opened, err := postgres.Open(t.Context(), database)
 	if err != nil {
@@ -195,7 +197,7 @@ func newService(t testing.TB, database postgres.Config, config engine.Config) (*
 		cancel()
 		running.Wait()
 	})
-	return service, postgres.NewRecorder(opened)
+	return service, opened
 }
 
 // another is a second gateway on the same database.
@@ -382,7 +384,7 @@ func (h *harness) record(t testing.TB) {
 // sweep runs one sweep.
 func (h *harness) sweep(t testing.TB) {
 	t.Helper()
-	sweeper, err := postgres.NewSweeper(h.store.Store, postgres.SweeperConfig{})
+	sweeper, err := postgres.NewSweeper(h.store, postgres.SweeperConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

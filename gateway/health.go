@@ -46,7 +46,7 @@ func (g *Gateway) ready(ctx context.Context, _ *http.Request) (any, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	if notReady, is := errors.AsType[*readiness.NotReadyError](g.backend.Ready(ctx)); is {
+	if notReady, is := errors.AsType[*readiness.NotReadyError](g.engine.Ready(ctx)); is {
 		return nil, g.notReadyProblem(notReady)
 	}
 	return api.Health{Status: "ready"}, nil

@@ -48,7 +48,7 @@ var accessKeys = []string{
 	"time", "level", "msg", "method", "route", "path", "status", "code", "reason", "took_ms", "address", "weight",
 }
 
-// failing is a backend whose writes succeed and whose reads fail.
+// failing is an engine whose writes succeed and whose reads fail.
 type failing struct{ answered }
 
 func (failing) LockAndFence(context.Context, store.Name) (store.Lock, *store.Fence, error) {
@@ -71,7 +71,7 @@ func TestAccessLog(t *testing.T) {
 		config := Config{
 			AccessLogSample: c.sample, Logger: slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: c.level})),
 		}
-		gateway, err := New(config, failing{answered: accepts}, postgres.NewRecorder(nil), NewMetrics("test"))
+		gateway, err := New(config, failing{answered: accepts}, nil, postgres.NewRecorder(nil), NewMetrics("test"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -74,7 +74,7 @@ var constantFamilies = map[string]string{
 func TestEveryMetricMoves(t *testing.T) {
 	o := &onlooker{newCramped(t, 2), map[string]float64{}, map[string]bool{}}
 	o.gateway.RefusalDelays = endpoint.NewRefusalDelays(o.gateway.Draining, time.Minute, &o.gateway.Metrics.RefusalDelays)
-	sweeper, err := postgres.NewSweeper(o.store.Store, postgres.SweeperConfig{})
+	sweeper, err := postgres.NewSweeper(o.store, postgres.SweeperConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

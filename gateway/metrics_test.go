@@ -74,7 +74,7 @@ func (s scraped) metric(name string, labels ...string) *dto.Metric {
 
 func TestMetrics(t *testing.T) {
 	h := newHarness(t, Config{})
-	await.True(t, "the store listens", h.store.Listening)
+	await.True(t, "the store listens", h.engine.Listening)
 	h.gateway.Metrics.Swept(store.Swept{Expired: 3, LeasesForgotten: 2, RejectionsForgotten: 1, SessionsExpired: 4})
 
 	lease := h.acquire(t, "zanzibar/1", "owner-of-zanzibar")
@@ -91,7 +91,7 @@ func TestMetrics(t *testing.T) {
 	expectProblem(t, h.post(t, lockPath("zanzibar/1", "/renew"), refOf(lease)), api.CodeLeaseLost)
 	expectProblem(t, h.post(t, lockPath("zanzibar/1", "/break"), `{"reason":"zanzibar"}`), api.CodeNotFound)
 
-	await.True(t, "the batches have ended", func() bool { return h.store.GroupStats().InFlight.Quick == 0 })
+	await.True(t, "the batches have ended", func() bool { return h.engine.GroupStats().InFlight.Quick == 0 })
 	metrics, text := h.scrape(t)
 	if strings.Contains(strings.ToLower(string(text)), "zanzibar") {
 		t.Error("something that a client sent has become a label")

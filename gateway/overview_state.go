@@ -54,13 +54,13 @@ func isUnavailable(err error) bool {
 func (g *Gateway) readOverview(ctx context.Context) (knownOverview, error) {
 	ctx, cancel := context.WithTimeout(ctx, overviewTimeout)
 	defer cancel()
-	overview, err := g.backend.Overview(ctx)
+	overview, err := g.database.Overview(ctx)
 	known := knownOverview{Overview: overview, read: time.Now()}
 	if err != nil {
 		return *g.known.Load(), err
 	}
 	g.known.Store(&known)
-	g.history.add(overview, g.backend.GatewayID())
+	g.history.add(overview, g.engine.GatewayID())
 	return known, nil
 }
 
@@ -70,7 +70,7 @@ func (g *Gateway) overviewState(known knownOverview, failed error) api.OverviewS
 	if !known.Inventory.At.IsZero() {
 		state.Inventory = inventoryAnswer(known.Inventory)
 	}
-	state.Database = databaseAnswer(known, failed, g.backend.NotReady())
+	state.Database = databaseAnswer(known, failed, g.engine.NotReady())
 	return state
 }
 
@@ -157,11 +157,11 @@ func (g *Gateway) gatewaysAnswer(known knownOverview) []api.OverviewGateway {
 
 // selfState is the current state of this gateway.
 func (g *Gateway) selfState() store.GatewayState {
-	pool := g.backend.PoolStats()
+	pool := g.database.PoolStats()
 	return store.GatewayState{
-		ID: g.backend.GatewayID(), Name: g.config.Name, Version: g.Metrics.Version(),
-		Waiting: int64(g.backend.Waiting()), Streams: g.Streams.Load(), Queue: g.backend.GroupStats().Queued,
-		ConnectionsBusy: pool.Busy, ConnectionsMax: pool.Max, Listening: g.backend.Listening(),
+		ID: g.engine.GatewayID(), Name: g.config.Name, Version: g.Metrics.Version(),
+		Waiting: int64(g.engine.Waiting()), Streams: g.Streams.Load(), Queue: g.engine.GroupStats().Queued,
+		ConnectionsBusy: pool.Busy, ConnectionsMax: pool.Max, Listening: g.engine.Listening(),
 	}
 }
 

@@ -91,23 +91,23 @@ func TestOverview(t *testing.T) {
 
 const overviewStream = "/v1/overview/stream"
 
-// countingBackend counts the overviews that are read.
-type countingBackend struct {
-	Backend
+// countingDatabase counts the overviews that are read.
+type countingDatabase struct {
+	Database
 
 	overviews atomic.Int64
 }
 
-func (b *countingBackend) Overview(ctx context.Context) (store.Overview, error) {
+func (b *countingDatabase) Overview(ctx context.Context) (store.Overview, error) {
 	b.overviews.Add(1)
-	return b.Backend.Overview(ctx)
+	return b.Database.Overview(ctx)
 }
 
 // All readers share one query and one encoded event. Without readers there are no queries.
 func TestOverviewStreamIsShared(t *testing.T) {
 	h := newGateway(t, Config{}, patientDatabase(t))
-	backend := &countingBackend{Backend: h.store}
-	h.gateway.backend = backend
+	database := &countingDatabase{Database: h.store}
+	h.gateway.database = database
 	h.client = serve(t, conforming(t, h.gateway))
 	streams := make([]*stream, 20)
 	for i := range streams {
@@ -123,7 +123,7 @@ func TestOverviewStreamIsShared(t *testing.T) {
 			texts[event.ID] = event.Data
 		}
 	}
-	if queries := backend.overviews.Load(); queries > int64(len(texts))+1 { // one may be in progress
+	if queries := database.overviews.Load(); queries > int64(len(texts))+1 { // one may be in progress
 		t.Errorf("the database was queried %d times for %d events, want once for each", queries, len(texts))
 	}
 	for _, s := range streams {

@@ -62,7 +62,7 @@ func (g *Gateway) keepAndCount(ctx context.Context) (at time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
 	defer cancel()
 	if at, err = g.keepSample(ctx); err == nil {
-		_, err = g.backend.Recount(ctx)
+		_, err = g.database.Recount(ctx)
 	}
 	return at, err
 }
@@ -74,7 +74,7 @@ func (g *Gateway) keepSample(ctx context.Context) (time.Time, error) {
 	}
 	state := g.selfState()
 	state.Totals = totals
-	return g.backend.KeepSample(ctx, state, time.Since(g.started))
+	return g.database.KeepSample(ctx, state, time.Since(g.started))
 }
 
 // leave stores the last counts, and removes this gateway.
@@ -83,7 +83,7 @@ func (g *Gateway) leave(ctx context.Context, onError func(error)) {
 	defer cancel()
 	_, err := g.keepSample(ctx)
 	if err == nil {
-		err = g.backend.ForgetGateway(ctx, g.backend.GatewayID())
+		err = g.database.ForgetGateway(ctx, g.engine.GatewayID())
 	}
 	if err != nil {
 		onError(err)

@@ -192,7 +192,7 @@ func (p pair) leaveCommit(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	failed := make(chan error, 1)
 	go func() {
-		failed <- p.store.Store.PutPolicy(ctx, store.Policy{Prefix: "left", Rule: store.RuleStrict, Authority: store.AuthorityBuiltin})
+		failed <- p.store.PutPolicy(ctx, store.Policy{Prefix: "left", Rule: store.RuleStrict, Authority: store.AuthorityBuiltin})
 	}()
 	p.awaitCommit(t)
 	leave()

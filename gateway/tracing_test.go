@@ -95,7 +95,7 @@ func TestTraceOfRejections(t *testing.T) {
 	}
 	await.True(t, "the zombie is refused early", func() bool {
 		expectProblem(t, h.put(t, lease, 2, "v"), api.CodeTokenStale)
-		return h.store.RefusedEarly() > 0
+		return h.engine.RefusedEarly() > 0
 	})
 	header, early := traceparent(2, true)
 	expectProblem(t, h.putWith(t, "job", token(lease, 1), header), api.CodeTokenStale)

@@ -276,7 +276,7 @@ func TestSetFence(t *testing.T) {
 	}
 	h.expectWrites(t, "etcd/job 42.1 ok")
 	await.True(t, "the other gateway forgets what it refused",
-		func() bool { return other.store.RefusalsRemembered() == 0 })
+		func() bool { return other.engine.RefusalsRemembered() == 0 })
 	other.expectWrites(t, "etcd/job 42.2 ok")
 	if verdict := h.tryGuard(t, "etcd/job", 43, 1); verdict != "admitted" {
 		t.Errorf("a guard with a greater number is %s, want it admitted", verdict)

@@ -196,7 +196,7 @@ func TestNoConnectionFree(t *testing.T) {
 	patient := newHarnessOn(t, Config{}, postgres.Config{
 		DatabaseURL: pgtest.Migrated(t), ConnectionsMax: 2, LockTimeout: time.Minute, StatementTimeout: time.Hour,
 	})
-	hasty, err := New(Config{RequestTimeout: 200 * time.Millisecond}, patient.store, patient.recorder, NewMetrics("test"))
+	hasty, err := New(Config{RequestTimeout: 200 * time.Millisecond}, patient.engine, patient.store, patient.recorder, NewMetrics("test"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,11 +233,11 @@ func TestTooManyWritesWait(t *testing.T) {
 	first := inBackground(func() answer { return h.put(t, held, 1, "x") })
 	// In the quick lane, the next would go with it. A batch of the lane is counted before it takes the write.
 	await.True(t, "the lock-wait lane has taken the first write", func() bool {
-		stats := h.store.GroupStats()
+		stats := h.engine.GroupStats()
 		return stats.InFlight.LockWait == 1 && stats.Queued == 0
 	})
 	behind := inBackground(func() answer { return h.put(t, held, 2, "x") })
-	await.True(t, "one write is queued", func() bool { return h.store.GroupStats().Queued == 1 })
+	await.True(t, "one write is queued", func() bool { return h.engine.GroupStats().Queued == 1 })
 	problem := expectUnavailable(t, h.put(t, free, 1, "x"), api.OutcomeNotApplied)
 	if problem.Title != store.ErrOverloaded.Error() || !strings.Contains(problem.Detail, "--write-queue-max") {
 		t.Errorf("the write beyond the queue got %+v, want ErrOverloaded and --write-queue-max", problem)
@@ -247,9 +247,9 @@ func TestTooManyWritesWait(t *testing.T) {
 	as[api.WriteResult](t, <-behind, http.StatusOK)
 }
 
-// defective is a backend whose reads of locks fail.
+// defective is an engine whose reads of locks fail.
 type defective struct {
-	Backend
+	Engine
 
 	fail func() error
 }
@@ -269,7 +269,7 @@ func TestDefects(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var log strings.Builder
 			config := Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}
-			gateway, err := New(config, defective{fail: fail}, nil, NewMetrics("test"))
+			gateway, err := New(config, defective{fail: fail}, nil, nil, NewMetrics("test"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -313,7 +313,7 @@ func TestConfigLimits(t *testing.T) {
 		"--terraform-versions-max is 1001": {TerraformVersionsMax: 1001},
 		"--access-log-sample":              {AccessLogSample: -1},
 	} {
-		_, err := New(config, nil, nil, NewMetrics("test"))
+		_, err := New(config, nil, nil, nil, NewMetrics("test"))
 		if !errors.Is(err, ErrInvalidConfig) || !strings.Contains(err.Error(), flag) {
 			t.Errorf("%+v: %v, want ErrInvalidConfig with %q", config, err, flag)
 		}
@@ -322,7 +322,7 @@ func TestConfigLimits(t *testing.T) {
 		{}, {BodyBytesMax: 1024}, {BodyBytesMax: 256 << 20},
 		{BodyTimeout: 100 * time.Millisecond, RequestTimeout: 100 * time.Millisecond, ShutdownTimeout: 1},
 	} {
-		if _, err := New(config, nil, nil, NewMetrics("test")); err != nil {
+		if _, err := New(config, nil, nil, nil, NewMetrics("test")); err != nil {
 			t.Errorf("%+v: %v", config, err)
 		}
 	}

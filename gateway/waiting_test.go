@@ -99,9 +99,9 @@ func TestClientGoneWhileItWaits(t *testing.T) {
 		for _, owner := range []string{"gone1", "gone2"} {
 			gone = append(gone, h.waitOn(ctx, t, api.AcquireRequest{OwnerID: owner, WaitMS: 600_000}))
 		}
-		await.True(t, "two acquires wait", func() bool { return h.store.Waiting() == 2 })
+		await.True(t, "two acquires wait", func() bool { return h.engine.Waiting() == 2 })
 		patient := newHarnessClient(t, h).wait(t, "job", api.AcquireRequest{OwnerID: "patient"})
-		await.True(t, "three acquires wait", func() bool { return h.store.Waiting() == 3 })
+		await.True(t, "three acquires wait", func() bool { return h.engine.Waiting() == 3 })
 		expectKept := h.expectSessionsKept(t)
 		hangUp()
 		for _, answered := range gone {
@@ -161,7 +161,7 @@ func TestServeRefusesWaiters(t *testing.T) {
 		candidate := inBackground(func() answer {
 			return h.campaign(t, "job", api.CampaignRequest{Candidate: "c", WaitMS: 600_000})
 		})
-		await.True(t, "both acquires wait", func() bool { return h.store.Waiting() == 2 })
+		await.True(t, "both acquires wait", func() bool { return h.engine.Waiting() == 2 })
 		s.stop()
 		for _, answers := range []<-chan answer{waiter, candidate} {
 			got := <-answers

@@ -123,7 +123,7 @@ func TestEarlyRefusalNamesTheTokenLastSeen(t *testing.T) {
 	h.put(t, second, 1, "x")
 	expectProblem(t, h.put(t, first, 1, "late"), api.CodeTokenStale)
 	early := expectProblem(t, h.put(t, first, 2, "late"), api.CodeTokenStale)
-	if h.store.RefusedEarly() == 0 {
+	if h.engine.RefusedEarly() == 0 {
 		t.Fatal("no write was refused early")
 	}
 	for _, problem := range []api.Problem{byDatabase, early} {

@@ -181,7 +181,7 @@ func (c *serveCmd) serveOn(
 	if err != nil {
 		return err
 	}
-	metrics.Watch(service)
+	metrics.Watch(service, st)
 	metrics.WatchRedis(providers...)
 	recorder := postgres.NewRecorder(st)
 	metrics.WatchRecorder(recorder)
@@ -203,7 +203,7 @@ func (c *serveCmd) serveOn(
 		Terraform: c.Terraform, TerraformLockTTL: c.TerraformLockTTL, TerraformVersionsMax: c.TerraformVersionsMax,
 		ConnectionsMax: c.ConnectionsMax, AddressConnectionsMax: c.AddressConnectionsMax,
 		KeysRead: c.keysRead(service), SignIn: c.signIn(directory),
-	}, service, recorder, metrics)
+	}, service, st, recorder, metrics)
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ func (e *Endpoints) listAudit(ctx context.Context, r *http.Request) (any, error)
 	if page.Err != nil {
 		return nil, page.Err
 	}
-	entries, err := e.backend.Audit(ctx, query)
+	entries, err := e.database.Audit(ctx, query)
 	next := endpoint.NextCursor(page, entries, func(last store.AuditEntry) string {
 		return strconv.FormatInt(last.ID, 10)
 	})

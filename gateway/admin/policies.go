@@ -16,18 +16,20 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// Backend is what administration needs.
-type Backend interface {
-	Policies(context.Context) ([]store.Policy, error)
-	Policy(ctx context.Context, prefix string) (store.Policy, error)
+// Engine changes what each gateway remembers. Once a method has returned, this one decides by the change.
+type Engine interface {
 	PutPolicy(context.Context, store.Policy) error
 	DeletePolicy(ctx context.Context, prefix string) error
-
 	CreateKey(context.Context, store.KeyRequest) (store.Key, error)
 	RotateKey(ctx context.Context, id string, request store.KeyRequest, overlap time.Duration) (store.Key, error)
 	RevokeKey(ctx context.Context, id string) (store.Key, error)
-	Keys(context.Context, store.KeyQuery) ([]store.Key, error)
+}
 
+// Database is what administration reads.
+type Database interface {
+	Policies(context.Context) ([]store.Policy, error)
+	Policy(ctx context.Context, prefix string) (store.Policy, error)
+	Keys(context.Context, store.KeyQuery) ([]store.Key, error)
 	Audit(context.Context, store.AuditQuery) ([]store.AuditEntry, error)
 	Tables(context.Context, store.TableQuery) ([]store.ProtectedTable, error)
 }
@@ -36,11 +38,14 @@ type Backend interface {
 type Endpoints struct {
 	*endpoint.Server
 
-	backend Backend
+	engine   Engine
+	database Database
 }
 
 // New returns the endpoints of administrators.
-func New(server *endpoint.Server, backend Backend) *Endpoints { return &Endpoints{server, backend} }
+func New(server *endpoint.Server, engine Engine, database Database) *Endpoints {
+	return &Endpoints{server, engine, database}
+}
 
 // Routes adds the routes of policies, keys, the audit log and tables.
 func (e *Endpoints) Routes(router *mux.Router) {
@@ -59,7 +64,7 @@ func (e *Endpoints) listPolicies(ctx context.Context, r *http.Request) (any, err
 	if _, err := endpoint.Query(r); err != nil {
 		return nil, err
 	}
-	policies, err := e.backend.Policies(ctx)
+	policies, err := e.database.Policies(ctx)
 	policies = slices.DeleteFunc(policies, func(policy store.Policy) bool {
 		return !endpoint.PrincipalOf(ctx).May(access.Admin, policy.Prefix)
 	})
@@ -67,7 +72,7 @@ func (e *Endpoints) listPolicies(ctx context.Context, r *http.Request) (any, err
 }
 
 func (e *Endpoints) getPolicy(ctx context.Context, prefix store.Name) (any, error) {
-	policy, err := e.backend.Policy(ctx, string(prefix))
+	policy, err := e.database.Policy(ctx, string(prefix))
 	return endpoint.PolicyAnswer(policy), err
 }
 
@@ -83,7 +88,7 @@ func (e *Endpoints) putPolicy(ctx context.Context, a endpoint.Action[store.Name,
 		RequireLeaseID: a.Body.RequireLeaseID, RequireLiveLease: a.Body.RequireLiveLease, MaxHold: maxHold,
 		Leases: store.Provider(a.Body.Leases), RequirePrincipalOwner: a.Body.RequirePrincipalOwner,
 	}
-	if err := e.backend.PutPolicy(e.AsActor(ctx, a.W, a.R), policy); err != nil {
+	if err := e.engine.PutPolicy(e.AsActor(ctx, a.W, a.R), policy); err != nil {
 		return nil, err
 	}
 	e.Metrics.AdminAction("policy_set")
@@ -100,7 +105,7 @@ func (e *Endpoints) deletePolicy(w *endpoint.Answer, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := e.backend.DeletePolicy(e.AsActor(e.Work(r), w, r), string(prefix)); err != nil {
+	if err := e.engine.DeletePolicy(e.AsActor(e.Work(r), w, r), string(prefix)); err != nil {
 		return err
 	}
 	e.Metrics.AdminAction("policy_deleted")

@@ -17,7 +17,7 @@ func (e *Endpoints) listTables(ctx context.Context, r *http.Request) (any, error
 	if page.Err != nil {
 		return nil, page.Err
 	}
-	tables, err := e.backend.Tables(ctx, query)
+	tables, err := e.database.Tables(ctx, query)
 	next := endpoint.NextCursor(page, tables, func(last store.ProtectedTable) string {
 		return fmt.Sprint(last.ID, " ", last.Name)
 	})

@@ -20,14 +20,18 @@ import (
 // LockRoute is the path of a lock.
 const LockRoute = "/v1/locks/{lock" + endpoint.AnyText
 
-// Backend is what leases and sessions need. When the context of a waiting Acquire ends, the Acquire leaves the queue.
-// It cuts off no statement, and releases a lease granted after that.
-type Backend interface {
+// Engine grants, shows and ends leases, wherever they are kept. When the context of a waiting Acquire ends, the Acquire
+// leaves the queue. It cuts off no statement, and releases a lease granted after that.
+type Engine interface {
 	Acquire(context.Context, store.AcquireRequest) (store.Lease, error)
 	Renew(context.Context, store.LeaseRef, time.Duration) (store.Lease, error)
 	ReleaseLease(context.Context, store.LeaseRef) (store.Released, error)
 	Break(ctx context.Context, lock store.Name, reason string) (store.Lease, error)
 	LockAndFence(context.Context, store.Name) (store.Lock, *store.Fence, error)
+}
+
+// Database has the lists, and the sessions.
+type Database interface {
 	Locks(context.Context, store.LockQuery) ([]store.Lock, error)
 	CountLocks(context.Context, store.LockQuery) (int64, error)
 	Leases(context.Context, store.LeaseQuery) ([]store.LeaseInfo, error)
@@ -52,14 +56,15 @@ type Config struct {
 type Endpoints struct {
 	*endpoint.Server
 
-	config  Config
-	backend Backend
-	waiting atomic.Int64 // acquires that wait
+	config   Config
+	engine   Engine
+	database Database
+	waiting  atomic.Int64 // acquires that wait
 }
 
 // New returns the endpoints of leases and sessions.
-func New(server *endpoint.Server, backend Backend, config Config) *Endpoints {
-	return &Endpoints{Server: server, backend: backend, config: config}
+func New(server *endpoint.Server, engine Engine, database Database, config Config) *Endpoints {
+	return &Endpoints{Server: server, engine: engine, database: database, config: config}
 }
 
 // Routes adds the routes of locks, leases, waits and sessions.
@@ -149,7 +154,7 @@ func (e *Endpoints) renew(ctx context.Context, a endpoint.Action[store.Name, api
 		return nil, err
 	}
 	begun := time.Now()
-	lease, err := e.backend.Renew(ctx, ref, duration)
+	lease, err := e.engine.Renew(ctx, ref, duration)
 	e.Metrics.Renewed(lease, time.Since(begun), err)
 	return leaseAnswer(lease), err
 }
@@ -165,7 +170,7 @@ func (e *Endpoints) release(ctx context.Context, a endpoint.Action[store.Name, a
 // Release releases a lease and counts that.
 func (e *Endpoints) Release(ctx context.Context, ref store.LeaseRef) error {
 	begun := time.Now()
-	lease, err := e.backend.ReleaseLease(ctx, ref)
+	lease, err := e.engine.ReleaseLease(ctx, ref)
 	e.Metrics.Released(lease, time.Since(begun), err)
 	return err
 }
@@ -179,7 +184,7 @@ func (e *Endpoints) Break(
 	ctx context.Context, w *endpoint.Answer, r *http.Request, lock store.Name, reason string,
 ) (any, error) {
 	begun := time.Now()
-	lease, err := e.backend.Break(e.AsActor(ctx, w, r), lock, reason)
+	lease, err := e.engine.Break(e.AsActor(ctx, w, r), lock, reason)
 	e.Metrics.Broken(lease, time.Since(begun), err)
 	if err != nil {
 		return nil, err
@@ -202,7 +207,7 @@ func leaseAnswer(lease store.Lease) api.Lease {
 }
 
 func (e *Endpoints) getLock(ctx context.Context, name store.Name) (any, error) {
-	lock, fence, err := e.backend.LockAndFence(ctx, name)
+	lock, fence, err := e.engine.LockAndFence(ctx, name)
 	answer := endpoint.LockAnswer(lock)
 	if fence != nil && endpoint.PrincipalOf(ctx).May(access.Read, string(name)) {
 		answer.Fence = new(endpoint.FenceAnswer(*fence))

@@ -23,7 +23,7 @@ func (e *Endpoints) Grant(
 	switch err = e.checkLeases(request.Principal); {
 	case err != nil:
 	case request.Wait == 0:
-		lease, err = e.backend.Acquire(ctx, request)
+		lease, err = e.engine.Acquire(ctx, request)
 	default:
 		lease, err = e.acquireWaiting(w, r, request)
 	}
@@ -52,7 +52,7 @@ func (e *Endpoints) acquireWaiting(
 		return e.beginWaiting(w, r, request.Wait+e.RequestTimeout)
 	}}
 	defer ctx.end()
-	lease, err := e.backend.Acquire(ctx, request)
+	lease, err := e.engine.Acquire(ctx, request)
 	if err != nil {
 		return lease, leftQueue(ctx, err)
 	}

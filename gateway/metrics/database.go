@@ -61,24 +61,24 @@ var (
 		Label{Name: "reason", Values: texts(store.RetryReasons...)})
 )
 
-func (r *readings) database(of Watched) {
-	notReady := of.NotReady()
+func (r *readings) database(engine WatchedEngine, database WatchedDatabase) {
+	notReady := engine.NotReady()
 	r.flag(databaseUpFamily, notReady == nil)
 	for _, reason := range readiness.Reasons {
 		r.flag(notReadyFamily, notReady != nil && notReady.Reason == reason, string(reason))
 	}
-	r.flag(listeningFamily, of.Listening())
-	r.value(reconnectsFamily, float64(of.Reconnects()))
-	pool := of.PoolStats()
+	r.flag(listeningFamily, engine.Listening())
+	r.value(reconnectsFamily, float64(engine.Reconnects()))
+	pool := database.PoolStats()
 	r.value(connectionsFamily, float64(pool.Max), "max")
 	r.value(connectionsFamily, float64(pool.Busy), "busy")
 	r.value(connectionsFamily, float64(pool.Idle), "idle")
 	r.value(connectionWaitsFamily, float64(pool.Waited))
-	r.reasons(failuresFamily, of.Failures())
-	for sign, times := range of.WentBack() {
+	r.reasons(failuresFamily, database.Failures())
+	for sign, times := range database.WentBack() {
 		r.value(wentBackFamily, float64(times), string(sign))
 	}
-	r.reasons(retriesFamily, of.Retries())
+	r.reasons(retriesFamily, database.Retries())
 }
 
 var inventorySubject = &subject{

@@ -88,27 +88,31 @@ func (m *Metrics) result(err error, ok string) string {
 	return string(m.codeOf(err))
 }
 
-// Watched is the part of the backend that counts for itself.
-type Watched interface {
+// WatchedEngine is what the machines count.
+type WatchedEngine interface {
 	NotReady() *readiness.NotReadyError
-	PoolStats() store.PoolStats
 	Listening() bool
 	Reconnects() uint64
-	Failures() map[store.Reason]uint64
-	Retries() map[store.Reason]uint64
-	WentBack() map[store.Sign]uint64
 	GroupStats() groupcommit.Stats
 	RefusedEarly() uint64
 	RefusalsRemembered() int
 }
 
+// WatchedDatabase is what the connections and statements count.
+type WatchedDatabase interface {
+	PoolStats() store.PoolStats
+	Failures() map[store.Reason]uint64
+	Retries() map[store.Reason]uint64
+	WentBack() map[store.Sign]uint64
+}
+
 // Watch shows how the database is used, how writes are committed together, and which are refused without the database.
-func (m *Metrics) Watch(of Watched) {
-	m.registry.onScrape(func(to *readings) { to.database(of) }, databaseSubject.families...)
-	m.registry.onScrape(func(to *readings) { to.group(of.GroupStats()) }, groupSubject.families...)
+func (m *Metrics) Watch(engine WatchedEngine, database WatchedDatabase) {
+	m.registry.onScrape(func(to *readings) { to.database(engine, database) }, databaseSubject.families...)
+	m.registry.onScrape(func(to *readings) { to.group(engine.GroupStats()) }, groupSubject.families...)
 	m.registry.onScrape(func(to *readings) {
-		to.value(earlyFamily, float64(of.RefusedEarly()))
-		to.value(rememberedFamily, float64(of.RefusalsRemembered()))
+		to.value(earlyFamily, float64(engine.RefusedEarly()))
+		to.value(rememberedFamily, float64(engine.RefusalsRemembered()))
 	}, earlyFamily, rememberedFamily)
 }
 

@@ -20,9 +20,8 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// Backend is what the endpoints of Terraform need.
-type Backend interface {
-	Store
+// Engine shows locks as they are now, wherever their leases are kept.
+type Engine interface {
 	Lock(context.Context, store.Name) (store.Lock, error)
 }
 
@@ -39,7 +38,7 @@ type Endpoints struct {
 
 	locks   *locks.Endpoints
 	writes  *writes.Endpoints
-	backend Backend
+	engine  Engine
 	states  States
 	enabled bool
 	lockTTL time.Duration
@@ -47,11 +46,12 @@ type Endpoints struct {
 
 // New returns the endpoints of Terraform.
 func New(
-	server *endpoint.Server, locks *locks.Endpoints, writes *writes.Endpoints, backend Backend, config Config,
+	server *endpoint.Server, locks *locks.Endpoints, writes *writes.Endpoints, engine Engine, database Database,
+	config Config,
 ) *Endpoints {
 	return &Endpoints{
-		Server: server, locks: locks, writes: writes, backend: backend,
-		states: States{Store: backend, VersionsMax: config.VersionsMax}, enabled: config.Enabled, lockTTL: config.LockTTL,
+		Server: server, locks: locks, writes: writes, engine: engine,
+		states: States{Database: database, VersionsMax: config.VersionsMax}, enabled: config.Enabled, lockTTL: config.LockTTL,
 	}
 }
 
@@ -127,7 +127,7 @@ func (e *Endpoints) readState(w *endpoint.Answer, r *http.Request) (store.Name, 
 
 // answerLocked answers as Terraform expects: with the holder's description of its lock.
 func (e *Endpoints) answerLocked(ctx context.Context, w *endpoint.Answer, held *store.HeldError) error {
-	lock, err := e.backend.Lock(ctx, held.Lock)
+	lock, err := e.engine.Lock(ctx, held.Lock)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return err
 	}
@@ -162,7 +162,7 @@ func (e *Endpoints) unlockState(w *endpoint.Answer, r *http.Request) error {
 // releaseState releases a lock by its ID. It also succeeds if the lock is already gone. Otherwise Terraform would
 // advise force-unlock, which breaks the next holder's lock.
 func (e *Endpoints) releaseState(ctx context.Context, w *endpoint.Answer, state store.Name, info LockInfo) error {
-	lease, err := e.backend.RequestedLease(ctx, state, info.ID)
+	lease, err := e.states.Database.RequestedLease(ctx, state, info.ID)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return nil
@@ -186,7 +186,7 @@ func (e *Endpoints) getState(w *endpoint.Answer, r *http.Request) error {
 		return err
 	}
 	ctx := e.Work(r)
-	record, err := e.backend.DurableRecord(ctx, state, StateKey)
+	record, err := e.states.Database.DurableRecord(ctx, state, StateKey)
 	if err != nil {
 		return err
 	}

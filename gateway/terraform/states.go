@@ -21,8 +21,8 @@ const (
 // VersionsLimit is the most versions of a state that may be kept.
 const VersionsLimit = store.PageMax
 
-// Store is what States needs of the store.
-type Store interface {
+// Database is what States needs.
+type Database interface {
 	RequestedLease(ctx context.Context, lock store.Name, requestID string) (store.Lease, error)
 	Fence(context.Context, store.Name) (store.Fence, error)
 	Records(context.Context, store.RecordQuery) ([]store.Record, error)
@@ -32,7 +32,7 @@ type Store interface {
 
 // States keeps states, and VersionsMax versions of each.
 type States struct {
-	Store       Store
+	Database    Database
 	VersionsMax int // 1 to VersionsLimit
 }
 
@@ -93,7 +93,7 @@ func (s States) Delete(ctx context.Context, writer Writer) (Written, error) {
 	if err != nil {
 		return Written{}, err
 	}
-	fence, err := s.Store.Fence(ctx, writer.State)
+	fence, err := s.Database.Fence(ctx, writer.State)
 	if err != nil {
 		return Written{}, err
 	}
@@ -110,7 +110,7 @@ func (s States) Lease(ctx context.Context, writer Writer) (store.Lease, error) {
 	if writer.LockID == "" {
 		return store.Lease{}, rejected
 	}
-	lease, err := s.Store.RequestedLease(ctx, writer.State, writer.LockID)
+	lease, err := s.Database.RequestedLease(ctx, writer.State, writer.LockID)
 	if errors.Is(err, store.ErrNotFound) || err == nil && lease.Principal != writer.Principal {
 		rejected.Verdict = store.VerdictLeaseMismatch
 		return store.Lease{}, rejected
@@ -128,7 +128,7 @@ func (s States) write(
 		transaction.Operations = append(transaction.Operations,
 			store.ResourceOperation{Resource: lease.Lock, Operation: operation})
 	}
-	result, err := s.Store.Transact(ctx, transaction)
+	result, err := s.Database.Transact(ctx, transaction)
 	if err != nil {
 		return Written{}, err
 	}
