@@ -19,11 +19,11 @@ import (
 	"github.com/fencegate/fencegate/store/watch"
 )
 
-// Engine is a Store whose acquires may wait, whose leases may be kept in Redis, whose writes are committed together,
-// and whose locks can be watched. It keeps one connection on which the database notifies it. Any number of Engines may
-// work on one database.
+// Engine has what a Store alone has not: acquires that wait, leases in Redis, writes that are committed together, events
+// of locks, and changes of what it remembers of the database. For all else its callers use the Store itself. An Engine
+// keeps one connection on which the database notifies it. Any number of Engines may work on one database.
 type Engine struct {
-	*postgres.Store
+	store     *postgres.Store
 	tracer    trace.Tracer // nil: nothing is traced
 	id        uuid.UUID
 	group     *groupcommit.Group
@@ -36,7 +36,7 @@ type Engine struct {
 	keyring   *keyring.Keyring
 }
 
-// New returns an Engine over a store. It waits to be Run; before that it works, only slower. It returns ErrInvalid if
+// New returns an Engine on a Store. It waits to be Run; before that it works, only slower. It returns ErrInvalid if
 // the configuration is outside its limits.
 func New(on *postgres.Store, config Config) (*Engine, error) {
 	config, err := config.withDefaults()
@@ -53,7 +53,7 @@ func New(on *postgres.Store, config Config) (*Engine, error) {
 	}
 	id := uuid.New()
 	e := &Engine{
-		Store:     on,
+		store:     on,
 		providers: providers,
 		tracer:    on.Tracing().Tracer(),
 		id:        id,

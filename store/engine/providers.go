@@ -155,7 +155,7 @@ func (e *Engine) Acquire(ctx context.Context, request store.AcquireRequest) (sto
 	if err := leases.GiveBack(context.WithoutCancel(ctx), lease); err != nil {
 		return store.Lease{}, err
 	}
-	return store.Lease{}, e.RefuseGrant(ctx, lease, request.NewestToken)
+	return store.Lease{}, e.store.RefuseGrant(ctx, lease, request.NewestToken)
 }
 
 // mayBeKnown reports whether the newest token that a client knows of may be that of a lease which its request was
@@ -174,7 +174,7 @@ func (e *Engine) Renew(ctx context.Context, ref store.LeaseRef, ttl time.Duratio
 	case provider != nil:
 		return provider.Renew(ctx, ref, ttl)
 	}
-	return e.Store.Renew(ctx, ref, ttl)
+	return e.store.Renew(ctx, ref, ttl)
 }
 
 // ReleaseLease ends a lease and closes the fence behind it; see postgres.Store.ReleaseLease.
@@ -197,7 +197,7 @@ func (e *Engine) Release(ctx context.Context, ref store.LeaseRef) error {
 
 // Break ends whatever lease there is on a lock; see postgres.Store.Break.
 func (e *Engine) Break(ctx context.Context, lock store.Name, reason string) (store.Lease, error) {
-	lease, err := e.Store.Break(ctx, lock, reason)
+	lease, err := e.store.Break(ctx, lock, reason)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return lease, err
 	}
@@ -221,7 +221,7 @@ func (e *Engine) Lock(ctx context.Context, name store.Name) (store.Lock, error) 
 	if err != nil {
 		return store.Lock{}, err
 	}
-	lock, err := e.Store.Lock(ctx, name)
+	lock, err := e.store.Lock(ctx, name)
 	showEnds(lock, running)
 	return lock, err
 }
@@ -232,7 +232,7 @@ func (e *Engine) LockAndFence(ctx context.Context, name store.Name) (store.Lock,
 	if err != nil {
 		return store.Lock{}, nil, err
 	}
-	lock, fence, err := e.Store.LockAndFence(ctx, name)
+	lock, fence, err := e.store.LockAndFence(ctx, name)
 	showEnds(lock, running)
 	return lock, fence, err
 }

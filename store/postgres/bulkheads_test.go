@@ -26,12 +26,12 @@ type namedCall struct {
 
 // others are a lock, its lease, a session and a policy that have nothing to do with what is stuck.
 type others struct {
-	on           *engine.Engine
+	on           enginetest.Served
 	held, ending store.Lease
 	session      store.Session
 }
 
-func newOthers(t *testing.T, on *engine.Engine) *others {
+func newOthers(t *testing.T, on enginetest.Served) *others {
 	t.Helper()
 	o := &others{on: on}
 	var heldErr, endingErr, err error
@@ -137,7 +137,7 @@ func TestOpenTransactionsDelayNobodyElse(t *testing.T) {
 			b := newTestbed(t)
 			// The timeouts are long: what ends the wait of the others is not that.
 			on := openStore(t, postgres.Config{DatabaseURL: b.URL, StatementTimeout: time.Hour, LockTimeout: time.Hour})
-			o := newOthers(t, runService(t, on, engine.Config{}).Engine)
+			o := newOthers(t, runService(t, on, engine.Config{}).Served)
 			var hot []store.Lease
 			var names []string
 			for i := range locks {

@@ -17,6 +17,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/fencegate/fencegate/internal/testenv/enginetest"
 	pgtest "github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
@@ -106,7 +107,7 @@ func testHistories(t *testing.T, plan historyPlan) {
 type historyFixture struct {
 	plan     historyPlan
 	sql      *pgx.Conn // past the gateways
-	gateways []*engine.Engine
+	gateways []enginetest.Served
 	rounds   int
 }
 
@@ -120,13 +121,10 @@ func newHistoryField(t *testing.T, plan historyPlan) *historyFixture {
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	f := &historyFixture{plan: plan, sql: conn}
 	for range plan.gateways {
-		service, err := engine.New(openStore(t, postgres.Config{DatabaseURL: url, ConnectionsMax: 8}),
+		f.gateways = append(f.gateways, enginetest.Serve(t,
+			openStore(t, postgres.Config{DatabaseURL: url, ConnectionsMax: 8}),
 			// An early refusal shows the fence as it was once. That it is right is another test's.
-			engine.Config{RefusalsRememberedMax: -1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		f.gateways = append(f.gateways, service)
+			engine.Config{RefusalsRememberedMax: -1}))
 	}
 	running, stop := context.WithCancel(t.Context())
 	var background sync.WaitGroup

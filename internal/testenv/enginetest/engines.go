@@ -31,9 +31,26 @@ type Engines struct {
 	All []*Running
 }
 
+// Served is an Engine and its Store, as a gateway has them. Where both have a method, it is the Engine's.
+type Served struct {
+	*engine.Engine
+	under
+}
+
+// under has the methods of a Store one level deeper, so that those of an Engine come first.
+type under struct{ *postgres.Store }
+
+// Serve returns an Engine that does not run.
+func Serve(t *testing.T, on *postgres.Store, config engine.Config) Served {
+	t.Helper()
+	service, err := engine.New(on, config)
+	check(t, err)
+	return Served{service, under{on}}
+}
+
 // Running is an Engine whose Run is under way.
 type Running struct {
-	*engine.Engine
+	Served
 	Stop func() // ends Run, and waits for that; the waiters stay in their queues
 }
 
@@ -62,8 +79,7 @@ func Run(t *testing.T, on *postgres.Store, config engine.Config) *Running {
 // Start returns an Engine whose Run has begun. It need not listen yet.
 func Start(t *testing.T, on *postgres.Store, config engine.Config) *Running {
 	t.Helper()
-	service, err := engine.New(on, config)
-	check(t, err)
+	service := Serve(t, on, config)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
