@@ -106,6 +106,57 @@ func (b *testbed) expectOpenFences(t *testing.T, want string) {
 	expectSQL(t, b, want, "select coalesce(string_agg(resource, ' ' order by resource), '') from fence.fences where open")
 }
 
+// TestEndSessionWaitsForNotifications checks that the end of a session's leases waits for a commit that notifies, longer
+// than for a fence: PostgreSQL lets one such transaction commit at a time, and here that one waits for a standby.
+func TestEndSessionWaitsForNotifications(t *testing.T) {
+	t.Parallel()
+	b, _ := newCrashbed(t)
+	session := b.session(t, "owner")
+	acquireIn(t, b.Store, session, []store.Name{"a"})
+	gateway := uuid.New() // of a waiter, which the end of the lease notifies
+	if _, err := b.Heartbeat(t.Context(), gateway, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	waits := store.AcquireRequest{
+		Lock: "a", OwnerID: "next", TTL: time.Hour, Wait: time.Hour, Mode: store.Exclusive, Scope: store.Node,
+	}
+	if queued, err := b.Enqueue(t.Context(), waits, gateway); err != nil || queued.Ticket == 0 {
+		t.Fatalf("the acquire of a held lock got %+v (%v), want a ticket", queued, err)
+	}
+	b.Exec(t, "update fence.sessions set ended_at = clock_timestamp(), end_reason = 'released'")
+	b.Exec(t, "create table public.changed (x integer)") // only a transaction that changes something waits for a standby
+	b.Exec(t, "alter system set synchronous_standby_names = 'missing'")
+	b.Exec(t, "select pg_reload_conf()")
+	await(t, "commits wait for a standby", func() bool {
+		return b.Count(t, "select count(*) from pg_settings where name = 'synchronous_standby_names' and setting = 'missing'") == 1
+	})
+	notified, ended := make(chan error, 1), make(chan error, 1)
+	go func() {
+		_, err := b.SQL.Exec(context.Background(), `with change as (insert into public.changed values (1))
+			select set_config('synchronous_commit', 'on', true), pg_notify('any', '')`)
+		notified <- err
+	}()
+	await(t, "a notification waits for a standby", func() bool {
+		return b.Count(t, "select count(*) from pg_stat_activity where wait_event = 'SyncRep'") == 1
+	})
+	go func() {
+		_, err := b.SQL.Exec(context.Background(), "select fence.settle_leases($1, '', 64, 20)", session.ID)
+		ended <- err
+	}()
+	if err := b.AwaitBlocked(t.Context(), ended); err != nil {
+		t.Error(err)
+	}
+	b.Exec(t, "select pg_sleep(0.2)") // longer than it waits for a fence
+	b.Exec(t, "alter system reset synchronous_standby_names")
+	b.Exec(t, "select pg_reload_conf()")
+	for _, done := range []chan error{notified, ended} {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	b.expectOpenFences(t, "")
+}
+
 // TestSweepSkipsALockedSession checks that a session that can't be settled does not keep others from being settled, and
 // is settled later. The leases of all are counted as expired, also those that EndSession ended after the expiry.
 func TestSweepSkipsALockedSession(t *testing.T) {

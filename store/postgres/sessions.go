@@ -173,7 +173,7 @@ func (s *Store) settleLeases(
 ) (ended, skipped int64, err error) {
 	for after := (pgtype.Text{Valid: true}); ; {
 		var someEnded, someSkipped int64
-		err := s.queryRow(ctx, statement{purpose: forReleases, bounded: true},
+		err := s.queryRow(ctx, statement{purpose: forReleases},
 			"select ended, skipped, last from fence.settle_leases($1, $2, $3, $4)",
 			[]any{id, after, locksMax, wait.Milliseconds()}, &someEnded, &someSkipped, &after)
 		ended += someEnded

@@ -12,10 +12,11 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
 declare
-    v_locks  text[];
-    v_scopes text[];
-    v_count  integer;
-    v_lease  fence.leases;
+    v_timeout text := current_setting('lock_timeout');
+    v_locks   text[];
+    v_scopes  text[];
+    v_count   integer;
+    v_lease   fence.leases;
 begin
     perform fence.commit_durably();
     ended := 0;
@@ -62,5 +63,7 @@ begin
         ended := 0;
         skipped := v_count;
     end;
+    -- The commit waits for the commits of other notifications: PostgreSQL has one lock for all of them.
+    perform set_config('lock_timeout', v_timeout, true);
 end
 $$;
