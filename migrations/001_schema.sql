@@ -103,14 +103,14 @@ create table fence.unused (
 
 create index unused_check on fence.unused (check_at);
 
--- A sample of the fences that roles made by SQL (fence.check_new_fence).
+-- A sample of the fences that each principal made (fence.note_new_fence).
 create table fence.fences_made (
-    role   name not null,
-    "full" boolean not null
+    principal text collate "C" not null,
+    "full"    boolean not null
 );
 
-create index fences_made_role on fence.fences_made (role);
-create index fences_made_full on fence.fences_made (role) where "full";
+create index fences_made_principal on fence.fences_made (principal);
+create index fences_made_full on fence.fences_made (principal) where "full";
 
 create table fence.records (
     resource      fence.name not null,

@@ -338,7 +338,7 @@ func TestFencesOfOneRole(t *testing.T) {
 		_, err := owner.Exec(t.Context(), "select fence.acquire($1, 'w')", name)
 		return err
 	}
-	exec(t, owner, "insert into fence.fences_made select $1, false from generate_series(1, 15624)", greedy)
+	exec(t, owner, "insert into fence.fences_made select 'sql:' || $1, false from generate_series(1, 15624)", greedy)
 	exec(t, owner, "set session authorization "+quote(greedy))
 	var err error
 	const most = 3000 // one in 64 counts

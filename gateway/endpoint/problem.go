@@ -59,8 +59,7 @@ var problemKinds = []problemKind{
 	{store.ErrForbidden, 403, api.CodeForbidden, false,
 		"The role that the table was opened for lacks a right, or a policy forbids the row."},
 	{store.ErrRowCount, 412, api.CodeRowsMismatch, false, "Nothing was changed: read the rows and decide anew."},
-	{store.ErrLimit, 429, api.CodeRateLimited, true,
-		"Nothing was changed: remove what you do not need, or try again later."},
+	{store.ErrLimit, 429, api.CodeRateLimited, true, "Nothing was changed."},
 	{store.ErrTooLarge, 413, api.CodeTooLarge, false, ""},
 	// Neither a defect nor the client's fault: the database can't grant. No other unavailable must not be retried.
 	{store.ErrTokensExhausted, 503, api.CodeUnavailable, false,

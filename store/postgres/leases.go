@@ -56,7 +56,7 @@ func milliseconds(ms pgtype.Int8) time.Duration { return time.Duration(ms.Int64)
 // re-entrant; or where others wait for it; ErrLeaseLost (a LostError) if the lease that this RequestID was granted has
 // ended, or the session that it would be in; ErrNotFound if there is no such session; ErrInvalid, also for a RequestID
 // that was used with other parameters, and for a Wait, for which there is package waitqueue; ErrExternalAuthority;
-// ErrUnavailable.
+// ErrLimit where the name is new, and the Principal may make no more fences; ErrUnavailable.
 func (s *Store) Acquire(ctx context.Context, request store.AcquireRequest) (store.Lease, error) {
 	if request.Wait != 0 {
 		return store.Lease{}, fmt.Errorf("%w: a Store does not wait", store.ErrInvalid)

@@ -241,7 +241,7 @@ func TestLeasesAreReadByKey(t *testing.T) {
 		b.Exec(t, "alter table fence."+table+" set (autovacuum_enabled = off)")
 		b.Exec(t, "analyze fence."+table)
 	}
-	b.Exec(t, "insert into fence.fences (resource) select 'lock/' || n from generate_series(1, 8) n")
+	b.Exec(t, "insert into fence.fences (resource, last_token) select 'lock/' || n, 1 from generate_series(1, 8) n")
 	const (
 		acquireAlone = "select fence.acquire_lease(fence.lease_request('lock/1', 'o', 'exclusive', 'node', 60000, null, " +
 			"gen_random_uuid()::text, null), 0, null)"

@@ -47,7 +47,7 @@ func TestWaysOfLeasesAgree(t *testing.T) {
 		}
 		for _, way := range leaseWays {
 			for _, name := range waysNames {
-				w.exec(t, "insert into fence.fences (resource) values ($1)", w.name(way, name))
+				w.exec(t, "insert into fence.fences (resource, last_token) values ($1, 1)", w.name(way, name))
 			}
 		}
 		for range rapid.IntRange(5, 25).Draw(t, "steps") {

@@ -4,16 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"pgregory.net/rapid"
 
 	pgtest "github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/migrations"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/postgres"
 )
@@ -131,6 +134,151 @@ func TestLimitsOfTransactions(t *testing.T) {
 		transaction := store.Transaction{Tokens: c.tokens, Operations: c.operations}
 		if _, err := b.Transact(t.Context(), transaction); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+}
+
+// fenceWays are the ways to make the fence of a name, for a principal.
+var fenceWays = map[string]func(ctx context.Context, b *testbed, principal string, name store.Name) error{
+	"an acquire": func(ctx context.Context, b *testbed, principal string, name store.Name) error {
+		_, err := b.Acquire(ctx, store.AcquireRequest{Lock: name, OwnerID: "w", Principal: principal})
+		return err
+	},
+	"an acquire of a name with a row": func(ctx context.Context, b *testbed, principal string, name store.Name) error {
+		_, err := b.SQL.Exec(ctx, unusedFenceSQL, name)
+		if err == nil {
+			_, err = b.Acquire(ctx, store.AcquireRequest{Lock: name, OwnerID: "w", Principal: principal})
+		}
+		return err
+	},
+	"an acquire in a batch": func(ctx context.Context, b *testbed, principal string, name store.Name) error {
+		if _, err := b.SQL.Exec(ctx, unusedFenceSQL, name); err != nil {
+			return err
+		}
+		var decided []string
+		err := b.SQL.QueryRow(ctx, "select array_agg(lock::text) from fence.acquire_leases(array['neighbour', $2], "+
+			"array['w', 'w'], array['', $1], array['exclusive', 'exclusive'], array[1000, 1000], array[null, null], "+
+			"array[null, null])", principal, name).Scan(&decided)
+		switch {
+		case err == nil && !slices.Contains(decided, "neighbour"):
+			return fmt.Errorf("%v were decided, and the neighbour was not", decided)
+		case err != nil || len(decided) == 2:
+			return err
+		}
+		_, err = b.Acquire(ctx, store.AcquireRequest{Lock: name, OwnerID: "w", Principal: principal})
+		return err
+	},
+	"an acquire that waits": func(ctx context.Context, b *testbed, principal string, name store.Name) error {
+		above, err := b.Acquire(ctx, store.AcquireRequest{Lock: name[:len(name)-2], OwnerID: "above", Scope: store.Subtree})
+		if err != nil {
+			return err
+		}
+		gateway, request := uuid.New(), store.AcquireRequest{
+			Lock: name, OwnerID: "w", Principal: principal, Mode: store.Exclusive, Scope: store.Node, TTL: time.Minute,
+			Wait: time.Minute, RequestID: uuid.NewString(),
+		}
+		if _, err = b.Enqueue(ctx, request, gateway); err == nil {
+			err = b.requeuedWhenFull(ctx, request, gateway)
+		}
+		if released := b.Release(ctx, above.Ref()); err != nil || released != nil {
+			return errors.Join(err, released)
+		}
+		_, err = b.GrantNext(ctx, gateway, name, store.Node, time.Second)
+		return err
+	},
+	"a lease in Redis": func(ctx context.Context, b *testbed, principal string, name store.Name) error {
+		_, err := b.GrantProvided(ctx, store.ProvidedGrant{
+			Lock: name, OwnerID: "w", Principal: principal, LeaseID: store.NewLeaseID(store.ProviderRedis), TTL: time.Hour,
+		})
+		return err
+	},
+	"a write below a subtree": belowSubtree(func(ctx context.Context, b *testbed, write store.Write) error {
+		results, err := b.Write(ctx, []store.Write{write})
+		if err == nil {
+			err = results[0].Err
+		}
+		return err
+	}),
+	"a transaction below a subtree": belowSubtree(func(ctx context.Context, b *testbed, write store.Write) error {
+		_, err := b.Transact(ctx, store.Transaction{
+			Tokens:     []store.WriteToken{write.WriteToken},
+			Operations: []store.ResourceOperation{{Resource: write.Resource, Operation: write.Operation}},
+		})
+		return err
+	}),
+	"a guard below a subtree": belowSubtree(func(ctx context.Context, b *testbed, write store.Write) error {
+		_, err := b.SQL.Exec(ctx, "select fence.guard($1, $2)", write.Resource, write.Token)
+		return err
+	}),
+}
+
+// unusedFenceSQL makes the row of a name, as a request does that is refused.
+const unusedFenceSQL = "insert into fence.fences (resource) values ($1) on conflict do nothing"
+
+// requeuedWhenFull sends a request that waits again, while its principal may make no fence.
+func (b *testbed) requeuedWhenFull(ctx context.Context, request store.AcquireRequest, gateway uuid.UUID) error {
+	const fill = `update fence.fences_made set "full" = not "full" where principal = $1`
+	if _, err := b.SQL.Exec(ctx, fill, request.Principal); err != nil {
+		return err
+	}
+	_, err := b.Requeue(ctx, request, gateway)
+	_, undone := b.SQL.Exec(ctx, fill, request.Principal)
+	return errors.Join(err, undone)
+}
+
+// belowSubtree makes fences by writes with the token of a subtree lease, whose name has a fence of another principal.
+func belowSubtree(
+	write func(context.Context, *testbed, store.Write) error,
+) func(context.Context, *testbed, string, store.Name) error {
+	return func(ctx context.Context, b *testbed, principal string, name store.Name) error {
+		request := store.AcquireRequest{Lock: name[:len(name)-2], OwnerID: "w", Scope: store.Subtree}
+		other, err := b.Acquire(ctx, request)
+		if err != nil {
+			return err
+		}
+		if err := b.Release(ctx, other.Ref()); err != nil {
+			return err
+		}
+		request.Principal = principal
+		lease, err := b.Acquire(ctx, request)
+		if err != nil {
+			return err
+		}
+		err = write(ctx, b, store.Write{
+			WriteToken: store.WriteToken{Resource: name, Token: lease.Token},
+			Operation:  store.Operation{Kind: store.Put, Key: "k", ContentType: "text/plain", Value: []byte("v")},
+		})
+		return errors.Join(err, b.Release(ctx, lease.Ref()))
+	}
+}
+
+// TestFencesOfOnePrincipal checks that a principal makes as many fences as one may, in every way, and then uses those
+// that are there; that others make more; and that nobody is counted where a gateway asks for no credential.
+func TestFencesOfOnePrincipal(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	source, _ := migrations.GuardSource("note_new_fence")
+	b.Exec(t, "insert into fence.fences (resource, last_token) values ('neighbour', 1)")
+	b.Exec(t, strings.NewReplacer(":= 1000000;", ":= 2;", ":= 64;", ":= 1;").Replace(source))
+	for way, makeFence := range fenceWays {
+		for _, c := range []struct {
+			principal string
+			name      store.Name
+			full      bool
+		}{
+			{"p", "1", false}, {"p", "1", false}, {"p", "2", false}, {"p", "3", true}, {"p", "4", true}, {"p", "2", false},
+			{"another", "3", false}, {"p", "3", false}, {"", "4", false}, {"", "5", false}, {"", "6", false},
+		} {
+			principal, name := c.principal, store.Name(way+"/"+string(c.name))
+			if principal != "" {
+				principal += " of " + way
+			}
+			err := makeFence(t.Context(), b, principal, name)
+			b.Exec(t, "update fence.leases set ended_at = clock_timestamp(), end_reason = 'released' where ended_at is null")
+			b.Exec(t, "delete from fence.subtrees") // beside one, all is sent to the functions for one
+			if full := errors.Is(err, store.ErrLimit) || sqlState(err) == "LF007"; full != c.full || err != nil && !full {
+				t.Errorf("%s by %q makes %s: %v; want that it is refused: %t", way, principal, name, err, c.full)
+			}
 		}
 	}
 }

@@ -16,7 +16,7 @@ begin
         order by a.at desc offset c_entries_max - 1 limit 1)
     then
         raise exception 'you have taken % actions of an administrator within a day, as many as one that administers '
-            'only some names may', c_entries_max using errcode = 'LF007';
+            'only some names may: try again later', c_entries_max using errcode = 'LF007';
     end if;
     return p_principal;
 end

@@ -49,7 +49,6 @@ begin
         raise exception 'leases on % are kept in Redis: acquire through a gateway', lock using errcode = 'LF005';
     end if;
 
-    perform fence.check_new_fence(lock);
     v_answer := fence.acquire_lease(
         fence.lease_request(lock, owner_id, mode, scope, ttl_ms, null, request_id, metadata,
             'sql:' || session_user), 0, null);

@@ -21,7 +21,8 @@
 --
 -- Only a grant must reach the disk before it is answered: a waiter that a crash loses queues again.
 --
--- Raises LF003 if the policy says that another lock service issues the tokens; LF002 from mint.
+-- Raises LF003 if the policy says that another lock service issues the tokens; LF002 from mint; LF007, see
+-- fence.check_new_fence.
 create or replace function fence.acquire_lease(
     p_request fence.leases, p_wait_ms integer, p_gateway_id uuid,
     out outcome text, out lease fence.leases, out left_ms bigint, out queue_length bigint, out ticket bigint)
@@ -105,6 +106,9 @@ begin
         p_request.ttl_ms := v_session.ttl_ms;
     end if;
 
+    if ticket is null and greatest(v_fence.granted_token, v_fence.last_token) = 0 then
+        perform fence.check_new_fence(p_request.principal);
+    end if;
     v_must_queue := fence.must_queue(
         p_request.lock, p_request.mode, p_request.scope, coalesce(ticket, 9223372036854775807));
     if not v_must_queue then

@@ -2,10 +2,11 @@
 -- in no order. The arrays have an element for each request, and no lock twice; ttl_ms is that of a lease for the name
 -- alone, in no session. A request that is not among the leases was not decided: send it to fence.acquire_lease.
 --
--- It decides what needs no look at others: the request_id is new, nobody waits for the lock, and its newest lease
--- (fence.leases of granted_token) shows that it is free. That was exclusive, and has ended; or it was shared, and so is
--- the request: the grant of a shared lease has ended any exclusive one before. So that no request delays the others, it
--- waits for no lock of another transaction, and leaves out the requests that would have to.
+-- It decides what needs no look at others: the request_id is new, the name is not (fence.check_new_fence), nobody waits
+-- for the lock, and its newest lease (fence.leases of granted_token) shows that it is free. That was exclusive, and has
+-- ended; or it was shared, and so is the request: the grant of a shared lease has ended any exclusive one before. So
+-- that no request delays the others, it waits for no lock of another transaction, and leaves out the requests that would
+-- have to.
 --
 -- The fence of each lease is raised to its token (P3), as by fence.grant_lease.
 --
@@ -25,7 +26,8 @@ begin
     perform fence.commit_durably();
     perform fence.note_jump();
     v_locks := array(
-        select f.resource from fence.fences f where f.resource = any (v_locks) for update skip locked);
+        select f.resource from fence.fences f
+        where f.resource = any (v_locks) and (f.granted_token > 0 or f.last_token > 0) for update skip locked);
     v_locks := fence.plain_locks(v_locks);
     if cardinality(v_locks) = 0 then
         perform set_config('synchronous_commit', 'off', true);

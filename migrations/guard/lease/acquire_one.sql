@@ -21,7 +21,7 @@ declare
     v_now     timestamptz;
 begin
     select f.granted_token, greatest(f.granted_token, f.last_token) into v_granted, v_newest from fence.fences f
-    where f.resource = p_lock and fence.try_gate(p_lock)
+    where f.resource = p_lock and (f.granted_token > 0 or f.last_token > 0) and fence.try_gate(p_lock)
     for update skip locked;
     if found then
         select

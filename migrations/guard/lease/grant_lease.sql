@@ -33,6 +33,9 @@ declare
     v_hold     timestamptz;
     v_lease    fence.leases;
 begin
+    if v_newest = 0 then
+        perform fence.note_new_fence(p_request.principal);
+    end if;
     if p_request.scope = 'subtree' then
         with below as (
             select f.resource from fence.fences f

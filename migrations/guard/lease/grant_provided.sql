@@ -13,7 +13,8 @@
 -- expires_at of a lease in Redis is when PostgreSQL stops listing it: a minute after the TTL. Meanwhile a gateway asks
 -- Redis (fence.settle_provided). Only lists, and the exclusion of leases of other providers, depend on it.
 --
--- Raises LF003 if the policy says that another lock service issues the tokens; LF002 from mint.
+-- Raises LF003 if the policy says that another lock service issues the tokens; LF002 from mint; LF007, see
+-- fence.check_new_fence.
 create or replace function fence.grant_provided(
     p_request fence.leases, p_lease_id uuid, p_waited_ms bigint,
     out outcome text, out lease fence.leases, out left_ms bigint, out queue_length bigint)
@@ -72,6 +73,9 @@ begin
         end;
         lease.end_reason := coalesce(lease.end_reason, fence.expiry_reason(lease));
         return;
+    end if;
+    if greatest(v_fence.granted_token, v_fence.last_token) = 0 then
+        perform fence.check_new_fence(p_request.principal);
     end if;
     perform fence.expire_or_blocker(p_request.lock, p_request.mode, p_request.scope);
     outcome := 'granted';

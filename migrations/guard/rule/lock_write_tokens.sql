@@ -12,8 +12,8 @@
 --
 -- Makes the missing fences of resources in a covering subtree, and of those whose tokens another lock service issues.
 --
--- Raises 40001 if the sweep deleted such a fence between its look-up and its lock (fence.sweep_unused). Sent again, the
--- statement makes it again.
+-- Raises 40001 if the sweep deleted such a fence between its look-up and its lock (fence.sweep_unused): sent again, the
+-- statement makes it again. Raises LF007, see fence.check_new_fence, for the principal that holds the subtree.
 create or replace function fence.lock_write_tokens(
     p_resources text[], p_tokens bigint[], p_wait boolean, out covering text[], out locked text[])
 language plpgsql
@@ -56,6 +56,13 @@ begin
         select array_agg(m.resource) into v_made from made m;
         if v_made is not null then
             perform fence.note_unused(v_made); -- the write may yet be rejected
+            perform fence.check_new_fence(m.principal), fence.note_new_fence(m.principal)
+            from (
+                select distinct c.resource, l.principal
+                from unnest(p_resources, p_tokens) as c (resource, token), fence.subtrees s, fence.leases l
+                where c.resource = any (v_made) and s.name = any (covering)
+                    and s.name = any (fence.ancestors(c.resource)) and s.granted_token = c.token
+                    and (l.lock, l.fencing_token) = (s.name, s.granted_token)) m;
         end if;
     end if;
 

@@ -21,8 +21,8 @@ begin
         select from fence.policies p
         having count(*) >= p_policies_max or count(*) filter (where p.principal = p_principal) >= p_own_max)
     then
-        raise exception 'there are as many policies as you may fill: % of all, and of yours %', p_policies_max,
-            coalesce(p_own_max, p_policies_max) using errcode = 'LF007';
+        raise exception 'there are as many policies as you may fill: % of all, and of yours %; delete one',
+            p_policies_max, coalesce(p_own_max, p_policies_max) using errcode = 'LF007';
     end if;
     insert into fence.policies as p (
         prefix, rule, authority, require_lease_id, require_live_lease, max_hold_ms, leases,
