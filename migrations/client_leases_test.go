@@ -338,10 +338,10 @@ func TestFencesOfOneRole(t *testing.T) {
 		_, err := owner.Exec(t.Context(), "select fence.acquire($1, 'w')", name)
 		return err
 	}
-	exec(t, owner, "insert into fence.fences_made select 'sql:' || $1, false from generate_series(1, 15624)", greedy)
+	exec(t, owner, "insert into fence.fences_made select 'sql:' || $1, false from generate_series(1, 39061)", greedy)
 	exec(t, owner, "set session authorization "+quote(greedy))
 	var err error
-	const most = 3000 // one in 64 counts
+	const most = 3000 // one in 256 counts
 	made := 0
 	for ; made < most && err == nil; made++ {
 		err = acquire(fmt.Sprint("new/", made))

@@ -259,7 +259,7 @@ func TestFencesOfOnePrincipal(t *testing.T) {
 	b := newTestbed(t)
 	source, _ := migrations.GuardSource("note_new_fence")
 	b.Exec(t, "insert into fence.fences (resource, last_token) values ('neighbour', 1)")
-	b.Exec(t, strings.NewReplacer(":= 1000000;", ":= 2;", ":= 64;", ":= 1;").Replace(source))
+	b.Exec(t, strings.NewReplacer(":= 10000000;", ":= 2;", ":= 256;", ":= 1;").Replace(source))
 	for way, makeFence := range fenceWays {
 		for _, c := range []struct {
 			principal string
