@@ -41,3 +41,6 @@ func (f *rejectionFollower) Ahead(d time.Duration) { f.at = f.at.Add(d) }
 
 // Remembered returns how many groups the follower remembers.
 func (f *rejectionFollower) Remembered() int { return len(f.seen) }
+
+// ErrSettleLater is the error of a sweep that left leases of an ended session to the next one.
+var ErrSettleLater = errSettleLater

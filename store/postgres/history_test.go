@@ -146,7 +146,12 @@ func historySweep(ctx context.Context, t *testing.T, gateway *postgres.Store) {
 		t.Error(err)
 		return
 	}
-	sweeper.Run(ctx, func(store.Swept) {}, func(err error) { t.Error(err) })
+	sweeper.Run(ctx, func(store.Swept) {}, func(err error) {
+		// On a busy machine, a client keeps a lock for longer than a sweep waits for it.
+		if !errors.Is(err, postgres.ErrSettleLater) {
+			t.Error(err)
+		}
+	})
 }
 
 // history has the calls of the clients of one round with their answers, and the leases of the database after it.
