@@ -53,6 +53,8 @@ type statement struct {
 	locks   []store.Name
 	// bounded says that the statement itself bounds its waits for locks of other transactions: it is sent once.
 	bounded bool
+	// restart, if not nil, forgets the rows that were scanned: they are of a try that was undone.
+	restart func()
 	// waiting says that the statement has met such a lock, and has a turn now.
 	waiting bool
 	// lockWait, if not nil, is the argument of the statement that says how long it waits for fences, in milliseconds.

@@ -63,7 +63,9 @@ func (s *Store) HandOver(
 		from fence.hand_over($1, $2, $3, $4, $5) c, lateral (select (c.lease).*) l`
 	var release releaseRow
 	granting := s.beginGranting()
-	err := s.queryAs(ctx, onLock(forReleases, ref.Lock), sql, append(refArgs(ref), gateway), func(rows pgx.Rows) error {
+	stmt := onLock(forReleases, ref.Lock)
+	stmt.restart = granting.restart
+	err := s.queryAs(ctx, stmt, sql, append(refArgs(ref), gateway), func(rows pgx.Rows) error {
 		return granting.scan(rows, release.dest()...)
 	})
 	results, err := granting.committed(ctx, err)
@@ -89,6 +91,9 @@ type granting struct {
 func (s *Store) beginGranting() *granting {
 	return &granting{store: s, newestToken: s.lineage.newestToken.Load()}
 }
+
+// restart forgets the rows of a statement that was undone.
+func (g *granting) restart() { g.results, g.minted = nil, 0 }
 
 // scan adds a row. The columns that follow go to more. A row without an outcome has no result.
 func (g *granting) scan(rows pgx.Rows, more ...any) error {

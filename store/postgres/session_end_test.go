@@ -107,30 +107,72 @@ func (b *testbed) expectOpenFences(t *testing.T, want string) {
 }
 
 // TestEndSessionWaitsForNotifications checks that the end of a session's leases waits for a commit that notifies, longer
-// than for a fence: PostgreSQL lets one such transaction commit at a time, and here that one waits for a standby.
+// than for a fence.
 func TestEndSessionWaitsForNotifications(t *testing.T) {
 	t.Parallel()
 	b, _ := newCrashbed(t)
 	session := b.session(t, "owner")
 	acquireIn(t, b.Store, session, []store.Name{"a"})
-	gateway := uuid.New() // of a waiter, which the end of the lease notifies
+	b.enqueueNext(t, "a") // whose gateway the end of the lease notifies
+	b.Exec(t, "update fence.sessions set ended_at = clock_timestamp(), end_reason = 'released'")
+	if err := b.duringNotification(t, func() error {
+		_, err := b.SQL.Exec(context.Background(), "select fence.settle_leases($1, '', 64, 20)", session.ID)
+		return err
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestHandOverWaitsForNotifications checks the same of a release that grants the lock to the next: its commit fails with
+// a lock timeout after its rows were read, and it is sent again.
+func TestHandOverWaitsForNotifications(t *testing.T) {
+	t.Parallel()
+	b, _ := newCrashbed(t)
+	lease, err := b.Acquire(t.Context(), store.AcquireRequest{Lock: "a", OwnerID: "first", TTL: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gateway := b.enqueueNext(t, "a")
+	b.enqueueNext(t, "a") // whose gateway the hand-over notifies
+	var results []store.QueueResult
+	if err := b.duringNotification(t, func() (err error) {
+		_, results, err = b.HandOver(context.Background(), lease.Ref(), gateway)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if len(results) != 1 || !results[0].Done || results[0].Err != nil {
+		t.Errorf("the hand-over returned %+v, want one grant", results)
+	}
+}
+
+// enqueueNext lets a waiter of a new gateway join the queue of a held lock.
+func (b *testbed) enqueueNext(t *testing.T, lock store.Name) (gateway uuid.UUID) {
+	t.Helper()
+	gateway = uuid.New()
 	if _, err := b.Heartbeat(t.Context(), gateway, time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	waits := store.AcquireRequest{
-		Lock: "a", OwnerID: "next", TTL: time.Hour, Wait: time.Hour, Mode: store.Exclusive, Scope: store.Node,
+		Lock: lock, OwnerID: "next", TTL: time.Hour, Wait: time.Hour, Mode: store.Exclusive, Scope: store.Node,
 	}
 	if queued, err := b.Enqueue(t.Context(), waits, gateway); err != nil || queued.Ticket == 0 {
 		t.Fatalf("the acquire of a held lock got %+v (%v), want a ticket", queued, err)
 	}
-	b.Exec(t, "update fence.sessions set ended_at = clock_timestamp(), end_reason = 'released'")
+	return gateway
+}
+
+// duringNotification returns what call returns, whose commit notifies, and meets another one that does: PostgreSQL lets
+// one such transaction commit at a time, and here that one waits for a standby, until call has waited for 200 ms.
+func (b *testbed) duringNotification(t *testing.T, call func() error) error {
+	t.Helper()
 	b.Exec(t, "create table public.changed (x integer)") // only a transaction that changes something waits for a standby
 	b.Exec(t, "alter system set synchronous_standby_names = 'missing'")
 	b.Exec(t, "select pg_reload_conf()")
 	await(t, "commits wait for a standby", func() bool {
 		return b.Count(t, "select count(*) from pg_settings where name = 'synchronous_standby_names' and setting = 'missing'") == 1
 	})
-	notified, ended := make(chan error, 1), make(chan error, 1)
+	notified, called := make(chan error, 1), make(chan error, 1)
 	go func() {
 		_, err := b.SQL.Exec(context.Background(), `with change as (insert into public.changed values (1))
 			select set_config('synchronous_commit', 'on', true), pg_notify('any', '')`)
@@ -139,22 +181,12 @@ func TestEndSessionWaitsForNotifications(t *testing.T) {
 	await(t, "a notification waits for a standby", func() bool {
 		return b.Count(t, "select count(*) from pg_stat_activity where wait_event = 'SyncRep'") == 1
 	})
-	go func() {
-		_, err := b.SQL.Exec(context.Background(), "select fence.settle_leases($1, '', 64, 20)", session.ID)
-		ended <- err
-	}()
-	if err := b.AwaitBlocked(t.Context(), ended); err != nil {
-		t.Error(err)
-	}
-	b.Exec(t, "select pg_sleep(0.2)") // longer than it waits for a fence
+	go func() { called <- call() }()
+	err := b.AwaitBlocked(t.Context(), called)
+	b.Exec(t, "select pg_sleep(0.2)")
 	b.Exec(t, "alter system reset synchronous_standby_names")
 	b.Exec(t, "select pg_reload_conf()")
-	for _, done := range []chan error{notified, ended} {
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	}
-	b.expectOpenFences(t, "")
+	return errors.Join(err, <-notified, <-called)
 }
 
 // TestSweepSkipsALockedSession checks that a session that can't be settled does not keep others from being settled, and

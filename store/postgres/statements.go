@@ -37,12 +37,14 @@ func (s *Store) query(ctx context.Context, sql string, args []any, scan func(pgx
 
 // exec is queryAs that ignores the rows.
 func (s *Store) exec(ctx context.Context, stmt statement, sql string, args ...any) error {
+	stmt.restart = func() {}
 	return s.queryAs(ctx, stmt, sql, args, func(pgx.Rows) error { return nil })
 }
 
 // queryRow is queryAs that reads the first row into dest. It returns pgx.ErrNoRows if there is none.
 func (s *Store) queryRow(ctx context.Context, stmt statement, sql string, args []any, dest ...any) error {
 	found := false
+	stmt.restart = func() { found = false }
 	err := s.queryAs(ctx, stmt, sql, args, func(rows pgx.Rows) error {
 		found = true
 		return rows.Scan(dest...)
@@ -54,12 +56,16 @@ func (s *Store) queryRow(ctx context.Context, stmt statement, sql string, args [
 }
 
 // queryAs is query with a connection of the statement's share. A statement that was undone is sent again, unless scan
-// has seen rows of it.
+// has seen rows of it and the statement has no restart: the commit may fail after the rows, for it waits for PostgreSQL's
+// one lock for notifications.
 func (s *Store) queryAs(ctx context.Context, stmt statement, sql string, args []any, scan func(pgx.Rows) error) error {
 	return s.send(ctx, stmt, func(conn *pgxpool.Conn, lockWait time.Duration) (again bool, err error) {
 		again = true
+		if stmt.restart != nil {
+			stmt.restart()
+		}
 		read := func(rows pgx.Rows) error {
-			again = false
+			again = stmt.restart != nil
 			return scan(rows)
 		}
 		if lockWait == 0 {
