@@ -11,7 +11,7 @@
 -- held      leases that run (fence.lease_until)
 -- expiring  those of them that have less than a quarter of their TTL left, or of their session's
 -- expired   locks whose holder is late and that nobody has replaced: the fence is open, and its lease, the newest, has
---           expired. If a sweep ended more than 10,000 leases, an estimate
+--           expired. If sweeps ended 10,000 leases or more, an estimate by the fences of 500 of them
 -- waiting   waiters that count (fence.live_waiters)
 -- stuck_ms  how long the first waiter of a queue could have been granted its lock and was not (fence.grantable_queues);
 --           of all queues the longest
@@ -29,6 +29,7 @@ declare
     v_ended   bigint; -- leases that a sweep ended, of which
     v_late    bigint; -- those whose fence is open
     c_counted constant bigint := 10000;
+    c_sampled constant bigint := 500; -- of leases that a sweep ended, where there are more than are counted
     c_many    constant bigint := 1000; -- leases and sessions of a principal that is listed, so that the list is short
 begin
     perform set_config('synchronous_commit', 'off', true);
@@ -43,11 +44,15 @@ begin
     end if;
     -- Of the leases, read only those in a partial index, whatever the statistics say.
     perform set_config('enable_seqscan', 'off', true);
-    select count(*), count(*) filter (where f.open) into v_ended, v_late
-    from (select l.lock, l.fencing_token from fence.leases l where l.end_reason = 'expired' limit c_counted) l
-    left join fence.fences f on f.resource = l.lock and f.granted_token = l.fencing_token;
+    v_ended := (
+        select count(*) from (select from fence.leases l where l.end_reason = 'expired' limit c_counted) counted);
+    select count(*) into v_late
+    from (
+        select l.lock, l.fencing_token from fence.leases l where l.end_reason = 'expired'
+        limit case when v_ended < c_counted then c_counted else c_sampled end) l
+    join fence.fences f on f.resource = l.lock and f.granted_token = l.fencing_token and f.open;
     if v_ended = c_counted then
-        v_late := v_late * greatest(c_counted, fence.table_rows('fence.leases_expired')) / c_counted;
+        v_late := v_late * greatest(c_counted, fence.table_rows('fence.leases_expired')) / c_sampled;
     end if;
 
     update fence.inventory c set grantable = fence.grantable_queues(c.grantable);
