@@ -5,7 +5,8 @@
 -- the time.
 --
 -- Idle locks cost it nothing: it reads running leases and waiters, and at most 10,000 of the rest, above which it
--- estimates (fence.table_rows).
+-- estimates (fence.table_rows). A synchronized scan would begin where the last one ended, and read others each time,
+-- that no cache has.
 --
 -- locks     those that were granted or have waiters; above 10,000 an estimate
 -- held      leases that run (fence.lease_until)
@@ -21,7 +22,8 @@
 --
 -- fence.check_tables counts the protected tables. The commit waits for neither the disk nor standbys.
 create or replace function fence.recount() returns boolean
-language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off set enable_seqscan = on
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set jit = off set enable_seqscan = on set synchronize_seqscans = off
 as $$
 declare
     v_begun   timestamptz;
