@@ -36,10 +36,12 @@ func (c namesCmd) Validate() error {
 	return nil
 }
 
-// Of so many names one had a lease, and one has a lease that runs.
+// Of so many names one had a lease, and one has a lease that runs. Of so many, one without a lease that runs had one
+// that a sweep ended.
 const (
 	leasedOneIn  = 10
 	runningOneIn = 200
+	expiredOneIn = 100
 )
 
 const (
@@ -56,7 +58,7 @@ func (c *namesCmd) Run(ctx context.Context, to output) error {
 	return measure(ctx, to, c.Servers, rig.Pace{Rounds: c.Rounds}, rig.Private{}, func(r *rig.Rig) error {
 		var databases []*named
 		for _, names := range c.Names {
-			d, err := openNamed(ctx, r, names, c.Calls)
+			d, err := openNamed(ctx, r, names, slices.Min(c.Names)/runningOneIn, c.Calls)
 			if err != nil {
 				return fmt.Errorf("%d names: %w", names, err)
 			}
@@ -82,7 +84,13 @@ func (c *namesCmd) Run(ctx context.Context, to output) error {
 			return err
 		}
 		r.Rounds = 1 // the rest changes a twentieth of the rows
-		return r.InTurn(len(databases), each(sizes, vacuums))
+		if err := r.InTurn(len(databases), each(sizes, vacuums, endLeases)); err != nil {
+			return err
+		}
+		r.Rounds = c.Rounds
+		return r.InTurn(len(databases), each(func(ctx context.Context, d *named) error {
+			return d.inventory(ctx, fmt.Sprintf("inventory with %d running leases", d.leases))
+		}))
 	}, nil)
 }
 
@@ -91,6 +99,7 @@ type named struct {
 	*rig.Rig
 
 	names, calls int
+	leases       int // how many run in the smallest database
 	url          string
 	control      *pgxpool.Pool
 	st           *postgres.Store
@@ -100,8 +109,8 @@ type named struct {
 	note         func(what, unit string, value float64)
 }
 
-func openNamed(ctx context.Context, r *rig.Rig, names, calls int) (d *named, err error) {
-	d = &named{Rig: r, names: names, calls: calls,
+func openNamed(ctx context.Context, r *rig.Rig, names, leases, calls int) (d *named, err error) {
+	d = &named{Rig: r, names: names, leases: leases, calls: calls,
 		random: rand.New(rand.NewPCG(1, uint64(names)))} //nolint:gosec // an order, not a secret
 	if d.url, err = r.OtherDatabase(ctx, fmt.Sprintf("fencegate_bench_%d", names)); err != nil {
 		return d, err
@@ -148,10 +157,12 @@ func (d *named) fill(ctx context.Context) error {
 			insert into fence.leases (lock, fencing_token, lease_id, owner_id, ttl_ms, granted_at, expires_at, check_at, ended_at,
 				end_reason, kept)
 			select $1 || n, $4::bigint, gen_random_uuid(), 'worker-' || n % 100, 86400000, at, at + interval '1 day',
-				at + interval '1 day', case when not runs then at end, case when not runs then 'released' end, not runs
+				at + interval '1 day', case when not runs then at end,
+				case when runs then null when n % $7::integer = 0 then 'expired' else 'released' end, not runs
 			from generate_series($2::integer, $3::integer) n, lateral (select n % $6::integer = 0 as runs) r,
 				lateral (select clock_timestamp() - case when runs then interval '0' else interval '2 hours' end as at) t
-			where n % $5::integer = 0`, namesPrefix, from, to, token, leasedOneIn, runningOneIn); err != nil {
+			where n % $5::integer = 0`, namesPrefix, from, to, token, leasedOneIn, runningOneIn,
+			expiredOneIn); err != nil {
 			return fmt.Errorf("make leases: %w", err)
 		}
 		d.Progress("made %d of %d names", to+1, d.names)
@@ -253,19 +264,21 @@ func lists(ctx context.Context, d *named) error {
 	if err := d.get(ctx, "/v1/locks", map[string]string{"prefix": middle, "limit": "1"}, &before); err != nil {
 		return err
 	}
+	held := strconv.Itoa(min(d.leases, 100)) // so that the page has as many locks in every database
 	for _, list := range []struct {
-		what, parameter, value string
-		calls                  int
+		what  string
+		query map[string]string
+		calls int
 	}{
-		{"locks: the first page", "limit", "100", d.calls},
-		{"locks: a page in the middle", "cursor", before.NextCursor, d.calls},
-		{"locks by prefix", "prefix", middle[:len(namesPrefix)+1], d.calls},
-		{"locks that are held: the first page", "state", "held", slowCalls},
-		{"locks by contains, found among the first", "contains", "99", slowCalls},
+		{"locks: the first page", map[string]string{"limit": "100"}, d.calls},
+		{"locks: a page in the middle", map[string]string{"cursor": before.NextCursor}, d.calls},
+		{"locks by prefix", map[string]string{"prefix": middle[:len(namesPrefix)+1]}, d.calls},
+		{"locks that are held: the first page", map[string]string{"state": "held", "limit": held}, d.calls},
+		{"locks by contains, found among the first", map[string]string{"contains": "99"}, slowCalls},
 	} {
 		err := d.repeat(list.what, list.calls, func() error {
 			var page api.Locks
-			err := d.get(ctx, "/v1/locks", map[string]string{list.parameter: list.value}, &page)
+			err := d.get(ctx, "/v1/locks", list.query, &page)
 			if err == nil && len(page.Locks) == 0 {
 				err = errors.New("the page is empty")
 			}
@@ -310,7 +323,11 @@ func ownWork(ctx context.Context, d *named) error {
 	if err := started.Stop(); err != nil {
 		return err
 	}
-	return d.repeat("inventory", slowCalls, func() error {
+	return d.inventory(ctx, "inventory")
+}
+
+func (d *named) inventory(ctx context.Context, what string) error {
+	return d.repeat(what, slowCalls, func() error {
 		for { // it is due again at once, and the gateway may be faster
 			if _, err := d.control.Exec(ctx, "update fence.inventory set due_at = '-infinity'"); err != nil {
 				return err
@@ -320,6 +337,18 @@ func ownWork(ctx context.Context, d *named) error {
 			}
 		}
 	})
+}
+
+// endLeases leaves as many leases that run as the smallest database has.
+func endLeases(ctx context.Context, d *named) error {
+	_, err := d.control.Exec(ctx, `
+		update fence.leases l set ended_at = clock_timestamp(), end_reason = 'released', kept = true
+		where l.ended_at is null and l.lock not in (
+			select k.lock from fence.leases k where k.ended_at is null order by k.lock limit $1)`, d.leases)
+	if err == nil {
+		_, err = d.control.Exec(ctx, "vacuum (analyze) fence.leases")
+	}
+	return err
 }
 
 // sizes are of tables with their indexes, for each row. Nothing has been changed but what the rounds used.

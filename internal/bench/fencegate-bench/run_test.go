@@ -189,8 +189,8 @@ func TestNames(t *testing.T) {
 		"ms, locks: the first page", "ms, locks: a page in the middle", "ms, locks by prefix",
 		"ms, locks that are held: the first page", "ms, locks by contains, found among the first",
 		"ms, sweep, its statements together", "ms, a gateway from its start to ready", "ms, inventory",
-		"ms, number of locks (count=true)", "bytes, disk, a row of fences", "bytes, disk, a row of records",
-		"bytes, disk, a row of leases", "ms, vacuum of fences after changes of 5 %",
+		"ms, inventory with 5 running leases", "ms, number of locks (count=true)", "bytes, disk, a row of fences",
+		"bytes, disk, a row of records", "bytes, disk, a row of leases", "ms, vacuum of fences after changes of 5 %",
 		"ms, vacuum of records after changes of 5 %",
 	} {
 		want["names, "+what] = []string{"1000", "2000"}
