@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/gateway/endpoint"
 	"github.com/fencegate/fencegate/gateway/metrics"
@@ -65,6 +67,7 @@ var constantFamilies = map[string]string{
 	"fencegate_not_ready":                            "see TestOutages",
 	"fencegate_database_synchronous_expected":        "see TestOutages",
 	"fencegate_database_synchronous_standbys":        "see TestOutages",
+	"fencegate_database_oldest_snapshot_seconds":     "see TestMetricsOfTheInventory",
 	"fencegate_rate_limited_total":                   "see TestCallerLimits",
 	"fencegate_queue_stuck_seconds":                  "see TestMetricsOfTheInventory",
 	"fencegate_certificate_expiry_timestamp_seconds": "see TestTLSRenewal",
@@ -289,6 +292,16 @@ func TestMetricsOfTheInventory(t *testing.T) {
 	waiter := h.wait(t, "held", api.AcquireRequest{OwnerID: "x", SessionID: &session.SessionID})
 	h.awaitQueue(t, "held", "x")
 	h.exec(t, "update fence.waiters set queued_at = queued_at - interval '1000 seconds'")
+	old, err := h.db.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = old.Rollback(context.WithoutCancel(t.Context())) }()
+	var least float64
+	const age = "select extract(epoch from clock_timestamp() - transaction_timestamp())"
+	if err := old.QueryRow(t.Context(), age).Scan(&least); err != nil {
+		t.Fatal(err)
+	}
 	h.recount(t)
 	during, _ := h.scrape(t)
 	during.want(t, []wanted{
@@ -305,6 +318,9 @@ func TestMetricsOfTheInventory(t *testing.T) {
 	})
 	if wait := during.value("fencegate_oldest_wait_seconds"); wait < 1000 || wait > 1300 {
 		t.Errorf("the oldest wait is %v s, want 1000 or a little more", wait)
+	}
+	if snapshot := during.value("fencegate_database_oldest_snapshot_seconds"); snapshot < least || snapshot > 300 {
+		t.Errorf("the snapshot, taken %v s ago or a little more, is %v s old", least, snapshot)
 	}
 	if age := during.value("fencegate_inventory_age_seconds"); age < 0 || age > 300 {
 		t.Errorf("the inventory, taken a moment ago, is %v s old", age)

@@ -28,6 +28,10 @@ type DatabaseState struct {
 	Connections, ConnectionsMax int64
 	// OldestTransaction is how long the oldest transaction lasts, as far as the role may see others'.
 	OldestTransaction time.Duration
+	// OldestSnapshot is how long PostgreSQL has been kept from removing old versions of rows: by a transaction of this
+	// database, also a prepared one, by a replication slot or by a standby (hot_standby_feedback), as far as the role
+	// may see them. For slots and standbys it runs from when this process first saw them ask for that version.
+	OldestSnapshot time.Duration
 	// SynchronousExpected: a commit waits for standbys.
 	SynchronousExpected bool
 	// SynchronousStandbys is how many there are to wait for; nil where the role may not see it.

@@ -127,6 +127,12 @@ var (
 		"Standbys that commits can wait for; absent where the gateway's role may not see them "+
 			"(pg_read_all_stats).",
 		"0 while they are expected: commits hang.")
+	oldestSnapshotFamily = inventorySubject.gauge("fencegate_database_oldest_snapshot_seconds",
+		"How long PostgreSQL has been kept from removing old versions of rows: the age of the oldest transaction of this "+
+			"database with a snapshot or an id, also if it is prepared, or the time for which this gateway has seen a "+
+			"replication slot or a standby (hot_standby_feedback) ask for the same old version; 0 without any. Without "+
+			"pg_read_all_stats a gateway sees its own role's transactions, prepared ones and slots.",
+		"Minutes: rows that change often get slower with each change.")
 )
 
 // Database is the last known state of the database.
@@ -150,6 +156,7 @@ func (m *Metrics) WatchDatabase(last func() Database) {
 		if standbys := database.SynchronousStandbys; standbys != nil {
 			to.value(synchronousStandbysFamily, float64(*standbys))
 		}
+		to.value(oldestSnapshotFamily, database.OldestSnapshot.Seconds())
 		if !inventory.At.IsZero() {
 			to.inventory(inventory)
 			to.value(inventoryAgeFamily, max(known.Now.Sub(inventory.At).Seconds(), 0))

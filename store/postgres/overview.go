@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -15,12 +16,19 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// A role that is not a member of pg_read_all_stats sees nothing of other roles' transactions and of replication.
+// A role that is not a member of pg_read_all_stats sees nothing of other roles' transactions and of replication, except
+// slots and prepared transactions.
+//
+// Old versions of a row are kept for snapshots and transactions with an id, of this database and of standbys. Those of
+// other databases do not matter, nor do those of a VACUUM, nor a slot's catalog_xmin, which is for system tables.
 const (
 	databaseStateSQL = `
 		select clock_timestamp(), pg_is_in_recovery() or current_setting('transaction_read_only')::boolean,
 			current_setting('server_version'), pg_database_size(current_database()),
 			a.connections, current_setting('max_connections')::bigint, greatest(a.oldest, interval '0'),
+			greatest(a.oldest_snapshot, interval '0', (
+				select max(clock_timestamp() - p.prepared) from pg_prepared_xacts p where p.database = current_database())),
+			array(select r.xmin::text from pg_replication_slots r where r.xmin is not null) || a.standbys,
 			current_setting('synchronous_standby_names') <> '' and current_setting('synchronous_commit') not in ('off', 'local'),
 			case when pg_has_role(current_user, 'pg_read_all_stats', 'usage') then (
 				select count(*) from pg_stat_replication r where r.state = 'streaming' and r.sync_state in ('sync', 'quorum')) end,
@@ -30,7 +38,12 @@ const (
 			(select jsonb_object_agg(r.code, r.rejections) from fence.rejected_by_sql() r)
 		from fence.inventory c, fence.database_identity i, (
 			select (select sum(d.numbackends)::bigint from pg_stat_database d) as connections,
-				coalesce(max(clock_timestamp() - s.xact_start) filter (where s.pid <> pg_backend_pid() and s.datname = current_database()), interval '0') as oldest
+				coalesce(max(clock_timestamp() - s.xact_start) filter (where s.pid <> pg_backend_pid() and s.datname = current_database()), interval '0') as oldest,
+				max(clock_timestamp() - s.xact_start) filter (where s.pid <> pg_backend_pid() and s.datname = current_database()
+					and coalesce(s.backend_xmin, s.backend_xid) is not null
+					and s.pid not in (select v.pid from pg_stat_progress_vacuum v)) as oldest_snapshot,
+				array_agg(s.backend_xmin::text) filter (where s.backend_type = 'walsender' and s.datid is null
+					and s.backend_xmin is not null) as standbys
 			from pg_stat_activity s
 		) a`
 
@@ -56,21 +69,47 @@ const (
 func (s *Store) Overview(ctx context.Context) (store.Overview, error) {
 	var o store.Overview
 	var countedAt, jumpedAt pgtype.Timestamptz
+	var replicated []string
 	d, c := &o.Database, &o.Inventory
 	err := s.queryRow(ctx, statement{}, databaseStateSQL, nil,
 		&o.At, &d.ReadOnly, &d.Version, &d.SizeBytes, &d.Connections, &d.ConnectionsMax, &d.OldestTransaction,
-		&d.SynchronousExpected, &d.SynchronousStandbys, &d.Jumps, &jumpedAt,
+		&d.OldestSnapshot, &replicated, &d.SynchronousExpected, &d.SynchronousStandbys, &d.Jumps, &jumpedAt,
 		&countedAt, &c.Locks, &c.Held, &c.LeasesOf, &c.Expiring, &c.Expired, &c.Waiting, &c.OldestWait, &c.Stuck, &c.Sessions, &c.NewestToken,
 		&c.TablesEnforce, &c.TablesObserve, &c.TablesWithProblems, &d.RejectedBySQL)
 	if err != nil {
 		return store.Overview{}, err
 	}
 	c.At, d.JumpedAt = countedAt.Time, jumpedAt.Time
+	d.OldestSnapshot = max(d.OldestSnapshot, s.replicated.oldest(replicated, time.Now()))
 	if d.Standbys, err = collect(ctx, s.query, standbysSQL, nil, pgx.RowToStructByPos[store.Standby]); err != nil {
 		return store.Overview{}, err
 	}
 	o.Gateways, err = collect(ctx, s.query, gatewaysSQL, []any{store.SilentAfter}, gatewayState)
 	return o, err
+}
+
+// xmins remembers since when slots and standbys have asked for old versions of rows, by the id of the transaction from
+// which on. PostgreSQL does not tell the time of an id.
+type xmins struct {
+	sync.Mutex
+	since map[string]time.Time
+}
+
+// oldest returns for how long the oldest of ids has been asked for, as far as earlier calls know; 0 for none. Each
+// sample of a gateway has an id, so that of a standby without old snapshots grows.
+func (x *xmins) oldest(ids []string, now time.Time) (age time.Duration) {
+	x.Lock()
+	defer x.Unlock()
+	since := make(map[string]time.Time, len(ids))
+	for _, id := range ids {
+		since[id] = now
+		if known, seen := x.since[id]; seen {
+			since[id] = known
+		}
+		age = max(age, now.Sub(since[id]))
+	}
+	x.since = since
+	return age
 }
 
 func gatewayState(row pgx.CollectableRow) (g store.GatewayState, err error) {

@@ -67,6 +67,7 @@ type Store struct {
 	config      Config
 	counts      counts
 	lineage     lineage
+	replicated  xmins
 	tracer      trace.Tracer // nil: nothing is traced
 }
 
