@@ -112,12 +112,14 @@ func databasePanels() []panel {
 			"{{instance}}"))
 	connections.max = 1
 	return []panel{
-		connections,
+		connections.wide(6),
 		chart("Statements that waited for a connection", "ops", "If many: more connections, or a faster database.",
-			q(`rate(fencegate_database_connection_waits_total{@}[#])`, "{{instance}}")),
+			q(`rate(fencegate_database_connection_waits_total{@}[#])`, "{{instance}}")).wide(6),
 		chart("Failed statements, by reason", "ops", "connection: the database is unreachable; timeout: it is slow; "+
 			"read_only: a standby; busy: a fence that another transaction kept locked.",
-			q(`sum by (reason) (rate(fencegate_database_errors_total{@}[#]))`, "{{reason}}")),
+			q(`sum by (reason) (rate(fencegate_database_errors_total{@}[#]))`, "{{reason}}")).wide(6),
+		chart("Oldest snapshot", "s", "While it is open, names that are written to often get slower with each write.",
+			database("fencegate_database_oldest_snapshot_seconds{@}", "")).wide(6),
 		number("Listening gateways", "none", "Gateways with a connection for notifications. "+
 			"Without it waiters are served by polling, up to two seconds late.",
 			q(`sum(fencegate_database_listening{@})`, "")).wide(4),
