@@ -132,7 +132,8 @@ var (
 			"database with a snapshot or an id, also if it is prepared, or the time for which this gateway has seen a "+
 			"replication slot or a standby (hot_standby_feedback) ask for the same old version; 0 without any. Without "+
 			"pg_read_all_stats a gateway sees its own role's transactions, prepared ones and slots.",
-		"Minutes: rows that change often get slower with each change.")
+		"Minutes: rows that change often get slower with each change. "+
+			"[FencegateOldSnapshot](operations.md#fencegateoldsnapshot) names the one to end.")
 )
 
 // Database is the last known state of the database.
