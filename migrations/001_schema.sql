@@ -578,6 +578,9 @@ create type fence.finding as (
     created boolean
 );
 
+-- A lease that is to be ended (fence.end_leases).
+create type fence.lease_end as (lock text, fencing_token bigint, ended_at timestamptz, reason text);
+
 -- A step of the search for deadlocks: an owner, and the wait (its lock and ticket) by which the search found it.
 -- parent is the index of the step before, 0 the start.
 create type fence.wait_step as (principal text, owner_id text, lock text, ticket bigint, parent integer);

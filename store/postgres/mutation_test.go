@@ -232,7 +232,7 @@ var scopeMutations = []mutation{
 			"v_lease.expires_at > clock_timestamp() and (v_longest.lock is null or v_lease.expires_at < v_longest.expires_at)"),
 		[]string{"P1: of two in the way, the one that runs longer"}},
 	{"a break ends the newest alone", "break",
-		replacing("l.ended_at is null and fence.runs_until(l) > clock_timestamp()\n            or ", ""),
+		replacing("l.ended_at is null and fence.runs_until(l) > clock_timestamp()\n                or ", ""),
 		[]string{"a break ends all readers"}},
 	{"a break ends what has expired", "break", replacing("l.ended_at is null and fence.runs_until(l) > clock_timestamp()\n", "l.ended_at is null\n"),
 		[]string{"a break ends all readers"}},

@@ -26,18 +26,14 @@ begin
         perform from fence.sessions s where s.session_id = v_ended.session_id for share;
     end loop;
     for v_ended in
-        update fence.leases l
-        set ended_at = coalesce(l.ended_at, clock_timestamp()), end_reason = 'broken', end_note = p_note
-        where l.lock = p_lock and (l.ended_at is null and fence.runs_until(l) > clock_timestamp()
-            or l.fencing_token = v_fence.granted_token and v_fence.open
-                and coalesce(l.hold_until > clock_timestamp(), true))
-        returning l.*
+        select * from fence.end_leases(array(
+            select row(l.lock, l.fencing_token, clock_timestamp(), 'broken')::fence.lease_end from fence.leases l
+            where l.lock = p_lock and (l.ended_at is null and fence.runs_until(l) > clock_timestamp()
+                or l.fencing_token = v_fence.granted_token and v_fence.open
+                    and coalesce(l.hold_until > clock_timestamp(), true))), p_note)
     loop
         outcome := 'broken';
-        if lease.fencing_token is null or v_ended.fencing_token > lease.fencing_token then
-            lease := v_ended;
-        end if;
-        perform fence.publish_lease_event(v_ended, 'broken', p_note);
+        lease := v_ended; -- at last the newest
     end loop;
     if outcome = 'free' then
         return;

@@ -15,12 +15,9 @@ begin
     if status not in ('live', 'expired') then
         return;
     end if;
-    update fence.leases l
-    set ended_at = coalesce(l.ended_at, clock_timestamp()), end_reason = 'released'
-    where l.lock = p_lock and l.fencing_token = p_fencing_token
-    returning l.* into v_lease;
+    select * into v_lease
+    from fence.end_leases(array[row(p_lock, p_fencing_token, clock_timestamp(), 'released')::fence.lease_end]);
     perform fence.close_fence(p_lock, p_fencing_token);
-    perform fence.publish_lease_event(v_lease, 'released');
     perform fence.wake(p_lock, v_lease.scope, 0, p_gateway_id);
     status := 'released';
     mode := v_lease.mode;

@@ -31,16 +31,11 @@ begin
         return v_blocker;
     end if;
 
-    for v_lease in
-        update fence.leases l set ended_at = fence.runs_until(l), end_reason = fence.expiry_reason(l)
+    perform fence.end_leases(array(
+        select row(l.lock, l.fencing_token, fence.runs_until(l), fence.expiry_reason(l))::fence.lease_end
         from unnest(v_running) r
-        where l.lock = r.lock and l.fencing_token = r.fencing_token and l.ended_at is null
-            and (l.lock = p_lock or l.session_id is null and fence.expiry_reason(l) = 'expired')
-        returning l.*
-    loop
-        insert into fence.expiries default values;
-        perform fence.publish_lease_event(v_lease, 'expired', nullif(v_lease.end_reason, 'expired'));
-    end loop;
+        join fence.leases l on l.lock = r.lock and l.fencing_token = r.fencing_token
+        where l.ended_at is null and (l.lock = p_lock or l.session_id is null and fence.expiry_reason(l) = 'expired')));
     return null;
 end
 $$;

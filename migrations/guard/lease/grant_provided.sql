@@ -42,13 +42,12 @@ begin
     end if;
 
     for v_ended in
-        update fence.leases l set ended_at = clock_timestamp(), end_reason = 'expired'
+        select l.* from fence.leases l
         where l.lock = p_request.lock and l.ended_at is null
             and fence.lease_provider(l.lease_id) = fence.lease_provider(p_lease_id)
-        returning l.*
+        for update
     loop
-        insert into fence.expiries default values;
-        perform fence.publish_lease_event(v_ended, 'expired');
+        perform fence.end_leases(array[row(v_ended.lock, v_ended.fencing_token, clock_timestamp(), 'expired')::fence.lease_end]);
         perform fence.wake(v_ended.lock, v_ended.scope, 0); -- waiters in PostgreSQL
     end loop;
     lease := fence.longest_running(array(

@@ -22,17 +22,13 @@ begin
     from unnest(p_locks, p_tokens, p_lefts_ms) as s (lock, token, left_ms)
     where l.lock = s.lock and l.fencing_token = s.token and l.ended_at is null and s.left_ms > 0;
     for v_lease in
-        with ended as (
-            update fence.leases l set ended_at = v_now,
-                end_reason = case when l.hold_until <= v_now then 'max_hold' else 'expired' end
+        select * from fence.end_leases(array(
+            select row(l.lock, l.fencing_token, v_now,
+                case when l.hold_until <= v_now then 'max_hold' else 'expired' end)::fence.lease_end
             from unnest(p_locks, p_tokens, p_lefts_ms) as s (lock, token, left_ms)
-            where l.lock = s.lock and l.fencing_token = s.token and l.ended_at is null and s.left_ms <= 0
-            returning l.*
-        )
-        select * from ended order by lock, fencing_token
+            join fence.leases l on l.lock = s.lock and l.fencing_token = s.token
+            where l.ended_at is null and s.left_ms <= 0))
     loop
-        insert into fence.expiries default values;
-        perform fence.publish_lease_event(v_lease, 'expired', nullif(v_lease.end_reason, 'expired'));
         perform fence.wake(v_lease.lock, v_lease.scope, 0);
     end loop;
 end

@@ -40,15 +40,16 @@ begin
             where l.lock = v_lease.lock and l.fencing_token = v_lease.fencing_token;
             continue;
         end if;
-        update fence.leases l
-        set ended_at = coalesce(l.ended_at, fence.runs_until(l)), end_reason = 'max_hold'
-        where l.lock = v_lease.lock and l.fencing_token = v_lease.fencing_token;
         perform fence.close_fence(v_lease.lock, v_lease.fencing_token);
-        if v_lease.ended_at is null then
-            done := done + 1;
-            perform fence.publish_lease_event(v_lease, 'expired', 'max_hold');
-            perform fence.wake(v_lease.lock, v_lease.scope, 0);
+        if v_lease.ended_at is not null then -- it had expired; nobody waits for it
+            update fence.leases l set end_reason = 'max_hold'
+            where l.lock = v_lease.lock and l.fencing_token = v_lease.fencing_token;
+            continue;
         end if;
+        done := done + 1;
+        perform fence.end_leases(array[row(
+            v_lease.lock, v_lease.fencing_token, fence.runs_until(v_lease), 'max_hold')::fence.lease_end], p_swept => true);
+        perform fence.wake(v_lease.lock, v_lease.scope, 0);
     end loop;
     more := v_seen = p_rows_max;
 end

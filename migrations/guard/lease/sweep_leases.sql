@@ -25,16 +25,13 @@ begin
     from unnest(v_locks, v_tokens) as d (lock, token)
     where l.lock = d.lock and l.fencing_token = d.token and l.ended_at is null and l.expires_at > v_now;
     for v_lease in
-        with ended as (
-            update fence.leases l set ended_at = l.expires_at, end_reason = 'expired'
+        select * from fence.end_leases(array(
+            select row(l.lock, l.fencing_token, l.expires_at, 'expired')::fence.lease_end
             from unnest(v_locks, v_tokens) as d (lock, token)
-            where l.lock = d.lock and l.fencing_token = d.token and l.ended_at is null and l.expires_at <= v_now
-            returning l.*
-        )
-        select * from ended order by lock, fencing_token
+            join fence.leases l on l.lock = d.lock and l.fencing_token = d.token
+            where l.ended_at is null and l.expires_at <= v_now), p_swept => true)
     loop
         done := done + 1;
-        perform fence.publish_lease_event(v_lease, 'expired');
         perform fence.wake(v_lease.lock, v_lease.scope, 0);
     end loop;
 end

@@ -39,24 +39,14 @@ begin
         perform from fence.subtrees s where s.name = any (v_locks) order by s.name for update;
         perform from fence.fences f where f.resource = any (v_locks) order by f.resource for update;
         for v_lease in
-            with over as (
-                update fence.leases l set ended_at = least(s.ended_at, l.hold_until),
-                    end_reason = case when l.hold_until <= s.ended_at then 'max_hold' else s.end_reason end
-                from fence.sessions s
-                where l.session_id = p_session_id and l.lock = any (v_locks) and l.ended_at is null
-                    and s.session_id = l.session_id
-                returning l.*
-            )
-            select * from over o order by o.lock, o.fencing_token
+            select * from fence.end_leases(array(
+                select row(l.lock, l.fencing_token, least(s.ended_at, l.hold_until),
+                    case when l.hold_until <= s.ended_at then 'max_hold' else s.end_reason end)::fence.lease_end
+                from fence.leases l join fence.sessions s on s.session_id = l.session_id
+                where l.session_id = p_session_id and l.lock = any (v_locks) and l.ended_at is null))
         loop
             ended := ended + (v_lease.end_reason <> 'max_hold')::integer;
-            if v_lease.end_reason <> 'released' then
-                insert into fence.expiries default values;
-            end if;
             perform fence.close_fence(v_lease.lock, v_lease.fencing_token);
-            perform fence.publish_lease_event(v_lease, case v_lease.end_reason when 'max_hold' then 'expired'
-                else v_lease.end_reason end,
-                case v_lease.end_reason when 'max_hold' then 'max_hold' end);
             perform fence.wake(v_lease.lock, v_lease.scope, 0);
         end loop;
     exception when lock_not_available or deadlock_detected or out_of_memory then -- out of room in the lock table, too
