@@ -201,8 +201,8 @@ func TestHistoryCatchesBrokenRule(t *testing.T) {
 			"when false"},
 		{"fences that are not locked", historyOfWrites, "lock_write_tokens", "order by f.resource for update);",
 			"order by f.resource); perform pg_sleep(0.005);"}, // so that calls overlap on a busy machine, too
-		{"grants that do not raise the fence", historyOfWrites, "grant_lease",
-			"set granted_token = v_lease.fencing_token, limited =", "set limited ="},
+		{"grants that do not raise the fence", historyOfWrites, "grant",
+			"set granted_token = l.fencing_token, limited =", "set limited ="},
 		{"a release that leaves the fence open", historyOfWrites, "close_fence", "fences f set open = false",
 			"fences f set open = true"},
 		{"writes that do not raise the fence", historyOfWrites, "apply_operations",
@@ -212,8 +212,7 @@ func TestHistoryCatchesBrokenRule(t *testing.T) {
 			"s.granted_token > coalesce(stored.granted_token, 0)", "false"},
 		{"grants without a gate", historyOfTrees, "acquire_lease",
 			"perform fence.lock_gate(p_request.lock, 'node');", ""},
-		{"shared leases that may write", historyOfTrees, "grant_lease", "open = v_lease.mode = 'exclusive',",
-			"open = true,"},
+		{"shared leases that may write", historyOfTrees, "grant", "open = l.mode = 'exclusive',", "open = true,"},
 		{"sessions that leave fences open", historyOfTrees, "settle_leases",
 			"perform fence.close_fence(v_lease.lock, v_lease.fencing_token);", ""},
 	} {

@@ -98,7 +98,7 @@ func (m mutation) apply(t *testing.T, b *testbed) {
 	if slices.Contains([]string{"admit", "lock_write_tokens", "apply_operations", "write_ruled"}, m.function) {
 		b.Exec(t, theLongWay(t))
 	}
-	if slices.Contains(append([]string{"try_gate", "try_gates", "plain_locks"}, batchedFunctions...), m.function) {
+	if slices.Contains(append([]string{"try_gate", "try_gates", "plain_locks", "grant"}, batchedFunctions...), m.function) {
 		return
 	}
 	for _, batched := range batchedFunctions {
@@ -210,12 +210,12 @@ func TestEveryStepIsMarked(t *testing.T) {
 
 // scopeMutations break shared and subtree leases.
 var scopeMutations = []mutation{
-	{"a shared grant opens the fence", "grant_lease", replacing("open = v_lease.mode = 'exclusive',", "open = true,"),
+	{"a shared grant opens the fence", "grant", replacing("open = l.mode = 'exclusive',", "open = true,"),
 		[]string{"shared: its token can't write", "shared: nor beside others"}},
-	{"a shared grant leaves the fence as it is", "grant_lease",
-		both(replacing("set granted_token = v_lease.fencing_token,",
-			"set granted_token = case v_lease.mode when 'shared' then f.granted_token else v_lease.fencing_token end,"),
-			replacing("open = v_lease.mode = 'exclusive',", "open = f.open or v_lease.mode = 'exclusive',")),
+	{"a shared grant leaves the fence as it is", "grant",
+		both(replacing("set granted_token = l.fencing_token,",
+			"set granted_token = case l.mode when 'shared' then f.granted_token else l.fencing_token end,"),
+			replacing("open = l.mode = 'exclusive',", "open = f.open or l.mode = 'exclusive',")),
 		[]string{"shared: a writer that is replaced by a reader"}},
 	{"a shared grant of a subtree opens what is below", "grant_lease",
 		replacing("(v_lease.mode, v_lease.scope) = ('exclusive', 'subtree')", "v_lease.scope = 'subtree'"),

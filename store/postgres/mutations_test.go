@@ -143,8 +143,8 @@ var changeMutations = []mutation{
 
 // leaseMutations break leases.
 var leaseMutations = []mutation{
-	{"only the first grant raises the fence", "grant_lease",
-		replacing("where f.resource = v_lease.lock;", "where f.resource = v_lease.lock and f.granted_token = 0;"),
+	{"only the first grant raises the fence", "grant",
+		replacing("where f.resource = l.lock\n", "where f.resource = l.lock and f.granted_token = 0\n"),
 		[]string{"P3: the grant raises the fence, not the first write", "P3: a write in flight when the lock is granted"}},
 	{"an expired lease holds", "longest_running",
 		replacing("v_lease.expires_at > greatest(clock_timestamp(), v_longest.expires_at)",
@@ -160,8 +160,8 @@ var leaseMutations = []mutation{
 		removing("        perform from fence.leases l where l.lock = v_lease.lock and l.fencing_token = " +
 			"v_lease.fencing_token for update;\n"),
 		[]string{"a renewal in time that is not committed yet"}},
-	{"a grant does not open the fence again", "grant_lease",
-		replacing("open = v_lease.mode = 'exclusive',", "open = f.open or f.granted_token = 0,"),
+	{"a grant does not open the fence again", "grant",
+		replacing("open = l.mode = 'exclusive',", "open = f.open or f.granted_token = 0,"),
 		[]string{"step 3: a holder after another's release"}},
 	{"a request is anybody's", "acquire_lease",
 		replacing("(lease.owner_id, lease.principal) <> (p_request.owner_id, p_request.principal)", "false"),
@@ -216,8 +216,8 @@ var holdMutations = []mutation{
 		[]string{"max_hold: the policy was deleted since", "max_hold: the policy was deleted before"}},
 	{"a write alone overlooks the hold", "fast_path_admits", replacing("not p_fence.limited", "true"),
 		[]string{"alone: max_hold: the policy was deleted since", "alone: max_hold: the policy was deleted before"}},
-	{"a grant does not mark its fence", "grant_lease",
-		replacing("limited = v_lease.hold_until is not null", "limited = false"),
+	{"a grant does not mark its fence", "grant",
+		replacing("limited = l.hold_until is not null", "limited = false"),
 		[]string{"max_hold: the policy was deleted since", "alone: max_hold: the policy was deleted before"}},
 	{"a renewal does not mark the fence", "renew_lease", replacing("if lease.hold_until is not null then", "if false then"),
 		[]string{"max_hold: the policy came after the grant and went"}},

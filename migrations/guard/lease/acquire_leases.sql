@@ -8,8 +8,6 @@
 -- that no request delays the others, it waits for no lock of another transaction, and leaves out the requests that would
 -- have to.
 --
--- The fence of each lease is raised to its token (P3), as by fence.grant_lease.
---
 -- Raises LF002 from mint, LF006 from jump.
 create or replace function fence.acquire_leases(
     p_locks text[], p_owner_ids text[], p_principals text[], p_modes text[], p_ttls_ms integer[],
@@ -36,10 +34,10 @@ begin
     v_policies := exists (select from fence.policies);
 
     return query
-    with request as (
-        -- The clock is read after the snapshot of the statement, so the leases that it sees as ended had ended before: the
-        -- sweep ends leases without the fence.
-        select r.*, greatest(f.granted_token, f.last_token) as newest_token, clock_timestamp() as now
+    select * from fence.grant(array(
+        select row(r.lock, fence.mint(greatest(f.granted_token, f.last_token)), gen_random_uuid(), r.owner_id, r.principal,
+            r.mode, 'node', r.ttl_ms, null, t.now, 0, e.expires_at, h.hold_until, e.expires_at, r.request_id,
+            r.metadata)::fence.new_lease
         from unnest(p_locks, p_owner_ids, p_principals, p_modes, p_ttls_ms, p_request_ids, p_metadata)
             as r (lock, owner_id, principal, mode, ttl_ms, request_id, metadata)
         join fence.fences f on f.resource = r.lock
@@ -47,6 +45,13 @@ begin
             select o.mode, o.ended_at, o.kept from fence.leases o
             where o.lock = r.lock and o.fencing_token = f.granted_token
             offset 0) newest on true
+        -- The clock is read after the snapshot of the statement, so the leases that it sees as ended had ended before: the
+        -- sweep ends leases without the fence.
+        cross join lateral (select clock_timestamp() as now offset 0) t
+        cross join lateral (
+            select case when v_policies then fence.hold_until(r.lock, t.now) end as hold_until offset 0) h
+        cross join lateral (
+            select least(t.now + r.ttl_ms * interval '1 millisecond', h.hold_until) as expires_at offset 0) e
         where r.lock = any (v_locks)
             and case newest.mode
                 when 'exclusive' then newest.ended_at is not null
@@ -58,25 +63,7 @@ begin
                 select from fence.leases o where o.lock = r.lock collate "POSIX" and o.request_id = r.request_id offset 0)
             and not (v_policies and fence.has_external_tokens(r.lock))
             and not (v_policies and not fence.owner_is_allowed(fence.lease_request(
-                r.lock, r.owner_id, r.mode, 'node', r.ttl_ms, null, r.request_id, r.metadata::json, r.principal)))
-    ), granted as (
-        insert into fence.leases as l (
-            lock, fencing_token, lease_id, owner_id, mode, ttl_ms, requested_ttl_ms, granted_at, expires_at, check_at,
-            request_id, metadata, hold_until, principal)
-        select r.lock, fence.mint(r.newest_token), gen_random_uuid(), r.owner_id, r.mode,
-            r.ttl_ms, r.ttl_ms, r.now, e.expires_at, e.expires_at, r.request_id, r.metadata::json, h.hold_until,
-            r.principal
-        from request r,
-            lateral (select case when v_policies then fence.hold_until(r.lock, r.now) end as hold_until offset 0) h,
-            lateral (select least(r.now + r.ttl_ms * interval '1 millisecond', h.hold_until) as expires_at) e
-        returning l.*
-    ), raised as (
-        update fence.fences f
-        set granted_token = g.fencing_token, limited = g.hold_until is not null, open = g.mode = 'exclusive'
-        from granted g
-        where f.resource = g.lock
-    )
-    select * from granted;
+                r.lock, r.owner_id, r.mode, 'node', r.ttl_ms, null, r.request_id, r.metadata::json, r.principal)))));
     if not found then
         perform set_config('synchronous_commit', 'off', true);
     end if;

@@ -19,6 +19,7 @@ declare
     v_special boolean;
     v_free    boolean;
     v_now     timestamptz;
+    v_until   timestamptz;
 begin
     select f.granted_token, greatest(f.granted_token, f.last_token) into v_granted, v_newest from fence.fences f
     where f.resource = p_lock and (f.granted_token > 0 or f.last_token > 0) and fence.try_gate(p_lock)
@@ -44,18 +45,10 @@ begin
         end if;
         if v_free then
             v_now := clock_timestamp(); -- after the snapshot, see fence.acquire_leases
-            v_newest := fence.mint(v_newest);
-            update fence.fences f set granted_token = v_newest, limited = false, open = p_mode = 'exclusive'
-            where f.resource = p_lock;
-            return query
-            insert into fence.leases as l (
-                lock, fencing_token, lease_id, owner_id, mode, ttl_ms, requested_ttl_ms, granted_at, expires_at, check_at,
-                request_id, metadata, principal)
-            values (
-                p_lock, v_newest, gen_random_uuid(), p_owner_id, p_mode, p_ttl_ms, p_ttl_ms, v_now,
-                v_now + p_ttl_ms * interval '1 millisecond', v_now + p_ttl_ms * interval '1 millisecond', p_request_id,
-                p_metadata::json, p_principal)
-            returning l.*;
+            v_until := v_now + p_ttl_ms * interval '1 millisecond';
+            return query select * from fence.grant(array[row(
+                p_lock, fence.mint(v_newest), gen_random_uuid(), p_owner_id, p_principal, p_mode, 'node', p_ttl_ms, null,
+                v_now, 0, v_until, null, v_until, p_request_id, p_metadata)::fence.new_lease]);
             return;
         end if;
     end if;

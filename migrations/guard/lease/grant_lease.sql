@@ -68,19 +68,10 @@ begin
     perform fence.jump();
     update fence.leases l set kept = false -- the sweep deletes leases that are not the newest of their lock
     where l.lock = p_request.lock and l.fencing_token = p_fence.granted_token and l.kept;
-    insert into fence.leases as l (
-        lock, fencing_token, lease_id, owner_id, mode, scope, ttl_ms, granted_at, expires_at, check_at,
-        request_id, metadata, session_id, waited_ms, hold_until, requested_ttl_ms, principal)
-    values (
-        p_request.lock, fence.mint(v_newest), coalesce(p_request.lease_id, gen_random_uuid()), p_request.owner_id, p_request.mode, p_request.scope,
-        p_request.ttl_ms, v_now, v_until, v_check,
-        p_request.request_id, p_request.metadata, p_request.session_id, p_waited_ms, v_hold, p_request.ttl_ms,
-        p_request.principal)
-    returning l.* into v_lease;
-
-    update fence.fences f set granted_token = v_lease.fencing_token, limited = v_lease.hold_until is not null,
-        open = v_lease.mode = 'exclusive', admitted_in = null
-    where f.resource = v_lease.lock;
+    v_lease := (select g from fence.grant(array[row(
+        p_request.lock, fence.mint(v_newest), coalesce(p_request.lease_id, gen_random_uuid()), p_request.owner_id,
+        p_request.principal, p_request.mode, p_request.scope, p_request.ttl_ms, p_request.session_id, v_now, p_waited_ms,
+        v_until, v_hold, v_check, p_request.request_id, p_request.metadata)::fence.new_lease]) g);
     if v_subtrees then
         -- A row that was made while this waited for the fence is not locked, and a transaction that waits for the fence
         -- now may hold it. It has no lease that could be rejected, so it is skipped.

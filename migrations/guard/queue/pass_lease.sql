@@ -18,7 +18,8 @@ declare
     v_waiters fence.waiters[];
     v_first   fence.waiters;
     v_next    fence.waiters;
-    v_passed  record;
+    v_now     timestamptz;
+    v_until   timestamptz;
 begin
     if fence.has_subtrees(p_lock) then
         return;
@@ -48,37 +49,23 @@ begin
     end if;
     perform fence.jump();
 
-    with ended as (
-        update fence.leases l
-        set ended_at = clock_timestamp(), end_reason = 'released'
-        where l.lock = p_lock and l.fencing_token = p_fencing_token
-            and (l.lease_id, l.owner_id, l.mode, l.scope) = (p_lease_id, p_owner_id, 'exclusive', 'node')
-            and l.ended_at is null and l.session_id is null and l.hold_until is null and not l.kept
-            and l.expires_at > clock_timestamp()
-        returning l.ended_at as now, l.ended_at - l.granted_at as age
-    ), granted as (
-        insert into fence.leases as l (
-            lock, fencing_token, lease_id, owner_id, mode, ttl_ms, requested_ttl_ms, granted_at, expires_at, check_at,
-            request_id, metadata, waited_ms, principal)
-        select p_lock, fence.mint(v_newest), gen_random_uuid(), v_first.owner_id, v_first.mode, v_first.ttl_ms,
-            v_first.ttl_ms, e.now, e.now + v_first.ttl_ms * interval '1 millisecond',
-            e.now + v_first.ttl_ms * interval '1 millisecond', v_first.request_id, v_first.metadata,
-            greatest(1, extract(epoch from e.now - v_first.queued_at) * 1000)::bigint, v_first.principal
-        from ended e
-        returning l.*
-    ), raised as (
-        update fence.fences f set granted_token = g.fencing_token, limited = false, open = true, admitted_in = null
-        from granted g where f.resource = g.lock
-    ), gone as (
-        delete from fence.waiters w using granted g where w.ticket = v_first.ticket
-    )
-    select g as lease, e.age into v_passed from ended e, granted g;
+    update fence.leases l
+    set ended_at = clock_timestamp(), end_reason = 'released'
+    where l.lock = p_lock and l.fencing_token = p_fencing_token
+        and (l.lease_id, l.owner_id, l.mode, l.scope) = (p_lease_id, p_owner_id, 'exclusive', 'node')
+        and l.ended_at is null and l.session_id is null and l.hold_until is null and not l.kept
+        and l.expires_at > clock_timestamp()
+    returning l.ended_at, l.ended_at - l.granted_at into v_now, age;
     if not found then
         return;
     end if;
-    lease := v_passed.lease;
+    v_until := v_now + v_first.ttl_ms * interval '1 millisecond';
+    lease := (select g from fence.grant(array[row(
+        p_lock, fence.mint(v_newest), gen_random_uuid(), v_first.owner_id, v_first.principal, v_first.mode, 'node',
+        v_first.ttl_ms, null, v_now, greatest(1, extract(epoch from v_now - v_first.queued_at) * 1000), v_until, null,
+        v_until, v_first.request_id, v_first.metadata)::fence.new_lease]) g);
+    delete from fence.waiters w where w.ticket = v_first.ticket;
     ticket := v_first.ticket;
-    age := v_passed.age;
     if v_next.ticket is not null and (v_next.mode, v_next.gateway_id) is distinct from ('exclusive', p_gateway_id) then
         perform fence.wake(p_lock, 'node', fence.left_ms(lease), p_gateway_id);
     end if;
