@@ -22,7 +22,7 @@ var sqlMutations = []struct{ function, old, broken, script string }{
 	{"close_fence", ", admitted_in = null", "", "a newer grant or a release in the transaction takes its admission back"},
 	{"guard_by_rule", "and p_sequence is not null", "",
 		"same_token admits a token many times, and never says that it was committed"},
-	{"guard_by_rule", "greatest(f.last_sequence, v_sequence)", "v_sequence",
+	{"guard_by_rule", "fence.raised_sequence(f, p_token, v_sequence)", "v_sequence",
 		"same_token admits a token many times, and never says that it was committed"},
 	{"guard_by_rule", "v_digest is null or f.last_digest is null", "true",
 		"a digest: the same transaction is a replay, another one is stale"},

@@ -72,11 +72,9 @@ begin
     end loop;
 
     if v_ruling.verdict = 'admitted' then
-        -- Under the policy same_token an unnumbered write may follow a numbered one: the fence never falls.
         update fence.fences f
         set last_token = p_token,
-            last_sequence = case when f.last_token = p_token then greatest(f.last_sequence, v_sequence)
-                else v_sequence end,
+            last_sequence = fence.raised_sequence(f, p_token, v_sequence),
             last_digest = case when p_sequence is not null then v_digest end, admitted_in = pg_current_xact_id()
         where f.resource = p_resource;
     elsif v_snapshot and (v_ruling.verdict in ('lease_expired', 'lease_mismatch') or v_ruling.reason = 'max_hold') then

@@ -72,12 +72,9 @@ begin
         delete from fence.records r using passed p
         where p.kind = 'delete' and r.resource = p.resource and r.key = p.key
     ), raised as (
-        -- Under the policy same_token an unnumbered write may follow a numbered one: the fence never falls.
         update fence.fences f
         set last_token = p_tokens[c.index],
-            last_sequence = case when f.last_token = p_tokens[c.index]
-                then greatest(f.last_sequence, coalesce(p_sequences[c.index], 0))
-                    else coalesce(p_sequences[c.index], 0) end,
+            last_sequence = fence.raised_sequence(f, p_tokens[c.index], p_sequences[c.index]),
             last_version = f.last_version + 1,
             last_digest = case when p_sequences[c.index] is not null then p_digests[c.index] end
         from unnest(p_resources) with ordinality as c (resource, index)

@@ -112,9 +112,7 @@ begin
             with raised as (
                 update fence.fences f
                 set last_token = c.token,
-                    -- Under the policy same_token an unnumbered write may follow a numbered one: the fence never falls.
-                    last_sequence = case when f.last_token = c.token
-                        then greatest(f.last_sequence, coalesce(c.sequence, 0)) else coalesce(c.sequence, 0) end,
+                    last_sequence = fence.raised_sequence(f, c.token, c.sequence),
                     last_version = f.last_version + 1,
                     last_digest = case when c.sequence is not null then c.digest end
                 from (

@@ -37,7 +37,7 @@ begin
     ), raised as (
         update fence.fences f
         set last_token = c.token,
-            last_sequence = case when f.last_token = c.token then greatest(f.last_sequence, c.last) else c.last end,
+            last_sequence = fence.raised_sequence(f, c.token, c.last),
             last_version = f.last_version + c.length,
             last_digest = case when p_sequences[c.newest] is not null then p_digests[c.newest] end
         from (
