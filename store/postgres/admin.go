@@ -55,23 +55,25 @@ func readKey(row pgx.CollectableRow) (key store.Key, err error) {
 // keyStatement has connections of its own: slow lists, or too many, do not delay the end of a key.
 var keyStatement = statement{purpose: forRenewals}
 
-func (s *Store) changeKeys(ctx context.Context, sql string, args []any, scan func(pgx.Rows) error) error {
-	return s.queryAs(ctx, keyStatement, sql, args, scan)
-}
-
 // changeKey calls a function that returns a key. It returns ErrNotFound with the message if that is null.
 func (s *Store) changeKey(ctx context.Context, missing, id, sql string, args ...any) (store.Key, error) {
-	keys, err := collect(ctx, s.changeKeys, "select "+keyColumns+" from "+sql+" k", args, readKey)
+	var key store.Key
+	stmt := keyStatement
+	stmt.restart = func() {} // the one row is read again
+	err := s.queryAs(ctx, stmt, "select "+keyColumns+" from "+sql+" k", args, func(rows pgx.Rows) (err error) {
+		key, err = readKey(rows)
+		return err
+	})
 	switch {
 	case isState(err, "54000"):
 		return store.Key{}, fmt.Errorf("%w: there are %d live keys already, the limit: revoke the unused ones",
 			store.ErrInvalid, store.KeysMax)
 	case err != nil:
 		return store.Key{}, err
-	case keys[0].ID == "":
+	case key.ID == "":
 		return store.Key{}, fmt.Errorf("%w: "+missing, store.ErrNotFound, id)
 	}
-	return keys[0], nil
+	return key, nil
 }
 
 // CreateKey makes an API key. It returns ErrInvalid, ErrInvalidName or ErrUnavailable.
