@@ -200,7 +200,7 @@ func TestHistoryCatchesBrokenRule(t *testing.T) {
 		{"the rule without step 3", historyOfWrites, "rule", "when not external and (token < granted_token or not open)",
 			"when false"},
 		{"fences that are not locked", historyOfWrites, "lock_write_tokens", "order by f.resource for update);",
-			"order by f.resource); perform pg_sleep(0.005);"}, // so that calls overlap on a busy machine, too
+			"order by f.resource); perform pg_sleep(0.02);"}, // so that calls overlap on a busy machine, too
 		{"grants that do not raise the fence", historyOfWrites, "grant",
 			"set granted_token = l.fencing_token, limited =", "set limited ="},
 		{"a release that leaves the fence open", historyOfWrites, "close_fence", "fences f set open = false",
