@@ -29,9 +29,12 @@ func (s *engines) watch(t *testing.T, index int, lock store.Name, after *int64) 
 	return w
 }
 
-// eventIDs are those of a lock after an ID, as they are kept.
+// eventIDs are those of a lock after an ID, as they are kept, once all are published.
 func (s *engines) eventIDs(t *testing.T, lock store.Name, after int64) []int64 {
 	t.Helper()
+	await.True(t, "the events are published", func() bool {
+		return s.Count(t, "select count(*) from fence.unpublished where lock = $1", lock) == 0
+	})
 	rows, err := s.SQL.Query(await.Context(t), "select id from fence.events where lock = $1 and id > $2 order by id", lock, after)
 	if err != nil {
 		t.Fatal(err)
