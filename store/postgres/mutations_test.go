@@ -162,8 +162,8 @@ var leaseMutations = []mutation{
 	{"a grant does not open the fence again", "grant",
 		replacing("open = l.mode = 'exclusive',", "open = f.open or f.granted_token = 0,"),
 		[]string{"step 3: a holder after another's release"}},
-	{"a request is anybody's", "acquire_lease",
-		replacing("(lease.owner_id, lease.principal) <> (p_request.owner_id, p_request.principal)", "false"),
+	{"a request is anybody's", "request_conflict",
+		replacing("(p_earlier.owner_id, p_earlier.principal) <> (p_request.owner_id, p_request.principal)", "false"),
 		[]string{"request_id: of another owner"}},
 	{"a request outlives its lease", "acquire_lease",
 		replacing("lease.ended_at is null and fence.runs_until(lease) > clock_timestamp()", "true"),
@@ -289,13 +289,13 @@ var holdMutations = []mutation{
 		[]string{"max_hold: of a lease in a session that has ended since"}},
 
 	{"a ticket is any request of its owner", "acquire_lease",
-		replacing("if found and fence.request_differs(", "if false and fence.request_differs("),
+		replacing("outcome := fence.request_conflict(fence.waiter_request(v_waiter), p_request);", "outcome := null;"),
 		[]string{"request_id: a ticket with other parameters"}},
-	{"a request is any request of its owner", "request_differs", replacing("return (", "return false and ("),
+	{"a request is any request of its owner", "request_conflict", replacing("then 'request_id_changed'", "then null"),
 		[]string{"request_id: with other parameters", "request_id: with other parameters, of a lease that was renewed"}},
-	{"a request is known by the TTL that a renewal gave", "request_differs",
+	{"a request is known by the TTL that a renewal gave", "request_conflict",
 		replacing("p_earlier.requested_ttl_ms <>", "p_earlier.ttl_ms <>"), []string{"request_id: a renewed lease"}},
-	{"a request has any TTL", "request_differs", replacing("p_earlier.requested_ttl_ms <> p_request.ttl_ms", "false"),
+	{"a request has any TTL", "request_conflict", replacing("p_earlier.requested_ttl_ms <> p_request.ttl_ms", "false"),
 		[]string{"request_id: with other parameters"}},
 }
 

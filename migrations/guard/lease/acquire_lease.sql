@@ -66,12 +66,9 @@ begin
         select * into lease from fence.leases l
         where l.lock = p_request.lock collate "POSIX" and l.request_id = p_request.request_id;
         if found then
-            outcome := case
-                when (lease.owner_id, lease.principal) <> (p_request.owner_id, p_request.principal) then 'request_id_reused'
-                when fence.request_differs(lease, p_request) then 'request_id_changed'
-                when lease.ended_at is null and fence.runs_until(lease) > clock_timestamp() then 'granted'
-                else 'lost'
-            end;
+            outcome := coalesce(fence.request_conflict(lease, p_request),
+                case when lease.ended_at is null and fence.runs_until(lease) > clock_timestamp() then 'granted'
+                    else 'lost' end);
             lease.expires_at := fence.runs_until(lease);
             if outcome = 'granted' and lease.waited_ms > 0 and not lease.adopted then
                 update fence.leases l set adopted = true
@@ -84,15 +81,13 @@ begin
         end if;
         select * into v_waiter from fence.waiters w
         where w.lock = p_request.lock collate "POSIX" and w.request_id = p_request.request_id;
-        if (v_waiter.owner_id, v_waiter.principal) <> (p_request.owner_id, p_request.principal) then
-            outcome := 'request_id_reused';
-            return;
+        if found then
+            outcome := fence.request_conflict(fence.waiter_request(v_waiter), p_request);
+            if outcome is not null then
+                return;
+            end if;
+            ticket := v_waiter.ticket;
         end if;
-        if found and fence.request_differs(fence.waiter_request(v_waiter), p_request) then
-            outcome := 'request_id_changed';
-            return;
-        end if;
-        ticket := v_waiter.ticket;
     end if;
 
     if p_request.session_id is not null then

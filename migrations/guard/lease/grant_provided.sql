@@ -65,11 +65,7 @@ begin
     select * into lease from fence.leases l
     where l.lock = p_request.lock collate "POSIX" and l.request_id = p_request.request_id;
     if found then
-        outcome := case
-            when (lease.owner_id, lease.principal) <> (p_request.owner_id, p_request.principal) then 'request_id_reused'
-            when fence.request_differs(lease, p_request) then 'request_id_changed'
-            else 'lost'
-        end;
+        outcome := coalesce(fence.request_conflict(lease, p_request), 'lost');
         lease.end_reason := coalesce(lease.end_reason, fence.expiry_reason(lease));
         return;
     end if;
