@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"testing"
 	"time"
 
 	"github.com/google/uuid"
@@ -298,4 +299,37 @@ func closedByItself(ctx context.Context, s *fixture) error {
 		return err
 	}
 	return s.do(ctx, wrote(with(newest), with(newest, at("/x"))))
+}
+
+// TestGrantClosesASubtreeThatWasMadeMeanwhile checks that a grant closes the fence of a subtree that was made while the
+// grant waited for the fence of the name, also where a writer under that subtree has it locked (P3).
+func TestGrantClosesASubtreeThatWasMadeMeanwhile(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	b.Exec(t, "insert into fence.fences (resource) values ('tree')")
+	acquired := make(chan error, 1)
+	acquire := func() { // sent once, as by SQL
+		_, err := b.SQL.Exec(context.Background(), "select fence.acquire('tree', 'next')")
+		acquired <- err
+	}
+	_, unlock := b.LockedBy(t, "select from fence.fences where resource = 'tree' for update")
+	go acquire()
+	if err := b.AwaitBlocked(t.Context(), acquired); err != nil {
+		t.Fatal(err)
+	}
+	b.Exec(t, "insert into fence.subtrees (name, granted_token, open) values ('tree', nextval('fence.tokens'), true)")
+	_, written := b.LockedBy(t, "select from fence.subtrees where name = 'tree' for share")
+	unlock()
+	if err := <-acquired; sqlState(err) != "40001" {
+		t.Errorf("the acquire beside a writer ended with %v, want 40001", err)
+	}
+	go acquire()
+	if err := b.AwaitBlocked(t.Context(), acquired); err != nil {
+		t.Error(err)
+	}
+	written()
+	if err := <-acquired; err != nil {
+		t.Error(err)
+	}
+	expectSQL(t, b, false, "select open from fence.subtrees where name = 'tree'")
 }
