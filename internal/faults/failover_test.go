@@ -190,6 +190,7 @@ func TestFailoverToNextHost(t *testing.T) {
 			standby := primary.Standby()
 			network := primary.Network()
 			g := startGateway(t, pgtest.FailoverURL(network, standby), "--request-timeout", "1h", "--statement-timeout", "1h")
+			awaitListening(t, g) // by which it finds out that a server was replaced
 			held := mustAcquire(t, g, "held", "holder", longTTLMS)
 			leases := grantedAll(t, g)
 			standby.CatchUp()
@@ -215,12 +216,17 @@ func TestFailoverToNextHost(t *testing.T) {
 			if lease := await.Receive(t, "the waiter's lease", waiter); lease.FencingToken <= held.FencingToken {
 				t.Errorf("the waiter was granted %d after %d", lease.FencingToken, held.FencingToken)
 			}
-			await.True(t, "the gateway listens again", func() bool { return metric(t, g, "fencegate_database_listening") == "1" })
+			awaitListening(t, g)
 			await.True(t, "the gateway sweeps again", func() bool {
 				return metric(t, g, "fencegate_last_sweep_timestamp_seconds") != swept
 			})
 		})
 	}
+}
+
+func awaitListening(t *testing.T, g *gateway) {
+	t.Helper()
+	await.True(t, "the gateway listens", func() bool { return metric(t, g, "fencegate_database_listening") == "1" })
 }
 
 // grantedAll takes each lock in turn, and keeps it.
