@@ -22,7 +22,8 @@ import (
 func TestSchemaChangesBeneathStatements(t *testing.T) {
 	t.Parallel()
 	s := newFixture(t, acquire, wrote(with(newest, sequence(1))))
-	read := func() error { _, err := s.Record(t.Context(), s.lock, with(newest)(s).Key); return err }
+	on := openStore(t, postgres.Config{DatabaseURL: s.URL, LockTimeout: time.Minute, StatementTimeout: time.Minute})
+	read := func() error { _, err := on.Record(t.Context(), s.lock, with(newest)(s).Key); return err }
 	// Several connections prepare the statement.
 	_, unlock := s.LockedBy(t, "lock table fence.records")
 	const readers = 2 // as many as have a turn to wait for a lock at the same time
