@@ -18,7 +18,7 @@
 --
 -- The policy in force limits how long the lease may be held (hold_until).
 --
--- Raises LF002 from mint, LF006 from jump, and 40001 where it has to be called again.
+-- Raises LF002 from mint, LF006 from jump.
 create or replace function fence.grant_lease(
     p_fence fence.fences, p_request fence.leases, p_waited_ms bigint)
 returns fence.leases
@@ -74,17 +74,14 @@ begin
         v_until, v_hold, v_check, p_request.request_id, p_request.metadata)::fence.new_lease]) g);
     if v_subtrees then
         -- A row that was made while this waited for the fence is not locked. A transaction that waits for the fence now may
-        -- hold it: then it is closed, and skipped. Or a writer does, under the subtree lease that this one replaces: sent
-        -- again, the statement locks the row before the fence, and waits for the writer.
+        -- hold it: then it is closed, and skipped. If it is open, writers may hold it, under the subtree lease that this
+        -- one replaces: it is closed after them.
         update fence.subtrees s
         set granted_token = case v_lease.scope when 'subtree' then v_lease.fencing_token else s.granted_token end,
             open = (v_lease.mode, v_lease.scope) = ('exclusive', 'subtree')
         where s.name = (select o.name from fence.subtrees o where o.name = v_lease.lock for update skip locked);
-        if (v_lease.mode, v_lease.scope) <> ('exclusive', 'subtree')
-            and exists (select from fence.subtrees s where s.name = v_lease.lock and s.open)
-        then
-            raise exception 'the subtree of % was granted while this waited, and is being written to', v_lease.lock
-                using errcode = 'serialization_failure';
+        if (v_lease.mode, v_lease.scope) <> ('exclusive', 'subtree') then
+            update fence.subtrees s set open = false where s.name = v_lease.lock and s.open;
         end if;
     end if;
     perform fence.publish_lease_event(v_lease, 'granted');
