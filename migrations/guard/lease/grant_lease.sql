@@ -81,7 +81,9 @@ begin
             open = (v_lease.mode, v_lease.scope) = ('exclusive', 'subtree')
         where s.name = (select o.name from fence.subtrees o where o.name = v_lease.lock for update skip locked);
         if (v_lease.mode, v_lease.scope) <> ('exclusive', 'subtree') then
-            update fence.subtrees s set open = false where s.name = v_lease.lock and s.open;
+            update fence.subtrees s
+            set open = false
+            where s.name = v_lease.lock and s.open;
         end if;
     end if;
     perform fence.publish_lease_event(v_lease, 'granted');
