@@ -79,12 +79,8 @@ begin
         update fence.subtrees s
         set granted_token = case v_lease.scope when 'subtree' then v_lease.fencing_token else s.granted_token end,
             open = (v_lease.mode, v_lease.scope) = ('exclusive', 'subtree')
-        where s.name = (select o.name from fence.subtrees o where o.name = v_lease.lock for update skip locked);
-        if (v_lease.mode, v_lease.scope) <> ('exclusive', 'subtree') then
-            update fence.subtrees s
-            set open = false
-            where s.name = v_lease.lock and s.open;
-        end if;
+        where s.name = v_lease.lock and (s.open
+            or s.name = (select o.name from fence.subtrees o where o.name = v_lease.lock for update skip locked));
     end if;
     perform fence.publish_lease_event(v_lease, 'granted');
     return v_lease;
