@@ -58,6 +58,15 @@ func newOperators(t *testing.T, program string) (a, b *operator) {
 			environment = append(environment, variable)
 		}
 	}
+	await.True(t, "the gateway has read the key", func() bool {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/v1/terraform/prod", nil)
+		check(t, err)
+		request.SetBasicAuth("any", key)
+		answer, err := http.DefaultClient.Do(request)
+		check(t, err)
+		check(t, answer.Body.Close())
+		return answer.StatusCode < 300 || answer.StatusCode == http.StatusNotFound
+	})
 	var operators []*operator
 	for _, name := range []string{"a", "b"} {
 		o := &operator{s, name, program, t.TempDir(), s.url + "/v1/terraform/prod", environment}
@@ -66,7 +75,6 @@ func newOperators(t *testing.T, program string) (a, b *operator) {
 			"-backend-config=unlock_address="+o.address)
 		operators = append(operators, o)
 	}
-	await.True(t, "the gateway has read the key", func() bool { return operators[0].do("health", "--ready").code == exitOK })
 	return operators[0], operators[1]
 }
 
