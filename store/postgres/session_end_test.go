@@ -121,6 +121,7 @@ func TestEndSessionWaitsForNotifications(t *testing.T) {
 	}); err != nil {
 		t.Error(err)
 	}
+	b.expectOpenFences(t, "")
 }
 
 // TestHandOverWaitsForNotifications checks the same of a release that grants the lock to the next: its commit fails with
