@@ -2,9 +2,9 @@
 -- in the order of their names and tokens. One that had ended before keeps its time and gets the reason. Those that expired
 -- are counted (fence.expiries), unless the caller is a sweep, which counts them itself. note is kept with the leases.
 --
--- The caller has judged the leases in an earlier statement, while it had them locked; it closes their fences, and wakes
--- those who wait. What ends a lease that concerns nobody else does it in one statement with all else
--- (fence.release_one, fence.release_leases, fence.pass_lease).
+-- The caller has judged the leases while it had them or their fences locked; it closes the fences, and wakes those who
+-- wait. A lease that does not exist is left out. What ends a lease that concerns nobody else does it by itself, with all
+-- else (fence.release_one, fence.release_leases, fence.pass_lease).
 create or replace function fence.end_leases(
     p_ends fence.lease_end[], p_note text default null, p_swept boolean default false)
 returns setof fence.leases
@@ -20,6 +20,7 @@ begin
             end_note = coalesce(p_note, l.end_note)
         where l.lock = v_end.lock and l.fencing_token = v_end.fencing_token
         returning l.* into v_lease;
+        continue when not found;
         if v_end.reason in ('expired', 'max_hold') and not p_swept then
             insert into fence.expiries default values;
         end if;

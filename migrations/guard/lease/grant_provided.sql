@@ -42,12 +42,12 @@ begin
     end if;
 
     for v_ended in
-        select l.* from fence.leases l
-        where l.lock = p_request.lock and l.ended_at is null
-            and fence.lease_provider(l.lease_id) = fence.lease_provider(p_lease_id)
-        for update
+        select * from fence.end_leases(array(
+            select row(l.lock, l.fencing_token, clock_timestamp(), 'expired')::fence.lease_end from fence.leases l
+            where l.lock = p_request.lock and l.ended_at is null
+                and fence.lease_provider(l.lease_id) = fence.lease_provider(p_lease_id)
+            for update))
     loop
-        perform fence.end_leases(array[row(v_ended.lock, v_ended.fencing_token, clock_timestamp(), 'expired')::fence.lease_end]);
         perform fence.wake(v_ended.lock, v_ended.scope, 0); -- waiters in PostgreSQL
     end loop;
     lease := fence.longest_running(array(

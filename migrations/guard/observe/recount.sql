@@ -5,8 +5,8 @@
 -- the time.
 --
 -- Idle locks cost it nothing: it reads running leases and waiters, and at most 10,000 of the rest, above which it
--- estimates (fence.table_rows). A synchronized scan would begin where the last one ended, and read others each time,
--- that no cache has.
+-- estimates (fence.table_rows). Each count reads the same ones, from the cache: a synchronized scan would begin where the
+-- last one ended.
 --
 -- locks     those that were granted or have waiters; above 10,000 an estimate
 -- held      leases that run (fence.lease_until)
