@@ -73,9 +73,10 @@ func TestTokenJumpsOfUnrelatedHistories(t *testing.T) {
 	g := startGateway(t, url)
 	newest := int64(0)
 	for sibling := range 30 {
-		// In this order: a gateway that saw the sequence go back on the same timeline would not use the database any more.
-		execute(t, db, "update fence.database_identity set timeline = timeline + 1")
-		execute(t, db, "select setval('fence.tokens', 1)")
+		// At once, for a gateway that connects or sweeps meanwhile: in between it would jump too early, or see the sequence
+		// go back on the same timeline, and not use the database any more.
+		execute(t, db, "do $$ begin lock table fence.database_identity; perform setval('fence.tokens', 1); "+
+			"update fence.database_identity set timeline = timeline + 1; end $$")
 		for grant := range 3 {
 			lease := mustAcquire(t, g, fmt.Sprintf("sibling/%d/%d", sibling, grant), "worker", 0)
 			if lease.FencingToken <= newest {
