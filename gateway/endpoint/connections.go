@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -24,8 +25,8 @@ const (
 	// with its request: before that it may wait for the processor. So it has unhandledPatience times as long until then.
 	strangerPatience  = 200 * time.Millisecond
 	unhandledPatience = 5
-	// patienceTicks divides strangerPatience. While others wait, no more than one part passes at a time: a gateway that
-	// lacks the processor, or was paused, closes no client whose request it had no time to answer.
+	// patienceTicks divides strangerPatience. While others wait, one part at a time passes, see tick: a gateway that lacks
+	// the processor, or was paused, closes no client whose request it had no time to answer.
 	patienceTicks = 10
 	// waitingMax is how many connections may wait for a place. One of the network that has most of them is closed for the
 	// next.
@@ -56,9 +57,8 @@ type Connections struct {
 	networks  map[netip.Prefix]*networkConnections
 	strangers list.List     // of *connection; the one that began first is in front
 	waiting   []*connection // for a place among the strangers, in order of arrival
-	timer     *time.Timer   // calls admitLocked while connections wait; nil: none has waited yet
-	due       time.Time     // of the timer; zero: nobody waits
-	late      time.Duration // by how much the timer was late, in all: it is not counted as time that strangers had
+	ticking   bool          // tick is to come
+	passed    time.Duration // for how long others have waited for a place, in ticks
 }
 
 // connection is one that is open.
@@ -68,7 +68,7 @@ type connection struct {
 	known    atomic.Bool   // a credential was accepted, a trusted proxy has many clients, or HTTP/1 has one request at a time
 	stranger *list.Element // in strangers; nil: no request is under way, or the connection is known
 	handled  bool          // a handler has begun since it became a stranger
-	ends     time.Time     // when it has had its time as a stranger, see clockLocked
+	ends     time.Duration // the time of passed at which it has had its time as a stranger
 	place    chan struct{} // closed when it need not wait any more
 }
 
@@ -205,8 +205,8 @@ func (c *Connections) admitLocked() {
 		full := network.strangers >= c.StrangersMax/2 // and then all that wait are of such networks
 		if full || c.strangers.Len() >= c.StrangersMax {
 			first := c.firstLocked(func(other *connection) bool { return !full || c.networks[other.network].waiting > 0 })
-			if left := first.ends.Sub(c.clockLocked()); left > 0 {
-				c.wakeLocked(left)
+			if first.ends > c.passed {
+				c.tickLocked()
 				return
 			}
 			c.leaveLocked(first)
@@ -217,44 +217,36 @@ func (c *Connections) admitLocked() {
 		}
 		c.stopWaitingLocked(next)
 		one.stranger, one.handled = c.strangers.PushBack(one), false
-		one.ends = c.clockLocked().Add(unhandledPatience * c.patience)
+		one.ends = c.passed + unhandledPatience*c.patience
 		network.strangers++
 	}
-	c.due = time.Time{}
 }
 
 // firstLocked returns the stranger whose time ends first, of those that are meant.
 func (c *Connections) firstLocked(meant func(*connection) bool) (first *connection) {
 	for at := c.strangers.Front(); at != nil; at = at.Next() {
-		if one := at.Value.(*connection); meant(one) && (first == nil || one.ends.Before(first.ends)) {
+		if one := at.Value.(*connection); meant(one) && (first == nil || one.ends < first.ends) {
 			first = one
 		}
 	}
 	return first
 }
 
-// wakeLocked has admitLocked called after a while or a tick, and not when it was to be called before.
-func (c *Connections) wakeLocked(after time.Duration) {
-	after = min(after, c.patience/patienceTicks)
-	c.due = time.Now().Add(after)
-	if c.timer != nil {
-		c.timer.Reset(after)
+// tickLocked has admitLocked called after a tick. However long that takes, no more than the tick passes for strangers.
+// Before it ends, it queues behind the goroutines that wait for the processor, as those of the strangers may.
+func (c *Connections) tickLocked() {
+	if c.ticking {
 		return
 	}
-	c.timer = time.AfterFunc(after, func() {
+	c.ticking = true
+	tick := c.patience / patienceTicks
+	time.AfterFunc(tick, func() {
+		runtime.Gosched()
 		c.mu.Lock()
 		defer c.mu.Unlock()
+		c.passed, c.ticking = c.passed+tick, false
 		c.admitLocked()
 	})
-}
-
-// clockLocked returns the time, without that by which the timer was late.
-func (c *Connections) clockLocked() time.Time {
-	now := time.Now()
-	if !c.due.IsZero() && now.After(c.due) {
-		c.late, c.due = c.late+now.Sub(c.due), now
-	}
-	return now.Add(-c.late)
 }
 
 // dropLocked closes the last connection that waits of the network that has most of them.
@@ -300,7 +292,7 @@ func (c *Connections) handle(one *connection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if one.stranger != nil && !one.handled {
-		one.handled, one.ends = true, c.clockLocked().Add(c.patience)
+		one.handled, one.ends = true, c.passed+c.patience
 		c.admitLocked()
 	}
 }
