@@ -338,7 +338,9 @@ func (h *harness) expectOutage(t *testing.T, reason readiness.Reason) {
 func (h *harness) awaitStandbys(t *testing.T, expected, standbys float64) {
 	t.Helper()
 	await.True(t, "the metrics show the standbys", func() bool {
-		h.sample(t)
+		if _, err := h.gateway.sample(t.Context()); err != nil {
+			return false
+		}
 		metrics, _ := h.scrape(t)
 		return metrics.value("fencegate_database_synchronous_expected") == expected &&
 			metrics.value("fencegate_database_synchronous_standbys") == standbys

@@ -53,14 +53,14 @@ func TestWaitAcrossGateways(t *testing.T) {
 // connection of the wait stays usable.
 func TestWaitOutlivesTimeouts(t *testing.T) {
 	overBoth(t, func(t *testing.T, http2 bool) {
-		const timeout = time.Second
+		const timeout = 3 * time.Second // all requests of the test have it, also on a busy machine
 		h := newTimed(t, Config{BodyTimeout: timeout, KeepAlive: time.Hour}, timeout, timeout)
 		h.http = newHTTPClient(t, http2)
 		lease := h.acquire(t, "job", "holder")
 		idle := h.open(t, lockPath("idle", "/watch"))
 		idle.next(t, api.EventState)
 		waiter := h.waitInQueue(t, "job", api.AcquireRequest{OwnerID: "w"})
-		time.Sleep(2 * timeout) // a timeout that must not happen
+		time.Sleep(timeout * 4 / 3) // a timeout that must not happen
 		h.awaitQueue(t, "job", "w")
 		h.acquire(t, "idle", "a")
 		idle.next(t, api.EventGranted)

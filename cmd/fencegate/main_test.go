@@ -253,15 +253,22 @@ func (p *child) wants(code int, words string) result {
 // says waits for words on its standard output.
 func (p *child) says(words string) {
 	p.t.Helper()
-	await.True(p.t, fmt.Sprintf("%q writes %q", p.cmd.Args[1:], words), func() bool {
+	p.until(fmt.Sprintf("it writes %q", words), func() bool { return strings.Contains(p.out.String(), words) })
+}
+
+// until waits for what happens before the command ends.
+func (p *child) until(what string, happened func() bool) {
+	p.t.Helper()
+	await.True(p.t, fmt.Sprintf("%q: %s", p.cmd.Args[1:], what), func() bool {
 		select {
 		case <-p.ended:
-			if !strings.Contains(p.out.String(), words) {
-				p.t.Fatalf("%q ended without saying %q: %s%s", p.cmd.Args[1:], words, p.out.String(), p.errOut.String())
+			if !happened() {
+				p.t.Fatalf("%q ended before this: %s: %s%s", p.cmd.Args[1:], what, p.out.String(), p.errOut.String())
 			}
+			return true
 		default:
+			return happened()
 		}
-		return strings.Contains(p.out.String(), words)
 	})
 }
 

@@ -151,13 +151,13 @@ func runIsInterrupted(t *testing.T, s shell) {
 	s.must("lock", "acquire", "busy", "--owner-id", "w1", "--ttl", "1h")
 	for _, number := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
 		p := s.start("run", "--lock", "busy", "--owner-id", "w2", "--", "true")
-		await.True(t, "w2 waits", func() bool { return strings.Contains(s.must("lock", "get", "busy"), "waiting        w2") })
+		p.until("w2 waits", func() bool { return strings.Contains(s.must("lock", "get", "busy"), "waiting        w2") })
 		p.signal(number)
 		p.wants(128+int(number), "while waiting for busy")
 		await.True(t, "w2 leaves the queue", func() bool { return !strings.Contains(s.must("lock", "get", "busy"), "waiting") })
 	}
 	p := s.start("run", "--lock", "busy", "--", "true")
-	await.True(t, "the command says that it waits", func() bool {
+	p.until("it says that it waits", func() bool {
 		return strings.Contains(p.errOut.String(), "waiting for busy, held by w1; 1 in the queue")
 	})
 	s.must("lock", "break", "busy", "--reason", "test")

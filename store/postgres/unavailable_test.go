@@ -328,37 +328,39 @@ func TestAcquireWhoseConnectionIsCut(t *testing.T) {
 func TestOneDeadConnectionDropsTheIdle(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	s := &fixture{testbed: b, lock: "lock"}
-	if err := s.do(t.Context(), acquire); err != nil {
-		t.Fatal(err)
+	patient := openStore(t, postgres.Config{DatabaseURL: b.URL, LockTimeout: time.Minute, StatementTimeout: time.Minute})
+	const releases = 2 // as many as have a turn to wait for a lock at the same time
+	var leases []store.Lease
+	for i := range releases {
+		leases = append(leases, b.granted(t, store.AcquireRequest{Lock: numbered("lock", i), OwnerID: "w"}))
 	}
-	_, unlock := b.LockedBy(t, "lock table fence.records")
-	const readers = 2 // as many as have a turn to wait for a lock at the same time
+	_, unlock := b.LockedBy(t, "select from fence.fences for update")
 	const waiting = " from pg_stat_activity where application_name = 'fencegate' and datname = current_database() " +
-		"and wait_event_type = 'Lock'"
-	read := func() error { _, err := b.Record(t.Context(), "lock", "k"); return err }
-	reads := make(chan error, readers)
-	for range readers {
-		go func() { reads <- read() }()
+		"and wait_event_type = 'Lock' and query_start < clock_timestamp() - interval '500 ms'" // not its first, short wait
+	ends := make(chan error, releases)
+	for _, lease := range leases {
+		go func() { ends <- patient.Release(t.Context(), lease.Ref()) }()
 	}
-	await(t, "the readers wait for the locked table", func() bool { return b.Count(t, "select count(*)"+waiting) == readers })
+	await(t, "the releases wait for the fences", func() bool { return b.Count(t, "select count(*)"+waiting) == releases })
 	b.Exec(t, "create table public.before as select pid"+waiting)
 	b.Exec(t, "select pg_terminate_backend(pid) from public.before limit 1")
-	await(t, "the terminated one is gone", func() bool { return b.Count(t, "select count(*)"+waiting) == readers-1 })
+	await(t, "the terminated one is gone", func() bool { return b.Count(t, "select count(*)"+waiting) == releases-1 })
 	unlock()
 	var ended []error
-	for range readers {
-		if err := <-reads; err != nil && !errors.Is(err, store.ErrNotFound) {
+	for range releases {
+		if err := <-ends; err != nil {
 			ended = append(ended, err)
 		}
 	}
 	if len(ended) != 1 || expectUnavailable(ended[0], store.OutcomeUnknown) != nil {
-		t.Errorf("the readers got %v, want one whose outcome is unknown", ended)
+		t.Errorf("the releases got %v, want one whose outcome is unknown", ended)
 	}
 	await(t, "the connections of before are closed", func() bool {
 		return b.Count(t, "select count(*) from public.before join pg_stat_activity using (pid)") == 0
 	})
-	if err := read(); !errors.Is(err, store.ErrNotFound) {
-		t.Errorf("the next read got %v, want ErrNotFound", err)
+	for _, lease := range leases {
+		if err := patient.Release(t.Context(), lease.Ref()); err != nil {
+			t.Errorf("the release sent again: %v", err)
+		}
 	}
 }

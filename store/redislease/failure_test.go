@@ -151,11 +151,7 @@ func TestKindsOfURL(t *testing.T) {
 	t.Parallel()
 	db, server := openDB(t), redis.Start(t)
 	sentinel := redis.StartSentinel(t, "main", server)
-	cluster := redis.Start(t, "cluster-enabled yes")
-	cluster.Do("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
-	await.True(t, "the cluster is ready", func() bool {
-		return strings.Contains(cluster.Do("CLUSTER", "INFO"), "cluster_state:ok")
-	})
+	cluster := redis.StartCluster(t, 1)[0]
 	certified, roots := redis.StartTLS(t)
 	for name, c := range map[string]redislease.Config{
 		"sentinel": {URLs: []string{sentinel.URL() + "?master_name=main"}},
