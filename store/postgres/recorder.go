@@ -18,7 +18,9 @@ const (
 	recorderGroupsMax = 10_000
 	recorderInterval  = 100 * time.Millisecond
 	recorderRepeat    = time.Second
-	recorderTimeout   = 5 * time.Second
+	// recorderTimeout bounds a statement, which records some thousand groups a second.
+	recorderTimeout      = 5 * time.Second
+	recorderStatementMax = 1000
 )
 
 // Recorder writes rejections to the record in the background: it never delays a verdict and never changes one.
@@ -110,14 +112,23 @@ func (r *Recorder) take(repeat time.Duration) map[group]*store.Rejection {
 	return taken
 }
 
+// flush writes groups, and keeps those that it can't write.
 func (r *Recorder) flush(ctx context.Context, groups map[group]*store.Rejection) error {
-	if len(groups) == 0 {
-		return nil
+	var err error
+	for keys := range slices.Chunk(slices.Collect(maps.Keys(groups)), recorderStatementMax) {
+		if err = r.write(ctx, groups, keys); err != nil {
+			break
+		}
 	}
+	r.keep(groups)
+	return err
+}
 
-	keys, rejections := make([]group, 0, len(groups)), make([]store.Rejection, 0, len(groups))
-	for key, rejection := range groups {
-		keys, rejections = append(keys, key), append(rejections, *rejection)
+// write writes some of the groups in one statement, and removes them from groups.
+func (r *Recorder) write(ctx context.Context, groups map[group]*store.Rejection, keys []group) error {
+	rejections := make([]store.Rejection, len(keys))
+	for i, key := range keys {
+		rejections[i] = *groups[key]
 	}
 	ctx, cancel := context.WithTimeout(ctx, recorderTimeout)
 	defer cancel()
@@ -133,7 +144,6 @@ func (r *Recorder) flush(ctx context.Context, groups map[group]*store.Rejection)
 			delete(groups, keys[i])
 		}
 	}
-	r.keep(groups)
 	if err != nil {
 		r.store.CountRetry(err)
 		return err
