@@ -67,39 +67,41 @@ func rejectedMeanwhile(spec writeSpec, reason string) step {
 }
 
 // acquireWhileLeaseIsLocked acquires the lock, whose lease has expired and is locked, and changed, by another
-// transaction.
-func (s *fixture) acquireWhileLeaseIsLocked(ctx context.Context, meanwhile func(pgx.Tx) error) (lease store.Lease,
-	err error) {
+// transaction. It does so by SQL: a Store would begin anew after 100 ms, and see the change.
+func (s *fixture) acquireWhileLeaseIsLocked(ctx context.Context, meanwhile func(pgx.Tx) error) (status string, err error) {
 	lock := executing(ctx, "select from fence.leases where lock = $1 for update", s.lock)
-	err = s.whileLocked(ctx, lock, func() (err error) {
-		lease, err = s.Acquire(ctx, store.AcquireRequest{Lock: s.lock, OwnerID: "the next"})
-		return err
+	err = s.whileLocked(ctx, lock, func() error {
+		return s.SQL.QueryRow(ctx, "select status from fence.acquire($1, 'the next')", s.lock).Scan(&status)
 	}, meanwhile)
-	return lease, err
+	return status, err
 }
 
 // grantedAfterSweep grants a lock while a sweep ends its lease: the new lease begins after that.
 func grantedAfterSweep(ctx context.Context, s *fixture) error {
-	var ended time.Time
-	lease, err := s.acquireWhileLeaseIsLocked(ctx, func(tx pgx.Tx) error {
+	var ended, granted time.Time
+	_, err := s.acquireWhileLeaseIsLocked(ctx, func(tx pgx.Tx) error {
 		return tx.QueryRow(ctx, `
 			update fence.leases set expires_at = clock_timestamp(), ended_at = clock_timestamp(), end_reason = 'expired'
 			where lock = $1 returning ended_at`, s.lock).Scan(&ended)
 	})
-	if err == nil && lease.GrantedAt.Before(ended) {
-		err = fmt.Errorf("a lease was granted at %s, the one before it ended at %s", lease.GrantedAt, ended)
+	if err == nil {
+		const newest = "select granted_at from fence.leases where lock = $1 and owner_id = 'the next'"
+		err = s.SQL.QueryRow(ctx, newest, s.lock).Scan(&granted)
+	}
+	if err == nil && granted.Before(ended) {
+		err = fmt.Errorf("a lease was granted at %s, the one before it ended at %s", granted, ended)
 	}
 	return err
 }
 
 // renewedInTime is a renewal that had locked the lease before it ran out: an acquire must wait for it.
 func renewedInTime(ctx context.Context, s *fixture) error {
-	lease, err := s.acquireWhileLeaseIsLocked(ctx, executing(ctx,
+	status, err := s.acquireWhileLeaseIsLocked(ctx, executing(ctx,
 		"update fence.leases set expires_at = clock_timestamp() + interval '1 hour' where lock = $1", s.lock))
-	if !errors.Is(err, store.ErrLeaseHeld) {
-		return fmt.Errorf("%+v was granted (%w) beside a lease that was renewed in time", lease, err)
+	if err == nil && status != "held" {
+		err = fmt.Errorf("the lock is %s beside a lease that was renewed in time", status)
 	}
-	return nil
+	return err
 }
 
 // oneMutations break the functions that decide about one acquire and one release, in the cases of togetherCases.
