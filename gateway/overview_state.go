@@ -110,7 +110,7 @@ func databaseAnswer(known knownOverview, failed error, notReady *readiness.NotRe
 		SynchronousStandbys: d.SynchronousStandbys,
 		Standbys:            endpoint.Convert(d.Standbys, func(standby store.Standby) api.Standby { return api.Standby(standby) }),
 		NewestToken:         known.Inventory.NewestToken, Jumps: d.Jumps, JumpedAt: endpoint.OptionalTime(d.JumpedAt),
-		RejectedBySQL: map[api.Code]int64{},
+		RejectedBySQL: map[api.Code]int64{}, UnlistedBySQL: d.UnlistedBySQL,
 	}
 	for verdict, rejections := range d.RejectedBySQL {
 		if rejections > 0 {

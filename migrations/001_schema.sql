@@ -364,9 +364,9 @@ create table fence.table_callers (
     called_in xid8 not null default pg_current_xact_id()
 );
 
--- Rejections by SQL whose transaction was committed (fence.try_guard, and protected tables in the mode "observe"). The
--- sweep moves them to fence.rejections. A transaction of a user only inserts here, so it never waits for another one,
--- and never makes one wait.
+-- Rejections by SQL: those whose transaction was committed (fence.try_guard, and protected tables in the mode "observe"),
+-- and what the sweep read of the others (fence.read_slots). The sweep moves them to fence.rejections. A transaction of a
+-- user only inserts here, so it never waits for another one, and never makes one wait.
 create table fence.reported (
     id            bigint generated always as identity primary key,
     at            timestamptz not null default clock_timestamp(),
@@ -380,7 +380,8 @@ create table fence.reported (
     sequence      bigint,
     granted_token bigint not null,
     last_token    bigint not null,
-    last_sequence bigint not null
+    last_sequence bigint not null,
+    count         bigint not null default 1
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500);
 
 comment on column fence.reported.table_name is
@@ -395,6 +396,41 @@ create sequence fence.rejected_by_sql_token_reused minvalue 0 start 0;
 create sequence fence.rejected_by_sql_lease_mismatch minvalue 0 start 0;
 create sequence fence.rejected_by_sql_lease_expired minvalue 0 start 0;
 create sequence fence.rejected_by_sql_truncate minvalue 0 start 0;
+
+-- The newest rejections by SQL whose transaction was rolled back (fence.note_rejection): setval is not transactional
+-- either. Each slot is of one group: a former holder that retries in a loop needs one. The next new group takes the slot
+-- that rejected_slot counts to. The sweep moves them to fence.reported (fence.read_slots). The sequences are not unlogged:
+-- on a standby that is promoted, PostgreSQL 15 leaves those broken ("bad magic number in sequence").
+--
+-- key    names the sequence of the hash of the group, with how often it was rejected in the lowest 20 bits
+-- cause  the token, the code and the reason, and the lowest 6 bits of the role's oid
+-- place  the block of the fence in fence.fences, and the protected table
+-- read   the value of key when it was read; missed: it could not be read then
+create table fence.rejected_slots (
+    slot   integer primary key,
+    key    regclass not null,
+    cause  regclass not null,
+    place  regclass not null,
+    read   bigint not null default 0,
+    missed bigint not null default 0
+) with (fillfactor = 50);
+
+create sequence fence.rejected_slot minvalue 0 start 0 maxvalue 31 cycle;
+
+do $$
+declare
+    v_name text;
+begin
+    for v_slot in 0 .. 31 loop
+        foreach v_name in array array['key', 'cause', 'place'] loop
+            execute format('create sequence fence.rejected_%s_%s minvalue 0 start 0', v_name, v_slot);
+        end loop;
+        insert into fence.rejected_slots (slot, key, cause, place)
+        values (v_slot, 'fence.rejected_key_' || v_slot, 'fence.rejected_cause_' || v_slot,
+            'fence.rejected_place_' || v_slot);
+    end loop;
+end
+$$;
 
 -- Who calls the gateways
 
@@ -552,7 +588,8 @@ create table fence.sweeps (
     counted_through bigint not null default 0
 ) with (fillfactor = 50);
 
-comment on column fence.sweeps.counted is 'of rejections: the most that there were with an id up to counted_through';
+comment on column fence.sweeps.counted is
+    'of rejections: the most that there were with an id up to counted_through; of reported: all that were ever moved, of counted_through';
 
 insert into fence.sweeps (part) values
     ('holds'), ('leases'), ('sessions'), ('expiries'), ('ended leases'), ('reported'), ('rejections'), ('gateways'),

@@ -78,7 +78,7 @@ var sqlMutations = []struct{ function, old, broken, script string }{
 		"an application without rights on any table: no trigger with functions of others' tables"},
 	{"trigger_functions", "v_observe boolean := p_mode = 'observe'", "v_observe boolean",
 		"a mode is in force for transactions with an older snapshot"},
-	{"check_truncate", "for share of p", "", "a mode is in force for transactions with an older snapshot"},
+	{"check_truncate", " for share;", ";", "a mode is in force for transactions with an older snapshot"},
 	{"make_triggers", "enable %s trigger %I'", "enable trigger %3$I'",
 		"replicated rows: session_replication_role = replica"},
 	{"guard_by_settings", "fence.fast_path_admits(f, p_token, p_sequence)", "true",

@@ -123,15 +123,18 @@ var catalogSections = []struct{ title, sql string }{
 		order by c.relname`},
 
 	{"sequences", `
-		select format('%s as %s start %s increment %s from %s to %s cache %s%s%s', s.seqrelid::regclass, s.seqtypid::regtype,
-			s.seqstart, s.seqincrement, s.seqmin, s.seqmax, s.seqcache, case when s.seqcycle then ' cycle' end,
+		select line || coalesce(' x ' || nullif(count(*), 1), '') from (select format('%s as %s start %s increment %s from %s to %s cache %s%s%s%s',
+			regexp_replace(s.seqrelid::regclass::text, '[0-9]+$', '#'), s.seqtypid::regtype, s.seqstart, s.seqincrement,
+			s.seqmin, s.seqmax, s.seqcache, case when s.seqcycle then ' cycle' end,
+			case c.relpersistence when 'u' then ' unlogged' end,
 			(select ' of ' || pg_describe_object(d.refclassid, d.refobjid, d.refobjsubid)
 			 from pg_depend d where d.objid = s.seqrelid and d.deptype in ('a', 'i') 
-				and d.refclassid = 'pg_class'::regclass and d.refobjsubid > 0))
+				and d.refclassid = 'pg_class'::regclass and d.refobjsubid > 0)) as line
 		from pg_sequence s
 		join pg_class c on c.oid = s.seqrelid
-		where c.relnamespace = 'fence'::regnamespace
-		order by c.relname`},
+		where c.relnamespace = 'fence'::regnamespace) numbered
+		group by line
+		order by line`},
 
 	{"tables and views", `
 		select format('%s %s%s%s%s', 

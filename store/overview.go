@@ -43,6 +43,8 @@ type DatabaseState struct {
 	// RejectedBySQL counts the rejections by SQL, including those whose transaction was rolled back. After a crash of
 	// the server a count may be up to 32 too high.
 	RejectedBySQL map[Verdict]int64
+	// UnlistedBySQL is how many of them are not among the rejections, as of the last sweep.
+	UnlistedBySQL int64
 }
 
 // Standby is one that follows the database.

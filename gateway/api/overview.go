@@ -90,6 +90,8 @@ type DatabaseFacts struct {
 	// RejectedBySQL counts all rejections by SQL, those among them whose transaction was rolled back. Codes without any
 	// are absent.
 	RejectedBySQL map[Code]int64 `json:"rejected_by_sql"`
+	// UnlistedBySQL is how many of them the list of rejections misses.
+	UnlistedBySQL int64 `json:"unlisted_by_sql"`
 }
 
 // Standby is a standby of the database.

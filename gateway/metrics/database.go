@@ -190,6 +190,10 @@ var (
 		"`token_required`: a program writes to a protected table and does not call fence.guard; `token_stale`: zombies. "+
 			"After a crash of the database's server a count may be up to 32 too high.",
 		Label{Name: "code", Values: texts(store.SQLVerdicts...)})
+	unlistedFamily = tableSubject.gauge("fencegate_sql_rejections_unlisted",
+		"How many of these the list of rejections misses, as of the last sweep.",
+		"More than 32 groups came within a sweep interval, or fence.guard was called for a name on which no lease was ever "+
+			"granted: the writes were rejected all the same.")
 	protectedTablesFamily = tableSubject.gauge("fencegate_protected_tables",
 		"Protected tables by mode, as of the inventory.",
 		"`observe` only records what `enforce` rejects.",
@@ -204,6 +208,7 @@ func (r *readings) tables(overview *store.Overview) {
 	for verdict, rejections := range overview.Database.RejectedBySQL {
 		r.value(sqlRejectionsFamily, float64(rejections), string(verdict))
 	}
+	r.value(unlistedFamily, float64(overview.Database.UnlistedBySQL))
 	if inventory := overview.Inventory; !inventory.At.IsZero() {
 		r.value(protectedTablesFamily, float64(inventory.TablesEnforce), "enforce")
 		r.value(protectedTablesFamily, float64(inventory.TablesObserve), "observe")

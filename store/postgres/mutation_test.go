@@ -39,7 +39,8 @@ func TestEveryStepIsTested(t *testing.T) {
 		beds <- newTestbed(t)
 	}
 	for _, m := range slices.Concat(stepMutations, ruleMutations, fastPathMutations, chainMutations, changeMutations,
-		leaseMutations, scopeMutations, sessionMutations, holdMutations, togetherMutations, oneMutations, passMutations) {
+		leaseMutations, scopeMutations, sessionMutations, holdMutations, togetherMutations, oneMutations, passMutations,
+		rolledBackMutations) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

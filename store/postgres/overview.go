@@ -35,7 +35,8 @@ const (
 			i.jumps, i.jumped_at,
 			c.at, c.locks, c.held, c.leases_of, c.expiring, c.expired, c.waiting, c.oldest_wait_ms * interval '1 millisecond', c.stuck_ms * interval '1 millisecond', c.sessions, c.newest_token,
 			c.tables_enforce, c.tables_observe, c.tables_with_problems,
-			(select jsonb_object_agg(r.code, r.rejections) from fence.rejected_by_sql() r)
+			(select jsonb_object_agg(r.code, r.rejections) from fence.rejected_by_sql() r),
+			(select greatest(s.counted_through - s.counted, 0) from fence.sweeps s where s.part = 'reported')
 		from fence.inventory c, fence.database_identity i, (
 			select (select sum(d.numbackends)::bigint from pg_stat_database d) as connections,
 				coalesce(max(clock_timestamp() - s.xact_start) filter (where s.pid <> pg_backend_pid() and s.datname = current_database()), interval '0') as oldest,
@@ -75,7 +76,7 @@ func (s *Store) Overview(ctx context.Context) (store.Overview, error) {
 		&o.At, &d.ReadOnly, &d.Version, &d.SizeBytes, &d.Connections, &d.ConnectionsMax, &d.OldestTransaction,
 		&d.OldestSnapshot, &replicated, &d.SynchronousExpected, &d.SynchronousStandbys, &d.Jumps, &jumpedAt,
 		&countedAt, &c.Locks, &c.Held, &c.LeasesOf, &c.Expiring, &c.Expired, &c.Waiting, &c.OldestWait, &c.Stuck, &c.Sessions, &c.NewestToken,
-		&c.TablesEnforce, &c.TablesObserve, &c.TablesWithProblems, &d.RejectedBySQL)
+		&c.TablesEnforce, &c.TablesObserve, &c.TablesWithProblems, &d.RejectedBySQL, &d.UnlistedBySQL)
 	if err != nil {
 		return store.Overview{}, err
 	}

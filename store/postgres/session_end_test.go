@@ -174,12 +174,21 @@ func (b *testbed) duringNotification(t *testing.T, call func() error) error {
 		return b.Count(t, "select count(*) from pg_settings where name = 'synchronous_standby_names' and setting = 'missing'") == 1
 	})
 	notified, called := make(chan error, 1), make(chan error, 1)
-	go func() {
+	notify := func() {
 		_, err := b.SQL.Exec(context.Background(), `with change as (insert into public.changed values (1))
 			select set_config('synchronous_commit', 'on', true), pg_notify('any', '')`)
 		notified <- err
-	}()
+	}
+	go notify()
 	await(t, "a notification waits for a standby", func() bool {
+		select {
+		case err := <-notified: // the server did not know yet that commits wait
+			if err != nil {
+				t.Fatal(err)
+			}
+			go notify()
+		default:
+		}
 		return b.Count(t, "select count(*) from pg_stat_activity where wait_event = 'SyncRep'") == 1
 	})
 	go func() { called <- call() }()

@@ -30,7 +30,7 @@ const columns = [
   {id: 'rows', label: 'Rows', number: true, hint: 'An estimate, as of the last vacuum or analyze',
     cell: (table) => (table.rows === undefined ? h('span', {class: 'note'}, 'not analyzed') : compact(table.rows))},
   {id: 'rejections', label: 'Recorded rejections', number: true,
-    hint: 'Recorded in the last 24 hours: of the mode observe, and of fence.try_guard',
+    hint: 'Recorded in the last 24 hours; in the mode observe, such writes pass',
     cell: (table) => (table.rejections === 0 ? '0' : h('a', {href: link('rejections', null,
       {source: 'sql', key: table.table, range: '24h'})}, count(table.rejections)))},
   {id: 'since', label: 'Protected', class: 'tight', cell: (table) => timeAgo(table.protected_at)},
@@ -41,7 +41,10 @@ export function mount(container, params, app) {
   const showRejected = ({database}) => {
     const codes = Object.entries(database.rejected_by_sql ?? {});
     fill(rejected, codes.length > 0 && 'Rejected by SQL so far:',
-      codes.map(([code, writes]) => h('span', null, h('code', null, code), ' ', count(writes))));
+      codes.map(([code, writes]) => h('span', null, h('code', null, code), ' ', count(writes))),
+      database.unlisted_by_sql > 0 && h('span', {class: 'note',
+        title: 'Too many came at once, or for names on which no lease was ever granted'},
+      count(database.unlisted_by_sql), ' of them are not listed'));
   };
   return pagedList(container, params, app, {
     page: 'tables', title, intro: ['Rows of these tables can be written only under the fence of their resource. ',

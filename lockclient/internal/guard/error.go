@@ -87,12 +87,6 @@ func fieldsOf(err error) (message string, detail rejection) {
 	return strings.TrimSuffix(fields.Message+". "+fields.Hint, ". "), detail
 }
 
-// rejected says that the fence rejected the transaction, so that the rejection may be recorded.
-func rejected(err error) bool {
-	code, ours := codes[stateOf(err)]
-	return ours && code != api.CodeTokenReused && code != "truncate"
-}
-
 // repeatable says that the same transaction may succeed the next time: after a serialization failure, a deadlock, or a
 // connection that was dead before COMMIT was sent. After COMMIT, the error is a problem.
 func repeatable(err error) bool {

@@ -92,12 +92,9 @@ func attemptTx(
 	return lease.Numbered(ctx, func(number api.FencingToken) error {
 		n := numbered{lease, number, resources}
 		lost, err := n.run(ctx, conn, fn)
-		switch {
-		case lost:
+		if lost {
 			conn.Release()
 			return n.settle(ctx, pool, err)
-		case rejected(err):
-			n.report(ctx, conn, lockclient.ProblemOf(err))
 		}
 		return err
 	})

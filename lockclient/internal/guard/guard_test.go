@@ -203,10 +203,8 @@ func testZombie(t *testing.T, x *test) {
 		t.Errorf("the problem is %+v", problem)
 	}
 	wantErr(t, "Err of the lease", x.lease.Err(), lockclient.ErrLeaseLost)
-	want := fmt.Sprintf("token_stale %d.3", x.lease.FencingToken())
-	if got := x.reported(t); got != want {
-		t.Errorf("reported are %q, expected %q", got, want)
-	}
+	want := fmt.Sprintf("token_stale %d.0", x.lease.FencingToken())
+	await.True(t, "the rejection is recorded", func() bool { return x.reported(t) == want })
 	x.wantBalance(t, 101)
 }
 

@@ -59,56 +59,35 @@ func extend(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// ask returns the verdict on the transaction's own number, on another connection.
+// ask returns the verdict on the transaction's own number, on another connection. It changes nothing: the database does
+// not even count a rejection (fence.count_rejection).
 func (n numbered) ask(ctx context.Context, pool Pool) (*api.Problem, error) {
 	conn, err := pool.Take(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Release()
-	return n.tryGuard(ctx, conn, n.problem(""), false)
-}
-
-// report records a rejection, as far as it can: the transaction that was rejected could not, since it was rolled back.
-func (n numbered) report(ctx context.Context, conn Conn, problem *api.Problem) {
-	ctx, cancel := context.WithTimeout(ctx, extraTime)
-	defer cancel()
-	_, _ = n.tryGuard(ctx, conn, problem, true)
-}
-
-// admitted is the verdict of fence.try_guard that is not the code of a rejection.
-const admitted api.Code = "admitted"
-
-// tryGuard returns the verdict on the token of a problem. It changes nothing, but records a rejection if record is set.
-// The database does not count it again (fence.count_rejection).
-func (n numbered) tryGuard(
-	ctx context.Context, conn Conn, problem *api.Problem, record bool,
-) (*api.Problem, error) {
 	tx, err := conn.BeginPlain(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer rollback(ctx, tx)
-	var leaseID *string
-	if problem.Token != nil && *problem.Token == n.number.Token {
-		leaseID = new(n.lease.ID())
-	}
 	var granted, last, lastSequence int64
 	verdict := n.problem("")
 	err = tx.QueryRow(ctx, "select verdict, reason, granted_token, last_token, last_sequence"+
 		" from set_config('fencegate.counted', 'on', true) as s (counted),"+
 		" fence.try_guard(case s.counted when 'on' then $1 end, $2, $3, $4::uuid)",
-		[]any{problem.Resource, problem.Token, problem.Sequence, leaseID},
+		[]any{verdict.Resource, verdict.Token, verdict.Sequence, n.lease.ID()},
 		&verdict.Code, &verdict.Reason, &granted, &last, &lastSequence)
 	if err != nil {
 		return nil, err
 	}
 	verdict.GrantedToken, verdict.LastToken, verdict.LastSequence = &granted, &last, &lastSequence
-	if record && verdict.Code != admitted {
-		err = tx.Commit(ctx)
-	}
-	return verdict, err
+	return verdict, nil
 }
+
+// admitted is the verdict of fence.try_guard that is not the code of a rejection.
+const admitted api.Code = "admitted"
 
 // problem returns a problem with the number of the transaction.
 func (n numbered) problem(code api.Code) *api.Problem {

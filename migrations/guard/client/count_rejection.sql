@@ -1,7 +1,7 @@
 -- fence.count_rejection(code) counts a rejection by SQL, although its transaction may roll back.
 --
--- The SDK asks fence.try_guard about a transaction after its end: to record a rejection that raised, which was counted
--- then, or for the outcome of a lost COMMIT. It sets fencegate.counted for these questions.
+-- The SDK asks fence.try_guard for the outcome of a transaction whose COMMIT got no answer. It sets fencegate.counted for
+-- these questions.
 create or replace function fence.count_rejection(p_code text) returns void
 language sql volatile
 as $$

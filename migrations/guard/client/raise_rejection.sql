@@ -1,4 +1,4 @@
--- fence.raise_rejection(resource, token, sequence, ruling, table) counts a rejection by SQL, and raises it:
+-- fence.raise_rejection(resource, token, sequence, ruling, table) notes a rejection by SQL, and raises it:
 --
 -- LF101 token_required, LF102 token_unknown, LF103 token_stale, LF104 lease_mismatch, LF105 lease_expired,
 -- LF106 token_reused, LF107 truncate (a protected table that has many resources was to be truncated)
@@ -6,7 +6,7 @@
 -- DETAIL has the numbers as JSON, HINT the advice. table is the protected table; null for a call of fence.guard. Of a
 -- resource that is too long for a name only the begin is shown.
 create or replace function fence.raise_rejection(
-    p_resource text, p_token bigint, p_sequence bigint, p_ruling fence.ruling, p_table text) returns void
+    p_resource text, p_token bigint, p_sequence bigint, p_ruling fence.ruling, p_table oid) returns void
 language plpgsql
 as $$
 declare
@@ -15,12 +15,18 @@ declare
     v_sqlstate text;
     v_message  text;
     v_hint     text;
+    v_table    text := fence.name_of_table(p_table);
     v_only     text := nullif(current_setting('fencegate.resource', true), '');
 begin
     if octet_length(p_resource) > 512 then
         v_resource := left(p_resource, 100) || '…';
     end if;
-    perform fence.count_rejection(p_ruling.verdict);
+    begin
+        perform fence.note_rejection(p_resource, p_token, p_ruling, p_table);
+    exception
+        when others then
+            null; -- whatever is wrong with the notes, the caller learns the verdict
+    end;
     case p_ruling.verdict
         when 'token_required' then
             v_sqlstate := 'LF101';
@@ -84,14 +90,14 @@ begin
                 'If it is another one, give it a greater sequence.';
         when 'truncate' then
             v_sqlstate := 'LF107';
-            v_message := format('the rows of %s belong to many resources', p_table);
+            v_message := format('the rows of %s belong to many resources', v_table);
             v_hint := 'Delete the rows of each resource under its token, or call fence.unprotect first.';
     end case;
     raise exception using
         errcode = v_sqlstate,
         message = v_resource || ': ' || v_message,
         detail = json_strip_nulls(json_build_object(
-            'code', p_ruling.verdict, 'reason', nullif(p_ruling.reason, ''), 'resource', v_resource, 'table', p_table,
+            'code', p_ruling.verdict, 'reason', nullif(p_ruling.reason, ''), 'resource', v_resource, 'table', v_table,
             'fencing_token', p_token, 'sequence', p_sequence, 'granted_token', p_ruling.granted_token,
             'last_token', p_ruling.last_token, 'last_sequence', p_ruling.last_sequence))::text,
         hint = v_hint;

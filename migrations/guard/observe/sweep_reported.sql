@@ -1,13 +1,17 @@
 -- fence.sweep_reported(rows_max) → done: the number of rejections by SQL that were moved to fence.rejections; more. See
--- fence.sweep. Those whose row in fence.rejections is locked stay.
+-- fence.sweep. It reads those of rolled back transactions first (fence.read_slots). Those whose row in fence.rejections
+-- is locked stay.
 create or replace function fence.sweep_reported(p_rows_max integer, out done bigint, out more boolean)
 language plpgsql
 as $$
+declare
+    v_counted bigint := (select sum(r.rejections) from fence.rejected_by_sql() r); -- before they are read
 begin
+    perform fence.read_slots();
     with taken as materialized (
         select r as rejection from fence.reported r order by r.id limit p_rows_max for update skip locked
     ), groups as materialized (
-        select row_number() over () as n, array_agg((t.rejection).id) as ids, count(*) as count,
+        select row_number() over () as n, array_agg((t.rejection).id) as ids, sum((t.rejection).count)::bigint as count,
             min((t.rejection).at) as first_at, max((t.rejection).at) as last_at,
             (array_agg(t.rejection order by (t.rejection).id desc))[1] as newest
         from taken t
@@ -31,8 +35,10 @@ begin
     ), deleted as (
         delete from fence.reported o using groups g, recorded r
         where r.n = g.n and r.writes > 0 and o.id = any (g.ids)
+        returning o.count
     )
-    select coalesce(sum(r.writes), 0) into done from recorded r;
-    more := done = p_rows_max;
+    select coalesce(sum(d.count), 0), count(*) = p_rows_max into done, more from deleted d;
+    update fence.sweeps s set counted = s.counted + done, counted_through = v_counted
+    where s.part = 'reported' and (done > 0 or s.counted_through <> v_counted);
 end
 $$;

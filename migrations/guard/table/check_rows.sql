@@ -20,7 +20,6 @@ declare
     v_root     oid := coalesce(pg_partition_root(p_table), p_table);
     v_only     text := nullif(current_setting('fencegate.resource', true), '');
     v_given    record := fence.given_token();
-    v_table    text;
     v_resource text;
     v_token    bigint;
     v_sequence bigint;
@@ -56,16 +55,13 @@ begin
             from (values (v_resource)) as r (resource)
             left join fence.fences f on f.resource = r.resource;
         end if;
-        v_table := (
-            select format('%s.%s', n.nspname, c.relname)
-            from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = v_root);
         if not p_observe then
-            perform fence.raise_rejection(v_resource, v_token, v_sequence, v_ruling, v_table);
+            perform fence.raise_rejection(v_resource, v_token, v_sequence, v_ruling, v_root);
         end if;
         v_reports := v_reports + 1;
         exit when v_reports > 100;
         perform set_config('fencegate.reports', v_root || ' ' || v_reports, true);
-        perform fence.report_rejection(v_resource, v_token, v_sequence, v_ruling, v_table);
+        perform fence.report_rejection(v_resource, v_token, v_sequence, v_ruling, v_root);
     end loop;
 end
 $$;

@@ -10,15 +10,9 @@ declare
     v_root     oid := coalesce(pg_partition_root(tg_relid), tg_relid);
     v_template text;
     v_mode     text;
-    v_table    text;
     v_ruling   fence.ruling := row('truncate', '', false, 0, 0, 0, 0);
 begin
-    select p.template, p.mode, format('%s.%s', n.nspname, c.relname) into v_template, v_mode, v_table
-    from fence.protected_tables p
-    join pg_class c on c.oid = p.table_id
-    join pg_namespace n on n.oid = c.relnamespace
-    where p.table_id = v_root
-    for share of p;
+    select p.template, p.mode into v_template, v_mode from fence.protected_tables p where p.table_id = v_root for share;
     if not found then
         raise exception '% is not protected, but has a trigger that protects it', tg_relid::regclass
             using errcode = 'object_not_in_prerequisite_state', hint = 'Call fence.protect or fence.unprotect.';
@@ -27,9 +21,9 @@ begin
             perform fence.check_rows(tg_relid, array[v_template], v_mode = 'observe');
         end if;
     elsif v_mode = 'observe' then
-        perform fence.report_rejection(v_template, null, null, v_ruling, v_table);
+        perform fence.report_rejection(v_template, null, null, v_ruling, v_root);
     else
-        perform fence.raise_rejection(v_template, null, null, v_ruling, v_table);
+        perform fence.raise_rejection(v_template, null, null, v_ruling, v_root);
     end if;
     return null;
 end

@@ -42,8 +42,7 @@ begin
             hint = 'An application needs select, insert, update and delete. GRANT ALL grants trigger, too.';
     end if;
 
-    select format('%s.%s', n.nspname, c.relname) into v_name
-    from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = p_table;
+    v_name := fence.name_of_table(p_table);
     for v_dropped in
         select p.table_id from fence.protected_tables p
         where p.table_name = v_name and not exists (select from pg_class c where c.oid = p.table_id)

@@ -24,7 +24,7 @@ export function countsOf(points, step) {
 
 // leadOf says "none stored" without asking, because the count includes no write that was: a gateway counts a write as
 // rejected only when it answers so, and the transaction that decides that changes nothing but the record of the
-// rejection (P12 of docs/concepts.md). Writes by SQL, which the mode observe lets pass, are in no point.
+// rejection (P12 of docs/concepts.md). Writes by SQL are in no point: the mode observe lets them pass.
 export function leadOf(counts, since) {
   const time = since === null ? 'in the last hour' : 'since ' + clockTime(since);
   const zombies = counts.zombie ?? 0;
@@ -58,8 +58,8 @@ export function createHeadline(app, {onOpen}) {
       button('Show what happened', (event) => onOpen(row.id, event.currentTarget),
         {class: 'inline', 'aria-haspopup': 'dialog', data: {rejection: row.id}}), ' '],
     others && h('span', {class: 'note'}, others + ' '),
-    bySQL && h('span', {class: 'note'}, 'Zombie writes by SQL are not counted here: the mode observe records them and ',
-      'lets them pass. ', h('a', {href: link('rejections', null, {kind: 'zombie', source: 'sql'})}, 'Show them')));
+    bySQL && h('span', {class: 'note'}, 'Zombie writes by SQL are not counted here: tables in the mode observe let ',
+      'them pass. ', h('a', {href: link('rejections', null, {kind: 'zombie', source: 'sql'})}, 'Show them')));
   }
 
   // follow takes a newer rejection, and asks who had taken over.

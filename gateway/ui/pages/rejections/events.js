@@ -53,7 +53,7 @@ function lastRenewal(lease, granted, last) {
 
 function refusals(row, writer, first, last) {
   const number = row.token === undefined ? 'without a token' : `with token ${token(row.token, row.sequence)}`;
-  // By SQL, the mode observe and fence.try_guard leave the decision to the transaction, and it was committed.
+  // By SQL, the mode observe and fence.try_guard leave the decision to the transaction.
   const verdict = row.source === 'sql' ? 'recorded' : 'rejected';
   const events = [{id: 'refused', at: first, lane: 0, label: verdict, pieces: [writer, ' writes ',
     ...(row.key ? [{name: row.key}, ' '] : []), `${number}: ${verdict}, ${row.code}`,

@@ -1,0 +1,48 @@
+-- fence.note_rejection(resource, token, ruling, table) counts a rejection by SQL that is about to be raised, and leaves
+-- behind what the sweep needs to list it (fence.read_slots), although the transaction will be rolled back: sequences
+-- keep what setval and nextval have set. table is the protected table, null for none.
+--
+-- A group that has a slot already is only counted in it. Any other takes the oldest slot: if the sweep has not read that
+-- yet, the rejections in it stay counted, and are not listed. Two that take one slot at the same time may spoil it: the
+-- sweep finds out by the hash. It waits for nothing (P13).
+--
+-- The name itself would need a dozen sequences a slot. So it leaves the block of the fence, in which the sweep finds the
+-- name by the hash. A resource without a fence is listed by the template of its table; without one, it is not listed.
+create or replace function fence.note_rejection(
+    p_resource text, p_token bigint, p_ruling fence.ruling, p_table oid) returns void
+language plpgsql
+as $$
+declare
+    v_block bigint := (select (f.ctid::text::point)[0] from fence.fences f where f.resource = p_resource);
+    v_role  oid := (select r.oid from pg_roles r where r.rolname = session_user);
+    v_table record;
+    v_cause bigint;
+    v_key   bigint;
+    v_slot  fence.rejected_slots;
+    v_next  bigint;
+begin
+    perform fence.count_rejection(p_ruling.verdict);
+    select coalesce(max(p.id), 0) as id, max(p.template) as template into v_table
+    from fence.protected_tables p where p.table_id = p_table;
+    if v_block is null and v_table.template is null then
+        return;
+    end if;
+    v_cause := (least(greatest(coalesce(p_token, 0), 0), 9007199254740991) << 10)
+        | (array_position(fence.causes(), p_ruling.verdict || '/' || p_ruling.reason) << 6) | (v_role::bigint & 63);
+    v_key := fence.slot_key(
+        case when v_block is null then v_table.template else p_resource end, v_cause, v_table.id, v_role);
+
+    select s.* into v_slot from fence.rejected_slots s
+    where pg_sequence_last_value(s.key) between v_key + 1 and v_key + (1 << 20) - 2;
+    if found then
+        v_next := nextval(v_slot.key);
+        if v_next >> 20 = v_key >> 20 then
+            return;
+        end if;
+    end if;
+    v_next := nextval('fence.rejected_slot');
+    select s.* into v_slot from fence.rejected_slots s where s.slot = v_next;
+    perform setval(v_slot.cause, v_cause),
+        setval(v_slot.place, (coalesce(v_block, 4294967295) << 31) | v_table.id), setval(v_slot.key, v_key + 1);
+end
+$$;

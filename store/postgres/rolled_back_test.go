@@ -1,0 +1,160 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/postgres"
+)
+
+// rolledBackCases are about rejections by SQL that raise.
+var rolledBackCases = []storeCase{{"rejections that are rolled back are counted as often as they came", func(
+	ctx context.Context, s *fixture,
+) error {
+	err := s.do(ctx, acquire, replace)
+	for _, times := range []int{2, 3} {
+		for range times {
+			if _, rejected := s.SQL.Exec(ctx, "select fence.guard($1, $2, 1)", s.lock, s.leases[0].Token); rejected == nil {
+				err = errors.Join(err, errors.New("the former holder was admitted"))
+			}
+		}
+		_, swept := s.SQL.Exec(ctx, "select fence.sweep('reported', '0', 1000, '0', 0)")
+		err = errors.Join(err, swept)
+	}
+	var listed string
+	err = errors.Join(err, s.SQL.QueryRow(ctx, `
+		select coalesce(string_agg(concat_ws(' ', resource, reason, fencing_token, owner_id, count), ', '), 'none')
+		from fence.rejections where source = 'sql' and fencing_token = $1`, s.leases[0].Token).Scan(&listed))
+	want := fmt.Sprintf("%s superseded %d %s 5", s.lock, s.leases[0].Token, s.leases[0].OwnerID)
+	if err == nil && listed != want {
+		err = fmt.Errorf("listed is %s, want %s", listed, want)
+	}
+	return err
+}}}
+
+// rolledBackMutations break what lists them.
+var rolledBackMutations = []mutation{
+	{"rolled back rejections are not read", "sweep_reported", removing("perform fence.read_slots();"),
+		[]string{rolledBackCases[0].name}},
+	{"a slot that was read is counted from the start", "read_slots",
+		replacing("(v_slot.read | 1048575)", "v_slot.read"), []string{rolledBackCases[0].name}},
+	{"a slot is read again and again", "read_slots", replacing("set read = v_slot.key", "set read = v_slot.read"),
+		[]string{rolledBackCases[0].name}},
+	{"a name is taken without its hash", "read_slots",
+		replacing("fence.slot_key(named.name, v_slot.cause, p.id, r.oid) = v_slot.key >> 20 << 20", "named.name <> ''"),
+		[]string{rolledBackCases[0].name}},
+}
+
+// TestFloodOfRejections checks that rejections by SQL which come at once are all counted and listed, by one group for
+// each former holder, while the sweep reads them; and that one of many groups is listed or counted as unlisted.
+func TestFloodOfRejections(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	sweeper := newSweeper(t, b.Store, postgres.SweeperConfig{})
+	const clients, each, zombies, crowd = 4, 100, 10, 100
+	var former []store.Lease
+	for i := range crowd {
+		former = append(former, b.granted(t, store.AcquireRequest{Lock: numbered("lock", i), OwnerID: "w"}))
+		if err := b.Release(t.Context(), former[i].Ref()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reject := func(lease store.Lease) {
+		if _, err := b.SQL.Exec(t.Context(), "select fence.guard($1, $2, 1)", lease.Lock, lease.Token); err == nil {
+			t.Errorf("%s was admitted", lease.Lock)
+		}
+	}
+	sweep := func() {
+		if _, err := sweeper.Sweep(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	var running sync.WaitGroup
+	for range clients {
+		running.Go(func() {
+			for i := range each {
+				reject(former[i%zombies])
+			}
+		})
+	}
+	running.Go(func() {
+		for range 5 {
+			sweep()
+		}
+	})
+	running.Wait()
+	sweep()
+	const listed = "select format('%s groups, %s writes', count(*), sum(count)) from fence.rejections where source = 'sql'"
+	expectSQL(t, b, fmt.Sprintf("%d groups, %d writes", zombies, clients*each), listed)
+
+	for _, lease := range former[zombies:] {
+		reject(lease)
+	}
+	sweep()
+	const slots = 32
+	expectSQL(t, b, fmt.Sprintf("%d groups, %d writes", zombies+slots, clients*each+slots), listed)
+	overview, err := b.Overview(t.Context())
+	if err != nil || overview.Database.UnlistedBySQL != crowd-zombies-slots {
+		t.Errorf("%d are unlisted (%v), want %d", overview.Database.UnlistedBySQL, err, crowd-zombies-slots)
+	}
+}
+
+// TestRolledBackRejectionsAreListed checks that rejections by SQL are listed although their transactions are rolled
+// back: with the table, the token, its owner, the role and how often, each time that the sweep comes.
+func TestRolledBackRejectionsAreListed(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	b.Exec(t, `create table stopped (id text)`)
+	b.Exec(t, `select fence.protect('stopped', 'stopped/{id}')`)
+	zombie := b.granted(t, store.AcquireRequest{Lock: "stopped/1", OwnerID: "zombie"})
+	if err := b.Release(t.Context(), zombie.Ref()); err != nil {
+		t.Fatal(err)
+	}
+	holder := b.granted(t, store.AcquireRequest{Lock: "stopped/1", OwnerID: "holder"})
+	reject := func(sql string, args ...any) {
+		t.Helper()
+		_, err := b.SQL.Exec(t.Context(), sql, args...)
+		if raised, ok := errors.AsType[*pgconn.PgError](err); !ok || !strings.HasPrefix(raised.Code, "LF10") {
+			t.Errorf("%s returned %v, want a rejection", sql, err)
+		}
+	}
+	sweeper := newSweeper(t, b.Store, postgres.SweeperConfig{})
+	expect := func(want string) {
+		t.Helper()
+		if _, err := sweeper.Sweep(t.Context()); err != nil {
+			t.Error(err)
+		}
+		expectSQL(t, b, want, `
+			select string_agg(concat_ws(' ', resource, nullif(key, ''), code, nullif(reason, ''), fencing_token, owner_id,
+				granted_token, count, nullif(principal = 'sql:' || session_user, true)), ', ' order by resource, key, code)
+			from fence.rejections where source = 'sql'`)
+	}
+	stale := fmt.Sprintf("stopped/1 token_stale superseded %d zombie %d ", zombie.Token, holder.Token)
+
+	reject("select fence.guard('stopped/1', $1, 1)", zombie.Token)
+	expect(stale + "1")
+	for range 5 {
+		reject("select fence.guard('stopped/1', $1, 1)", zombie.Token)
+	}
+	expect(stale + "6")
+	expect(stale + "6")
+	reject("insert into stopped values (1)")
+	reject("insert into stopped values (2)")
+	reject("insert into stopped values (3)")
+	reject("select fence.guard('unknown', 1)")
+	expect(stale + fmt.Sprintf("6, stopped/1 public.stopped token_required 0 %d 1, ", holder.Token) +
+		"stopped/{id} public.stopped token_required 0 0 2")
+	expectSQL(t, b, int64(1), `select (select sum(rejections) from fence.rejected_by_sql())::bigint - counted
+		from fence.sweeps where part = 'reported'`)
+
+	b.Exec(t, "drop sequence fence.rejected_slot") // then it can't be listed, and is rejected all the same
+	reject("insert into stopped select 'x' || $1", "1")
+	reject("select fence.guard('stopped/1', $1, 2)", holder.Token+1)
+}
