@@ -211,6 +211,8 @@ func (o *onlooker) tablesMove(t *testing.T) {
 	t.Helper()
 	o.exec(t, "create table moved (id integer); select fence.protect('moved', 'moved/{id}')")
 	o.exec(t, "select fence.try_guard('moved/1', 1)")
+	o.exec(t, "do $$ begin perform fence.guard('never/granted', 1); exception when others then null; end $$")
+	o.exec(t, "select fence.sweep('reported', '0', 1000, '0', 0)")
 	o.exec(t, "alter table moved disable trigger fencegate_insert")
 	o.recount(t)
 	o.look(t)
