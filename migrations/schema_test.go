@@ -123,7 +123,8 @@ var catalogSections = []struct{ title, sql string }{
 		order by c.relname`},
 
 	{"sequences", `
-		select line || coalesce(' x ' || nullif(count(*), 1), '') from (select format('%s as %s start %s increment %s from %s to %s cache %s%s%s%s',
+		select line || coalesce(' x ' || nullif(count(*), 1), '')
+		from (select format('%s as %s start %s increment %s from %s to %s cache %s%s%s%s',
 			regexp_replace(s.seqrelid::regclass::text, '[0-9]+$', '#'), s.seqtypid::regtype, s.seqstart, s.seqincrement,
 			s.seqmin, s.seqmax, s.seqcache, case when s.seqcycle then ' cycle' end,
 			case c.relpersistence when 'u' then ' unlogged' end,

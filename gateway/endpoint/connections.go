@@ -25,8 +25,8 @@ const (
 	// with its request: before that it may wait for the processor. So it has unhandledPatience times as long until then.
 	strangerPatience  = 200 * time.Millisecond
 	unhandledPatience = 5
-	// patienceTicks divides strangerPatience. While others wait, one part at a time passes, see tick: a gateway that lacks
-	// the processor, or was paused, closes no client whose request it had no time to answer.
+	// patienceTicks divides strangerPatience. While others wait, one part at a time passes, see tickLocked: a gateway that
+	// lacks the processor, or was paused, closes no client whose request it had no time to answer.
 	patienceTicks = 10
 	// waitingMax is how many connections may wait for a place. One of the network that has most of them is closed for the
 	// next.

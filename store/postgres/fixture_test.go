@@ -29,8 +29,8 @@ func caseGroups() map[string][]storeCase {
 	return map[string][]storeCase{
 		"leases": leaseCases, "lease status": leaseStatusCases(), "request_id": requestCases, "sharing": sharingCases,
 		"sessions": sessionCases, "max_hold": holdCases, "queues": queueCases, "races": raceCases,
-		"leases together": togetherCases, "rolled back": rolledBackCases, "leases passed": passCases, "sets of writes": setCases, "chains": chainCases,
-		"transactions": transactionCases, "writes in subtrees": subtreeWriteCases,
+		"leases together": togetherCases, "leases passed": passCases, "sets of writes": setCases, "chains": chainCases,
+		"rolled back": rolledBackCases, "transactions": transactionCases, "writes in subtrees": subtreeWriteCases,
 	}
 }
 

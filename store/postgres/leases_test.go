@@ -68,7 +68,9 @@ func rejectedMeanwhile(spec writeSpec, reason string) step {
 
 // acquireWhileLeaseIsLocked acquires the lock, whose lease has expired and is locked, and changed, by another
 // transaction. It does so by SQL: a Store would begin anew after 100 ms, and see the change.
-func (s *fixture) acquireWhileLeaseIsLocked(ctx context.Context, meanwhile func(pgx.Tx) error) (status string, err error) {
+func (s *fixture) acquireWhileLeaseIsLocked(
+	ctx context.Context, meanwhile func(pgx.Tx) error,
+) (status string, err error) {
 	lock := executing(ctx, "select from fence.leases where lock = $1 for update", s.lock)
 	err = s.whileLocked(ctx, lock, func() error {
 		return s.SQL.QueryRow(ctx, "select status from fence.acquire($1, 'the next')", s.lock).Scan(&status)

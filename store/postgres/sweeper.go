@@ -171,8 +171,8 @@ func (s *Sweeper) sweepTimed(ctx context.Context, pause time.Duration) (store.Sw
 	return swept, err
 }
 
-// sweep does all parts in turn, then repeats those with more to do, and each time the first four: so a part with much to
-// do does not delay the events of expired leases, nor their count.
+// sweep does all parts in turn, then repeats those with more to do, and each time the first four: so a part with much
+// to do does not delay the events of expired leases, nor their count.
 func (s *Sweeper) sweep(ctx context.Context, pause time.Duration) (swept store.Swept, err error) {
 	parts := s.parts(&swept)
 	more := make([]bool, len(parts))

@@ -20,8 +20,8 @@ func (e *serverError) SQLState() string { return e.Code }
 
 func stateError(state string) error { return &serverError{Code: state, Message: "message"} }
 
-// TestErrorKinds checks what each error means: the code of a rejection, whether the transaction runs again, and whether an
-// error of COMMIT proves that nothing was committed.
+// TestErrorKinds checks what each error means: the code of a rejection, whether the transaction runs again, and whether
+// an error of COMMIT proves that nothing was committed.
 func TestErrorKinds(t *testing.T) {
 	t.Parallel()
 	problem := &lockclient.Error{Problem: &api.Problem{Code: api.CodeUnavailable}, Cause: stateError("40001")}
