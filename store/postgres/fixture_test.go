@@ -30,7 +30,8 @@ func caseGroups() map[string][]storeCase {
 		"leases": leaseCases, "lease status": leaseStatusCases(), "request_id": requestCases, "sharing": sharingCases,
 		"sessions": sessionCases, "max_hold": holdCases, "queues": queueCases, "races": raceCases,
 		"leases together": togetherCases, "leases passed": passCases, "sets of writes": setCases, "chains": chainCases,
-		"rolled back": rolledBackCases, "transactions": transactionCases, "writes in subtrees": subtreeWriteCases,
+		"rolled back": rolledBackCases, "spoiled": spoiledCases,
+		"transactions": transactionCases, "writes in subtrees": subtreeWriteCases,
 	}
 }
 
