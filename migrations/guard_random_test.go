@@ -56,8 +56,9 @@ type randomLease struct {
 
 // TestGuardAtRandom checks that rows of a protected table change only under the newest token, whatever the sessions do
 // at once: acquire resources and nested subtrees, exclusively or shared, release, write with tokens that are perhaps
-// stale, by fence.guard or by the setting, with snapshots that are older than a newer grant and with savepoints, and
-// write without a token. The seed is logged. A run is not the same twice, since the server schedules the sessions.
+// stale, by fence.guard of the resource or of the lock of a subtree lease, or by the setting, with snapshots that are
+// older than a newer grant and with savepoints, and write without a token. The seed is logged. A run is not the same
+// twice, since the server schedules the sessions.
 func TestGuardAtRandom(t *testing.T) {
 	t.Parallel()
 	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
@@ -259,7 +260,11 @@ func (r *randomRun) write(ctx context.Context, conn *pgx.Conn, random *rand.Rand
 		return err
 	}
 	defer func() { _ = tx.Rollback(ctx) }()
-	guard := fmt.Sprintf("select fence.guard('%s', %d, %d)", resource, as.token, as.sequence)
+	guarded := resource
+	if as.subtree && random.IntN(2) == 0 {
+		guarded = as.lock // the trigger admits what lies below
+	}
+	guard := fmt.Sprintf("select fence.guard('%s', %d, %d)", guarded, as.token, as.sequence)
 	statements := []string{fmt.Sprintf(`
 		insert into journal select '%[1]s', %[2]s, 1 + coalesce(max(position), 0), %[3]d, %[4]d
 		from journal where tree = '%[1]s' and id = %[2]s`, tree, id, as.token, as.sequence)}

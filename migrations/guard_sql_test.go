@@ -444,5 +444,5 @@ func TestGuardByRule(t *testing.T) {
 	url := scripted(t, `
 		insert into fence.policies (prefix) values ('unrelated');
 		select test.grant('unrelated/tree', 'exclusive', 'subtree')`)
-	runScripts(t, url, nil, slices.Concat(guardScripts, ruledScripts, nestedScripts))
+	runScripts(t, url, nil, slices.Concat(guardScripts, ruledScripts, nestedScripts, belowScripts))
 }

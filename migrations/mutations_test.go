@@ -87,7 +87,16 @@ var sqlMutations = []struct{ function, old, broken, script string }{
 		"an owner who is not fencegate: no other trigger with its functions, and no other's table"},
 	{"make_trigger_functions", "revoke all on function %1$s() from public", "select ''%1$s''",
 		"an owner who is not fencegate: no other trigger with its functions, and no other's table"},
-	{"check_rows", "coalesce(v_only = v_resource, true)", "true", "a token in the settings of the transaction"},
+	{"guard_below", "on s.granted_token = a.last_token and s.open\n                and", "on",
+		"a lease on the name alone admits nothing below"},
+	{"guard_below", "a.resource = any (fence.ancestors(r.name)) and", "", "a guard above admits below it alone"},
+	{"guard_below", "and octet_length(r.name) <= 512", "",
+		"the mode observe, partitions, and a name that is too long, below a subtree lease"},
+	{"guard_below", "and u.verdict = 'admitted'", "", "a subtree lease does not admit a row that a newer lease holds"},
+	{"guard_below", "= 'same_token'", "= ''", "the policies of the rows count below a subtree lease"},
+	{"guard_below", "(select p.require_lease_id from fence.policy_for(above.resource) p)", "false",
+		"the policies of the rows count below a subtree lease"},
+	{"check_rows", "coalesce(v_only = v_row.resource, true)", "true", "a token in the settings of the transaction"},
 	{"check_rows", "exit when v_reports > 100", "null",
 		"a change of the template and the mode, and the end of the protection"},
 	{"check_truncate", "if not exists (select from fence.admitted a where a.resource = v_template) then", "if false then",
@@ -105,7 +114,8 @@ func TestMutations(t *testing.T) {
 	t.Parallel()
 	scripts := map[string]script{firstPolicy.name: firstPolicy}
 	for _, group := range [][]script{
-		guardScripts, ruledScripts, nestedScripts, gateScripts, protectScripts, settingsScripts, attackScripts,
+		guardScripts, ruledScripts, nestedScripts, gateScripts, protectScripts, belowScripts, settingsScripts,
+		attackScripts,
 	} {
 		for _, s := range group {
 			scripts[s.name] = s

@@ -43,6 +43,9 @@ begin
                     when current_setting('fencegate.token', true) <> '' and v_only <> p_resource then format(
                         'fencegate.resource is %s, so fencegate.token does not count for this row.',
                         fence.quote_begin(v_only))
+                    when exists (select from fence.admitted a where a.resource = any (fence.ancestors(p_resource)))
+                        then 'It is admitted for a name above, by a lease on that name alone. '
+                            'To write to all names below, acquire that lease with the scope subtree.'
                     else format('Begin a transaction, call fence.guard(%L, token) first, then write. '
                         'In autocommit mode each statement is a transaction of its own. '
                         'Or set fencegate.token by set local.', p_resource) end;

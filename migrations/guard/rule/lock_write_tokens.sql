@@ -76,8 +76,8 @@ begin
     end if;
 
     if exists (
-        select from unnest(v_needed) n
-        where n <> all (locked) and (p_wait or not exists (select from fence.fences f where f.resource = n)))
+        select from (select unnest(v_needed) except select unnest(locked)) as m (n)
+        where (p_wait or not exists (select from fence.fences f where f.resource = n)))
     then
         raise exception 'a fence that was never used was deleted' using errcode = 'serialization_failure';
     end if;

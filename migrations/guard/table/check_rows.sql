@@ -2,11 +2,12 @@
 -- that this transaction is not admitted for. table is the table of the rows, perhaps a partition. observe: the mode of
 -- the table is "observe". The triggers pass it, because the snapshot of the transaction may be older than the mode.
 --
--- A transaction that has set fencegate.token, and perhaps fencegate.lease_id, is guarded by that now. With
--- fencegate.resource set, only that resource is. What is left is rejected: it raises as fence.guard does, or LF101 for
--- a transaction without a token. In the mode "observe" nothing raises; rejections are recorded instead, 100 at most in
--- a transaction, and an invalid setting counts as none. Each row of a partitioned table is a call, so a setting of the
--- transaction counts them. Rejections of another table in between start the count anew.
+-- A transaction that was admitted for a name above by a subtree lease is admitted now, too (fence.guard_below). One that
+-- has set fencegate.token, and perhaps fencegate.lease_id, is guarded by that; with fencegate.resource set, only that
+-- resource is. What is left is rejected: it raises as fence.guard does, or LF101 for a transaction without a token. In the
+-- mode "observe" nothing raises; rejections are recorded instead, 100 at most in a transaction, and an invalid setting
+-- counts as none. Each row of a partitioned table is a call, so a setting of the transaction counts them. Rejections of
+-- another table in between start the count anew.
 --
 -- Raises 22023 if a setting is invalid, 55000 for a resource that is null: a column of the template was given another
 -- type (fence.resource_expression). fence.protected shows that, too.
@@ -20,9 +21,7 @@ declare
     v_root     oid := coalesce(pg_partition_root(p_table), p_table);
     v_only     text := nullif(current_setting('fencegate.resource', true), '');
     v_given    record := fence.given_token();
-    v_resource text;
-    v_token    bigint;
-    v_sequence bigint;
+    v_row      record;
     v_ruling   fence.ruling;
     v_counted  text := current_setting('fencegate.reports', true);
     v_reports  integer := case
@@ -36,32 +35,37 @@ begin
         perform fence.require(v_given.problem is null, v_given.problem);
     end if;
     -- In one order for all transactions, so that they do not deadlock.
-    foreach v_resource in array array(select r from unnest(p_resources) r where r is not null order by r collate "C") loop
-        v_token := null;
-        v_sequence := null;
+    for v_row in
+        select * from fence.guard_below(
+            array(select r from unnest(p_resources) r where r is not null order by r collate "C"))
+    loop
         v_ruling := null;
-        if v_given.token is not null and coalesce(v_only = v_resource, true) then
-            v_token := v_given.token;
-            v_sequence := v_given.sequence;
-            v_ruling := fence.guard_by_settings(v_resource, v_token, v_sequence, v_given.lease_id, p_observe);
+        if v_given.token is not null and coalesce(v_only = v_row.resource, true) then
+            v_row.token := v_given.token;
+            v_row.sequence := v_given.sequence;
+            v_row.lease_id := v_given.lease_id;
+        end if;
+        if v_row.token is not null then
+            v_ruling := fence.guard_by_settings(
+                v_row.resource, v_row.token, v_row.sequence, v_row.lease_id, p_observe);
             continue when v_ruling.verdict = 'admitted';
         end if;
         if v_ruling.verdict is null then
-            v_token := null;
-            v_sequence := null;
+            v_row.token := null;
+            v_row.sequence := null;
             select 'token_required', '', false, coalesce(f.granted_token, 0), coalesce(f.last_token, 0),
                 coalesce(f.last_sequence, 0), coalesce(f.last_version, 0)
             into v_ruling
-            from (values (v_resource)) as r (resource)
+            from (values (v_row.resource)) as r (resource)
             left join fence.fences f on f.resource = r.resource;
         end if;
         if not p_observe then
-            perform fence.raise_rejection(v_resource, v_token, v_sequence, v_ruling, v_root);
+            perform fence.raise_rejection(v_row.resource, v_row.token, v_row.sequence, v_ruling, v_root);
         end if;
         v_reports := v_reports + 1;
         exit when v_reports > 100;
         perform set_config('fencegate.reports', v_root || ' ' || v_reports, true);
-        perform fence.report_rejection(v_resource, v_token, v_sequence, v_ruling, v_root);
+        perform fence.report_rejection(v_row.resource, v_row.token, v_row.sequence, v_ruling, v_root);
     end loop;
 end
 $$;
