@@ -351,7 +351,10 @@ func TestShadowedNames(t *testing.T) {
 		{"select problem from fence.protected", "", nil},
 		{"insert into public.accounts select 1, 0 from fence.guard('accounts/1', $1, 4) returning 'inserted'", "inserted",
 			lease[1:]},
+		{"select resource from fence.renew_claim('owner', $1)", "accounts/1", lease[:1]},
 		{"select status from fence.release('accounts/1', 'owner', $1, $2)", "released", lease},
+		{"select resource from fence.claim('public.accounts', 1, 'owner', 60000, 'balance is not null')", "accounts/1", nil},
+		{"select lock from fence.held where table_name is not null", "accounts/1", nil},
 	} {
 		var got *string
 		err := conn.QueryRow(t.Context(), call.sql, call.args...).Scan(&got)

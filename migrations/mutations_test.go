@@ -78,6 +78,16 @@ var sqlMutations = []struct{ function, old, broken, script string }{
 		"an application without rights on any table: no trigger with functions of others' tables"},
 	{"trigger_functions", "v_observe boolean := p_mode = 'observe'", "v_observe boolean",
 		"a mode is in force for transactions with an older snapshot"},
+	{"claim_query", "(%1$s) operator(pg_catalog.<>) all ($2)", "true or $2 is null",
+		"a claim passes neither a waiter, nor a subtree lease, nor another's lease"},
+	{"claim_query", "skip locked", "", "of two claims at once, one skips the rows of the other"},
+	{"claim_leases", "perform fence.check_gates(p_locks[1]);", "", "a claim locks names below 64 others at most"},
+	{"claim_leases", "set lease_id = p_lease_id", "set lease_id = l.lease_id",
+		"the leases of a claim are renewed together, and those that are lost are not"},
+	{"claim_leases", "perform fence.check_outcome(v_answer.outcome);", "", "claims with bad arguments, and without rights"},
+	{"renew_claim", "v_answer.status = 'live'", "false",
+		"the leases of a claim are renewed together, and those that are lost are not"},
+	{"check_provider", "p.leases <> 'postgres'", "false", "claims with bad arguments, and without rights"},
 	{"check_truncate", " for share;", ";", "a mode is in force for transactions with an older snapshot"},
 	{"make_triggers", "enable %s trigger %I'", "enable trigger %3$I'",
 		"replicated rows: session_replication_role = replica"},
@@ -115,7 +125,7 @@ func TestMutations(t *testing.T) {
 	scripts := map[string]script{firstPolicy.name: firstPolicy}
 	for _, group := range [][]script{
 		guardScripts, ruledScripts, nestedScripts, gateScripts, protectScripts, belowScripts, settingsScripts,
-		attackScripts,
+		attackScripts, claimScripts,
 	} {
 		for _, s := range group {
 			scripts[s.name] = s

@@ -31,6 +31,13 @@ var appRights = []string{
 	"execute on function fence.acquire",
 	"execute on function fence.renew",
 	"execute on function fence.release",
+	"execute on function fence.claim",
+	"execute on function fence.claim_query", // for fence.claim
+	"execute on function fence.is_held",
+	"execute on function fence.claim_leases",
+	"execute on function fence.renew_claim",
+	"select on fence.held",
+	"execute on function fence.lease_until", // for fence.held
 	"select on fence.protected",
 	"execute on function fence.protection_problem", // for fence.protected
 }

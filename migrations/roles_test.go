@@ -123,8 +123,10 @@ func TestPublicHasNoRights(t *testing.T) {
 var (
 	// appFunctions are the functions that a role of an application may call; no others.
 	appFunctions = []string{
-		"acquire", "escape_segment", "guard", "protection_problem", "release", "renew", "segment", "try_guard",
+		"acquire", "claim", "claim_leases", "claim_query", "escape_segment", "guard", "is_held", "lease_until",
+		"protection_problem", "release", "renew", "renew_claim", "segment", "try_guard",
 	}
+	appViews = []string{"fence.held", "fence.protected"}
 	// tableOwnerFunctions are those that a role that protects its tables may call besides.
 	tableOwnerFunctions = []string{"forget_protection", "make_triggers", "prepare_protection", "protect", "unprotect"}
 )
@@ -163,7 +165,7 @@ func TestRolesOfApplications(t *testing.T) {
 	}
 }
 
-// rights are what a role may do in the schema: call some functions, and read fence.protected or everything.
+// rights are what a role may do in the schema: call some functions, and read the views of applications or everything.
 type rights struct {
 	functions []string
 	reads     bool
@@ -184,7 +186,7 @@ func expectRights(t *testing.T, url, state, role string, r rights) {
 		expect(slices.Contains(r.functions, name), "select from "+call)
 	}
 	for _, table := range list(t, owner, tablesSQL) {
-		expect(r.reads || table == "fence.protected", "table "+table)
+		expect(r.reads || slices.Contains(appViews, table), "table "+table)
 	}
 	for _, table := range list(t, owner, writableSQL) {
 		if table != "fence.table_callers" { // a table owner may insert into one column

@@ -43,21 +43,11 @@ begin
         perform metadata::jsonb; -- raises 22P05 or 22P02 for an escape that no statement could read later
     end if;
 
-    if exists (select from fence.policies)
-        and exists (select from fence.policy_for(lock) p where p.leases <> 'postgres')
-    then
-        raise exception 'leases on % are kept in Redis: acquire through a gateway', lock using errcode = 'LF005';
-    end if;
-
+    perform fence.check_provider(lock);
     v_answer := fence.acquire_lease(
         fence.lease_request(lock, owner_id, mode, scope, ttl_ms, null, request_id, metadata,
             'sql:' || session_user), 0, null);
-    perform fence.require(v_answer.outcome <> 'owner_refused', format(
-        'the policy demands an owner_id that is %1$s, or begins with %1$s/', 'sql:' || session_user));
-    perform fence.require(v_answer.outcome <> 'request_id_reused',
-        'request_id was used on this lock by another owner');
-    perform fence.require(v_answer.outcome <> 'request_id_changed',
-        'request_id was used on this lock with another mode, scope, ttl_ms or metadata');
+    perform fence.check_outcome(v_answer.outcome);
     status := v_answer.outcome;
     expires_at := (v_answer.lease).expires_at;
     if status = 'granted' then

@@ -1,5 +1,5 @@
--- fence.acquire_leases(locks, owner_ids, principals, modes, ttls_ms, request_ids, metadata) → the leases that are granted,
--- in no order. The arrays have an element for each request, and no lock twice; ttl_ms is that of a lease for the name
+-- fence.acquire_leases(locks, owner_ids, principals, modes, ttls_ms, request_ids, metadata, claim) → the leases that are
+-- granted, in no order. The arrays have an element for each request, and no lock twice; ttl_ms is that of a lease for the name
 -- alone, in no session. A request that is not among the leases was not decided: send it to fence.acquire_lease.
 --
 -- It decides what needs no look at others: the request_id is new, the name is not (fence.check_new_fence), nobody waits
@@ -8,10 +8,12 @@
 -- that no request delays the others, it waits for no lock of another transaction, and leaves out the requests that would
 -- have to.
 --
+-- claim is the lease_id of all leases, for fence.claim_leases: that has checked the names that are new. Others have null.
+--
 -- Raises LF002 from mint, LF006 from jump.
 create or replace function fence.acquire_leases(
     p_locks text[], p_owner_ids text[], p_principals text[], p_modes text[], p_ttls_ms integer[],
-    p_request_ids text[], p_metadata text[])
+    p_request_ids text[], p_metadata text[], p_claim uuid default null)
 returns setof fence.leases
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
@@ -25,7 +27,8 @@ begin
     perform fence.note_jump();
     v_locks := array(
         select f.resource from fence.fences f
-        where f.resource = any (v_locks) and (f.granted_token > 0 or f.last_token > 0) for update skip locked);
+        where f.resource = any (v_locks) and (f.granted_token > 0 or f.last_token > 0 or p_claim is not null)
+        for update skip locked);
     v_locks := fence.plain_locks(v_locks);
     if cardinality(v_locks) = 0 then
         perform set_config('synchronous_commit', 'off', true);
@@ -35,7 +38,8 @@ begin
 
     return query
     select * from fence.grant(array(
-        select row(r.lock, fence.mint(greatest(f.granted_token, f.last_token)), gen_random_uuid(), r.owner_id, r.principal,
+        select row(r.lock, fence.mint(greatest(f.granted_token, f.last_token)), coalesce(p_claim, gen_random_uuid()),
+            r.owner_id, r.principal,
             r.mode, 'node', r.ttl_ms, null, t.now, 0, e.expires_at, h.hold_until, e.expires_at, r.request_id,
             r.metadata)::fence.new_lease
         from unnest(p_locks, p_owner_ids, p_principals, p_modes, p_ttls_ms, p_request_ids, p_metadata)

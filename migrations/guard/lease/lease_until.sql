@@ -7,10 +7,8 @@
 -- The planner inlines it, so queries can join leases with sessions; for one lease there is fence.runs_until.
 create or replace function fence.lease_until(p_lease fence.leases, p_session fence.sessions) returns timestamptz
 language sql immutable
-as $$
-    select case
+return case
         when p_lease.session_id is null then p_lease.expires_at
         when p_session.session_id is null then '-infinity'
         else least(p_session.ended_at, p_session.expires_at, p_lease.hold_until)
-    end
-$$;
+    end;

@@ -1,0 +1,233 @@
+package migrations_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fencegate/fencegate/internal/testenv/await"
+)
+
+// claimScripts are about fence.claim. Each claim shows how many rows it took, and which.
+var claimScripts = []script{
+	{"a claim takes the rows that nobody holds, in order", `
+		A create table jobs (id integer primary key, kind text, done boolean not null default false);
+			insert into jobs select g, 'k' || g % 2 from generate_series(1, 6) g; select fence.protect('jobs', 'jobs/{id}');
+			grant select, update on jobs to $app
+		A set role $app; select count(distinct lease_id), string_agg(resource || ' ' || (job ->> 'kind'), ', ')
+			from fence.claim('jobs', 2, 'A', condition => 'not done')  -- 1|jobs/1 k1, jobs/2 k0
+		B set role $app; select string_agg(resource, ' ')
+			from fence.claim('jobs', 9, 'B', 30000, $$not done and kind = 'k1'$$, 'id desc')  -- jobs/5 jobs/3
+		B select string_agg(lock || ' ' || owner_id || ' ' || table_name, ', ' order by lock)
+			from fence.held where table_name = 'public.jobs'
+			-- jobs/1 A public.jobs, jobs/2 A public.jobs, jobs/3 B public.jobs, jobs/5 B public.jobs
+		A select fencing_token from fence.held where lock = 'jobs/1'  -- $t
+		A reset role; select test.lease('jobs/1', $t)  -- $id
+		A set role $app; begin; select fence.guard('jobs/1', $t, 1, '$id'); update jobs set done = true where id = 1;
+			select status from fence.release('jobs/1', 'A', '$id', $t); commit
+		A select string_agg(resource, ' ') from fence.claim('jobs', 9, 'A', 30000, 'not done')  -- jobs/4 jobs/6
+		A select count(*) from fence.claim('jobs', 9, 'A', 30000, 'not done')  -- 0
+		A select string_agg(resource, ' ') from fence.claim('jobs', 9, 'A')  -- jobs/1`},
+	{"a lost row is claimed by another, and its late completion rejected", `
+		A create table taken (id integer primary key, done boolean not null default false);
+			insert into taken values (1), (2); select fence.protect('taken', 'taken/{id}')
+		A select min(fencing_token) from fence.claim('taken', 2, 'A', 30000, 'not done')  -- $t
+		B select count(*) from fence.claim('taken', 2, 'B', 30000, 'not done')  -- 0
+		B select test.expire('taken/1'); select string_agg(resource, ' ') from fence.claim('taken', 2, 'B', 30000,
+			'not done')  -- taken/1
+		B select count(distinct lease_id) from fence.leases where lock = 'taken/1'  -- 2
+		B select fencing_token from fence.held where lock = 'taken/1'  -- $new
+		A begin; select fence.guard('taken/1', $t, 1)  -- !LF103 superseded
+		B begin; select fence.guard('taken/1', $new, 1); update taken set done = true where id = 1; commit`},
+	{"of two claims at once, one skips the rows of the other", `
+		A create table race (id integer primary key, done boolean not null default false);
+			insert into race values (1), (2), (3); select fence.protect('race', 'race/{id}')
+		A begin; select resource from fence.claim('race', 1, 'A', 30000, 'not done')  -- race/1
+		B set lock_timeout = '2s'; select resource from fence.claim('race', 1, 'B', 30000, 'not done')  -- race/2
+		A rollback
+		B select string_agg(resource, ' ') from fence.claim('race', 9, 'B', 30000, 'not done')  -- race/1 race/3
+		A select test.expire('race/1'), test.expire('race/2'); begin;
+			select fence.guard('race/1', fencing_token, 1) from fence.leases where lock = 'race/1';
+			update race set done = true where id = 1
+		B select string_agg(resource, ' ') from fence.claim('race', 9, 'B', 30000, 'not done')  -- race/2
+		A commit
+		B select count(*) from fence.claim('race', 9, 'B', 30000, 'not done')  -- 0`},
+	{"a claim passes neither a waiter, nor a subtree lease, nor another's lease", `
+		A create table busy (id integer primary key); insert into busy values (1), (2), (3), (4);
+			select fence.protect('busy', 'busy/{id}'); select test.grant('busy/1', 'shared');
+			select test.acquire('busy/2', 'A', p_session => test.session('A'))
+		A insert into fence.gateways values ('00000000-0000-0000-0000-000000000001', 'infinity')
+		A insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, queued_at, deadline_at)
+			values ('busy/3', '00000000-0000-0000-0000-000000000001', 'W', 'exclusive', 'node', 1000, now(), 'infinity')
+		B select string_agg(resource, ' ') from fence.claim('busy', 1, 'B')  -- busy/4
+		B select count(*) from fence.fences where resource = 'busy/3' and granted_token = 0 -- 1
+		B select name from fence.unused where name = 'busy/3'  -- busy/3
+		A create table under (id integer primary key); insert into under values (1); select fence.protect('under', 'under/{id}');
+			select test.grant('under', 'exclusive', 'subtree')
+		B select count(*) from fence.claim('under', 9, 'B')  -- 0
+		A select test.expire('under')
+		B select count(*) from fence.claim('under', 9, 'B')  -- 1`},
+	{"a claim locks names below 64 others at most", `
+		A create table wide (tenant integer, id integer); insert into wide select g, 1 from generate_series(1, 100) g;
+			select fence.protect('wide', 'wide/{tenant}/{id}')
+		A begin; select count(*) from fence.claim('wide', 100, 'A')  -- 63
+		A select count(*) from fence.claim('wide', 100, 'A')  -- !54000
+		A rollback; select count(*) from fence.claim('wide', 100, 'A')  -- 63
+		A select count(*) from fence.claim('wide', 100, 'A')  -- 37`},
+	{"the leases of a claim are renewed together, and those that are lost are not", `
+		A create table renewed (id integer primary key); insert into renewed values (1), (2), (3);
+			select fence.protect('renewed', 'renewed/{id}')
+		A select distinct lease_id from fence.claim('renewed', 3, 'A', 1000)  -- $id
+		A select count(*), min(expires_at) > clock_timestamp() + interval '1 minute'
+			from fence.renew_claim('A', '$id', 120000)  -- 3|t
+		A select count(*) from fence.renew_claim('B', '$id')  -- 0
+		A select test.expire('renewed/1'); select lease_id from fence.claim('renewed', 1, 'B')  -- $b
+		A select string_agg(resource, ' ') from fence.renew_claim('B', '$b')  -- renewed/1
+		A select test.release('renewed/2', fencing_token) from fence.held where lock = 'renewed/2'
+		A insert into fence.watched values ('renewed/3', 0, 'infinity')
+		A select string_agg(resource, ' ') from fence.renew_claim('A', '$id')  -- renewed/3
+		A select fence.renew_claim('A', null)  -- !22023
+		A select fence.renew_claim('A', '$id', 1)  -- !22023
+		A select fence.renew_claim('', '$id')  -- !22023`},
+	{"claims with bad arguments, and without rights", `
+		A create table plain (id integer primary key); create table whole (id integer primary key);
+			select fence.protect('whole', 'whole'); create table good (id integer primary key, name text);
+			insert into good values (1, 'a'), (2, repeat('x', 600)); select fence.protect('good', 'good/{name}')
+		A select fence.claim('plain', 1, 'A')  -- !22023 is not protected
+		A select fence.claim('whole', 1, 'A')  -- !22023 has no column
+		A select fence.claim('good', 0, 'A')  -- !22023 jobs_max is '0', it must be 1 to 1000
+		A select fence.claim('good', 1001, 'A')  -- !22023
+		A select fence.claim('good', null, 'A')  -- !22023
+		A select fence.claim('good', 1, '')  -- !22023 owner_id
+		A select fence.claim('good', 1, 'A', 1)  -- !22023 ttl_ms
+		A select fence.claim('good', 1, 'A', condition => 'nothing')  -- !42703
+		A begin isolation level repeatable read; select fence.claim('good', 1, 'A')  -- !25000
+		A rollback; set role $app; select fence.claim('good', 1, 'A')  -- !42501
+		A reset role; grant select on good to $app; set role $app; select fence.claim('good', 1, 'A')  -- !42501
+		A reset role; grant update on good to $app; set role $app; select count(*) from fence.claim('good', 9, 'A')  -- 1
+		A reset role; insert into fence.policies (prefix, authority) values ('good', 'external');
+			select test.expire('good/a'); select fence.claim('good', 1, 'A')  -- !LF003
+		A update fence.policies set authority = 'builtin', leases = 'redis'; select fence.claim('good', 1, 'A')  -- !LF005
+		A update fence.policies set leases = null, require_principal_owner = true;
+			select fence.claim('good', 1, 'A')  -- !22023 the policy demands an owner_id
+		A delete from fence.policies; select count(*) from fence.claim('good', 1, 'A')  -- 1`},
+	{"the commit of a claim is durable, and of none as it was", `
+		A create table durable (id integer primary key); insert into durable values (1);
+			select fence.protect('durable', 'durable/{id}')
+		A set synchronous_commit = off; begin; select count(*) from fence.claim('durable', 1, 'A'); show synchronous_commit  -- on
+		A commit; begin; select count(*) from fence.claim('durable', 1, 'A'); show synchronous_commit  -- off
+		A commit; set synchronous_commit = remote_apply; select test.expire('durable/1'); begin;
+			select count(*) from fence.claim('durable', 1, 'A'); show synchronous_commit  -- remote_apply`},
+}
+
+// TestClaims checks which rows fence.claim takes, for whom, and what it refuses.
+func TestClaims(t *testing.T) {
+	t.Parallel()
+	url, variables := protectedDatabase(t)
+	runScripts(t, url, variables, claimScripts)
+}
+
+// TestClaimsAtRandom checks that each job is completed once, by workers that freeze until they have lost a job, and
+// complete it nevertheless. One of them never freezes.
+func TestClaimsAtRandom(t *testing.T) {
+	t.Parallel()
+	const jobs, workers = 150, 6
+	url := scripted(t, fmt.Sprintf(`
+		create table jobs (id integer primary key, completions integer not null default 0);
+		insert into jobs select g from generate_series(1, %d) g;
+		select fence.protect('jobs', 'jobs/{id}')`, jobs))
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	group, ctx := errgroup.WithContext(await.Context(t))
+	late := make([]int, workers)
+	for i := range workers {
+		group.Go(func() error {
+			conn, err := pgx.Connect(ctx, url)
+			if err != nil {
+				return err
+			}
+			defer conn.Close(context.WithoutCancel(ctx))
+			late[i], err = claimUntilDone(ctx, conn, fmt.Sprint("worker-", i), i > 0, rand.New(rand.NewPCG(seed, uint64(i))))
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	var once int
+	if err := connect(t, url).QueryRow(t.Context(), "select count(*) from jobs where completions = 1").Scan(&once); err != nil {
+		t.Fatal(err)
+	}
+	rejected := 0
+	for _, n := range late {
+		rejected += n
+	}
+	t.Logf("%d late completions were rejected", rejected)
+	if once != jobs || rejected == 0 {
+		t.Errorf("%d of %d jobs were completed once, and %d late completions rejected", once, jobs, rejected)
+	}
+}
+
+// claimUntilDone claims and completes jobs until none is left, and returns how many completions came too late. A worker
+// that freezes continues when another has its first job: at the first claim, and at one in three.
+func claimUntilDone(
+	ctx context.Context, conn *pgx.Conn, owner string, freezes bool, random *rand.Rand,
+) (late int, err error) {
+	type claimed struct {
+		Resource string
+		LeaseID  string
+		Token    int64
+		ID       int
+	}
+	for round := 0; ; round++ {
+		rows, err := conn.Query(ctx, `
+			select resource, lease_id::text, fencing_token, (job ->> 'id')::integer
+			from fence.claim('jobs', $1, $2, 100, 'completions = 0')`, 1+random.IntN(8), owner)
+		if err != nil {
+			return late, err
+		}
+		jobs, err := pgx.CollectRows(rows, pgx.RowToStructByPos[claimed])
+		if err != nil {
+			return late, err
+		}
+		var left bool
+		if err := conn.QueryRow(ctx, "select exists (select from jobs where completions = 0)").Scan(&left); err != nil || !left {
+			return late, err
+		}
+		if len(jobs) > 0 && freezes && (round == 0 || random.IntN(3) == 0) {
+			const lost = "select not exists (select from fence.leases where lock = $1 and fencing_token = $2 and ended_at is null)"
+			for over := false; !over; {
+				time.Sleep(time.Millisecond)
+				if err := conn.QueryRow(ctx, lost, jobs[0].Resource, jobs[0].Token).Scan(&over); err != nil {
+					return late, err
+				}
+			}
+		}
+		for _, job := range jobs {
+			err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+				if _, err := tx.Exec(ctx, "select fence.guard($1, $2, 1)", job.Resource, job.Token); err != nil {
+					return err
+				}
+				if _, err := tx.Exec(ctx, "update jobs set completions = completions + 1 where id = $1", job.ID); err != nil {
+					return err
+				}
+				_, err := tx.Exec(ctx, "select fence.release($1, $2, $3, $4)", job.Resource, owner, job.LeaseID, job.Token)
+				return err
+			})
+			var pgErr *pgconn.PgError
+			switch {
+			case errors.As(err, &pgErr) && pgErr.Code == "LF103":
+				late++
+			case err != nil:
+				return late, err
+			}
+		}
+	}
+}

@@ -1,0 +1,50 @@
+-- fence.claim(jobs, jobs_max, owner_id, ttl_ms, condition, order_by) takes leases on rows of a protected table that nobody
+-- holds: jobs of a queue, or messages of an outbox. It is part of the public interface: docs/sql/claims.md describes it,
+-- and its arguments and columns stay. → a row for each: its resource, the lease, and the row itself. It may return fewer
+-- than there are, and never waits for a row.
+--
+-- condition  an SQL condition on the row: what is a job that is not done; null: every row
+-- order_by   as in SQL; null: the columns of the template
+-- lease_id   is one for all rows of the call, and a secret: fence.renew_claim renews them together
+--
+-- It reads and locks the rows with the rights and the search_path of its caller, who needs the rights to select and to
+-- update. Both texts become part of a statement: they must not come from a user. Names are qualified, as in fence.guard.
+--
+-- A row is locked first, so that of two claims one skips it, and a row that another transaction has just changed is
+-- judged anew. Whether it is held is decided by the grant (fence.claim_leases); what lost a race is left out.
+--
+-- Raises what fence.claim_query and fence.claim_leases raise.
+create or replace function fence.claim(
+    jobs regclass, jobs_max integer, owner_id text, ttl_ms integer default 30000, condition text default null,
+    order_by text default null)
+returns table (resource text, lease_id uuid, fencing_token bigint, expires_at timestamptz, job jsonb)
+language plpgsql
+as $$
+#variable_conflict use_column
+declare
+    c_rounds  constant integer := 3;
+    v_query   pg_catalog.text := fence.claim_query(jobs, jobs_max, condition, order_by);
+    v_claim   pg_catalog.uuid := pg_catalog.gen_random_uuid();
+    v_tried   pg_catalog.text[] := '{}';
+    v_names   pg_catalog.text[];
+    v_jobs    pg_catalog.jsonb[];
+    v_left    pg_catalog.int4 := jobs_max;
+    v_claimed pg_catalog.int8;
+begin
+    for v_round in 1 .. c_rounds loop
+        execute v_query into v_names, v_jobs using v_left, v_tried;
+        exit when v_names is null;
+        return query
+        select l.resource, v_claim, l.fencing_token, l.expires_at, j.job
+        from fence.claim_leases(jobs, v_names, claim.owner_id, claim.ttl_ms, v_claim) l
+        join rows from (pg_catalog.unnest(v_names), pg_catalog.unnest(v_jobs)) with ordinality as j (resource, job, n)
+            on j.resource operator(pg_catalog.=) l.resource
+        order by j.n;
+        get diagnostics v_claimed = row_count;
+        exit when pg_catalog.cardinality(v_names) operator(pg_catalog.<) v_left;
+        v_left := v_left operator(pg_catalog.-) v_claimed;
+        exit when v_left operator(pg_catalog.=) 0;
+        v_tried := v_tried operator(pg_catalog.||) v_names;
+    end loop;
+end
+$$;
