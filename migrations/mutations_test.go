@@ -115,8 +115,11 @@ var sqlMutations = []struct{ function, old, broken, script string }{
 		"an owner who uses its row function elsewhere does not stop others from protecting tables"},
 	{"replaceable_by", "a.privilege_type = 'TRIGGER'", "false",
 		"a role with the right to replace triggers is shown"},
-	{"protection_problem", "or pg_get_triggerdef(t.oid) <> w.definition", "",
+	{"wanted_triggers", "pg_get_triggerdef(t.oid) is distinct from d.definition", "false",
 		"what the owner of the table can do is shown"},
+	{"make_triggers", "p.mode = 'enforce' or w.problem is not null", "true", "observe waits for no writer, enforce does"},
+	{"make_triggers", "p.mode = 'enforce' or w.problem is not null", "w.problem is not null",
+		"observe waits for no writer, enforce does"},
 }
 
 // TestMutations breaks the functions, one place at a time, and checks that the script fails.

@@ -1,5 +1,7 @@
--- fence.make_triggers(table) makes the triggers of a registered table. → the statements that say when they fire.
--- fence.protect runs those as its caller, who must own the table. Raises 42501 for a caller who does not.
+-- fence.make_triggers(table) makes the triggers of a registered table: in the mode "observe" those with a
+-- problem, mostly none, which locks nothing; in the mode "enforce" all, which waits for transactions that have written
+-- unchecked. → the statements that say when they fire. fence.protect runs those as its caller, who must own the table.
+-- Raises 42501 for a caller who does not.
 create or replace function fence.make_triggers(p_table regclass) returns text[]
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -11,7 +13,7 @@ begin
     perform fence.check_table_owner(p_table);
     for v_trigger in
         select w.* from fence.protected_tables p, fence.wanted_triggers(p.id, p_table) w
-        where p.table_id = p_table
+        where p.table_id = p_table and (p.mode = 'enforce' or w.problem is not null)
         order by w.name, w.on_table
     loop
         execute regexp_replace(v_trigger.definition, '^CREATE', 'CREATE OR REPLACE');

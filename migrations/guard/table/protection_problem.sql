@@ -19,34 +19,8 @@ begin
     if v_problem is not null then
         return v_problem;
     end if;
-    -- The subqueries keep plans from reading the whole catalog, whatever the statistics are.
-    select format('trigger %s on %s %s', w.name, w.on_table, case
-            when t.oid is null then 'is missing'
-            when t.tgenabled = 'D' then 'is disabled'
-            when t.tgenabled <> e.enabled then case w.fires when 'always' then 'does not always fire'
-                else 'does not fire for replicated rows alone' end
-            else 'has another definition' end)
-    into v_problem
-    from fence.wanted_triggers(p_id, p_table) w
-    cross join lateral (select case w.fires when 'always' then 'A' else 'R' end as enabled) e
-    left join lateral (
-        select * from pg_trigger t where t.tgrelid = w.on_table and t.tgname = w.name limit 1) t on true
-    where t.tgenabled is distinct from e.enabled or pg_get_triggerdef(t.oid) <> w.definition
-    order by w.name, w.on_table
-    limit 1;
-    if v_problem is null then
-        -- The triggers that PostgreSQL makes on partitions.
-        select format('trigger fencegate_row on %s %s', p.relid, case
-            when t.oid is null then 'is missing'
-            when t.tgenabled = 'D' then 'is disabled'
-            else 'does not always fire' end)
-        into v_problem
-        from fence.with_partitions(p_table) as p (relid)
-        left join lateral (
-            select * from pg_trigger t where t.tgrelid = p.relid and t.tgname = 'fencegate_row' limit 1) t on true
-        where p.relid <> p_table and t.tgenabled is distinct from 'A'
-        limit 1;
-    end if;
+    select w.problem into v_problem
+    from fence.wanted_triggers(p_id, p_table) w where w.problem is not null order by w.name, w.on_table limit 1;
     if v_problem is null then
         select 'the trigger functions are not those of the template any more: call fence.protect again'
         into v_problem

@@ -1,6 +1,7 @@
 -- fence.wanted_triggers(id, table) → the triggers that protect a table: on which table or partition, their name and
 -- function, their definition as pg_get_triggerdef shows it, while the search_path has no schema of a user, and when they
--- fire: always, or replica (in a session that applies replicated rows only).
+-- fire: always, or replica (in a session that applies replicated rows only). problem says how the trigger that is there
+-- differs; null: it does not.
 --
 -- Statement triggers with transition tables check most tables: they cost least, and a statement of many rows once. But
 -- a partition has none of the triggers of its table but those for each row. Nor do the apply workers of logical
@@ -10,13 +11,10 @@
 -- TRUNCATE has no such row triggers: each partition needs its own. Before a statement, fence.guard_statement checks nothing:
 -- it lets the fence be locked before the rows. A statement on a partition itself does without.
 create or replace function fence.wanted_triggers(p_id integer, p_table regclass)
-returns table (on_table regclass, name name, function_name text, definition text, fires text)
+returns table (on_table regclass, name name, function_name text, definition text, fires text, problem text)
 language sql stable
 as $$
-    select w.on_table, w.name, f.function_name,
-        format('CREATE TRIGGER %I ' || w.events || ' EXECUTE FUNCTION %s(%s)', w.name, w.on_table, f.function_name,
-            case when w.name = 'fencegate_guard' and p.template !~ '[{]' then '''one resource''' end),
-        case w.name when 'fencegate_replica' then 'replica' else 'always' end
+    select w.on_table, w.name, f.function_name, d.definition, d.fires, x.problem
     from (
         select p_table as on_table, w.name, w.kind, w.events
         from pg_class c, (values
@@ -41,4 +39,25 @@ as $$
             when 'fencegate_guard' then 'fence.guard_statement'
             else 'fence.check_' || p_id || '_' || w.kind end as function_name) f
     left join fence.protected_tables p on p.id = p_id
+    cross join lateral (
+        select format('CREATE TRIGGER %I ' || w.events || ' EXECUTE FUNCTION %s(%s)', w.name, w.on_table, f.function_name,
+                case when w.name = 'fencegate_guard' and p.template !~ '[{]' then '''one resource''' end) as definition,
+            case w.name when 'fencegate_replica' then 'replica' else 'always' end as fires) d
+    -- The row trigger of a partitioned table differs, too, where that on a partition does. The subqueries keep plans from
+    -- reading the whole catalog, whatever the statistics are. pg_get_triggerdef sees what was dropped since the snapshot.
+    left join lateral (
+        select format('trigger %s on %s %s', w.name, r.relid, case
+            when t.oid is null then 'is missing'
+            when t.tgenabled = 'D' then 'is disabled'
+            when t.tgenabled = e.enabled then 'has another definition'
+            when d.fires = 'always' then 'does not always fire'
+            else 'does not fire for replicated rows alone' end) as problem
+        from fence.with_partitions(w.on_table) as r (relid)
+        cross join (select case d.fires when 'always' then 'A' else 'R' end as enabled) e
+        left join lateral (
+            select * from pg_trigger t where t.tgrelid = r.relid and t.tgname = w.name limit 1) t on true
+        where (r.relid = w.on_table or w.name = 'fencegate_row') and (t.tgenabled is distinct from e.enabled
+            or r.relid = w.on_table and pg_get_triggerdef(t.oid) is distinct from d.definition)
+        order by r.relid
+        limit 1) x on true
 $$;
