@@ -84,8 +84,8 @@ var safeguards = []safeguard{
 			"update fence.subtrees s set open = s.open where s.open and s.name = any (fence.ancestors(p_request.lock));": "",
 		}, faults: []string{"client-slow", "client-slow", "client-slow"}},
 	{name: "rows-checked", file: "check_rows.sql",
-		old:    "perform fence.raise_rejection(v_resource, v_token, v_sequence, v_ruling, v_root);",
-		broken: "null;", faults: []string{"client-slow"}},
+		old:    "if not p_observe then\n            v_error",
+		broken: "if false then\n            v_error", faults: []string{"client-slow"}},
 	{name: "lease-id-compared", file: "admit.sql", old: "and c.lease_id is distinct from (",
 		broken: "and false and c.lease_id is distinct from (", faults: []string{"client-slow"}},
 }

@@ -210,7 +210,7 @@ func (c *transactCall) tableError() error {
 	return failed
 }
 
-// rejectedRow is the rejection that a trigger of a protected table raised (fence.raise_rejection): the row is not of
+// rejectedRow is the rejection that a trigger of a protected table raised (fence.rejection_error): the row is not of
 // the operation's resource. It returns nil for a rejection without a verdict.
 func rejectedRow(failed *store.TableError, resource store.Name) error {
 	var row struct {

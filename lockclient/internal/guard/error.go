@@ -11,7 +11,7 @@ import (
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-// codes are those of the SQLSTATEs that fence.raise_rejection raises.
+// codes are those of the SQLSTATEs of fence.rejection_error.
 var codes = map[string]api.Code{
 	"LF101": api.CodeTokenRequired,
 	"LF102": api.CodeTokenUnknown,
@@ -63,7 +63,7 @@ func Error(err error) error {
 
 func opOn(resource string) string { return "transaction on " + resource }
 
-// rejection is the DETAIL of fence.raise_rejection.
+// rejection is the DETAIL of fence.rejection_error.
 type rejection struct {
 	Resource     string `json:"resource"`
 	Table        string `json:"table"`

@@ -1,4 +1,4 @@
--- fence.causes() → the causes of rejections: code/reason, as of fence.admit and fence.raise_rejection. Fewer than 16.
+-- fence.causes() → the causes of rejections: code/reason, as of fence.admit and fence.rejection_error. Fewer than 16.
 create or replace function fence.causes() returns text[]
 language sql immutable
 return array['token_required/', 'token_unknown/', 'token_stale/superseded', 'token_stale/released',

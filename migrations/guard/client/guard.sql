@@ -14,7 +14,7 @@
 -- the sequence and the digest are those of the last accepted write: the transaction was committed before, so do not
 -- write again.
 --
--- Raises the SQLSTATE of the rejection (fence.raise_rejection), 22023 for an invalid argument, and 40001 as
+-- Raises the SQLSTATE of the rejection (fence.rejection_error), 22023 for an invalid argument, and 40001 as
 -- fence.guard_by_rule does, or if the first policy was set while this waited for the fence. A policy that was set in the
 -- last milliseconds may not apply yet.
 --

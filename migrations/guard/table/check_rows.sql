@@ -23,6 +23,7 @@ declare
     v_given    record := fence.given_token();
     v_row      record;
     v_ruling   fence.ruling;
+    v_error    record;
     v_counted  text := current_setting('fencegate.reports', true);
     v_reports  integer := case
         when v_counted ~ ('^' || v_root || ' [0-9]{1,3}$') then split_part(v_counted, ' ', 2) else '0' end;
@@ -60,7 +61,9 @@ begin
             left join fence.fences f on f.resource = r.resource;
         end if;
         if not p_observe then
-            perform fence.raise_rejection(v_row.resource, v_row.token, v_row.sequence, v_ruling, v_root);
+            v_error := fence.rejection_error(v_row.resource, v_row.token, v_row.sequence, v_ruling, v_root);
+            raise exception using errcode = v_error.state, message = v_error.message, detail = v_error.detail,
+                hint = v_error.hint;
         end if;
         v_reports := v_reports + 1;
         exit when v_reports > 100;

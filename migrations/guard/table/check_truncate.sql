@@ -10,6 +10,7 @@ declare
     v_root     oid := coalesce(pg_partition_root(tg_relid), tg_relid);
     v_template text;
     v_mode     text;
+    v_error    record;
     v_ruling   fence.ruling := row('truncate', '', false, 0, 0, 0, 0);
 begin
     select p.template, p.mode into v_template, v_mode from fence.protected_tables p where p.table_id = v_root for share;
@@ -23,7 +24,9 @@ begin
     elsif v_mode = 'observe' then
         perform fence.report_rejection(v_template, null, null, v_ruling, v_root);
     else
-        perform fence.raise_rejection(v_template, null, null, v_ruling, v_root);
+        v_error := fence.rejection_error(v_template, null, null, v_ruling, v_root);
+        raise exception using errcode = v_error.state, message = v_error.message, detail = v_error.detail,
+            hint = v_error.hint;
     end if;
     return null;
 end
