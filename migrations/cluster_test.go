@@ -2,11 +2,14 @@ package migrations_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	osexec "os/exec"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	"github.com/fencegate/fencegate/internal/testenv/postgres"
@@ -76,6 +79,32 @@ func expectAppliedRowsChecked(t *testing.T, publisher, subscriber *pgx.Conn) {
 	exec(t, subscriber, "select fence.unprotect('applied')")
 	awaitValue(t, subscriber, "select count(*)::text from applied where id = 5", "1")
 	exec(t, subscriber, "drop subscription changes")
+}
+
+// TestStandby checks that what applications call says on a standby that it needs the primary.
+func TestStandby(t *testing.T) {
+	t.Parallel()
+	primary := postgres.NewCluster(t)
+	conn := connect(t, primary.URL())
+	if err := migrations.Apply(t.Context(), conn); err != nil {
+		t.Fatal(err)
+	}
+	acquire(t, conn, "here")
+	standby := primary.Standby()
+	standby.CatchUp()
+	conn = connect(t, standby.URL())
+	for _, call := range []string{
+		"fence.guard('here', 1, 1)", "fence.guard('here', 1, 1, null, 'digest')", "fence.guard('nowhere', 1)",
+		"fence.try_guard('here', 1)", "fence.acquire('here', 'a')", "fence.renew('here', 'a', gen_random_uuid(), 1)",
+		"fence.release('here', 'a', gen_random_uuid(), 1)",
+	} {
+		_, err := conn.Exec(t.Context(), "select "+call)
+		failed, ok := errors.AsType[*pgconn.PgError](err)
+		if !ok || failed.Code != "25006" || !strings.Contains(failed.Message, "this server is a standby") ||
+			!strings.Contains(failed.Hint, "primary") {
+			t.Errorf("%s on a standby: %v, want 25006 and the advice", call, err)
+		}
+	}
 }
 
 // awaitValue waits until a query returns the text.

@@ -257,8 +257,9 @@ var guardScripts = []script{
 		A select fence.guard('sync', $t, 2); select current_setting('synchronous_commit')  -- off`},
 	{"a read-only transaction", `
 		A select test.grant('read-only')  -- $t
-		A begin read only; select fence.guard('read-only', $t)  -- !25006 read-only
-		A rollback; begin read only; select fence.try_guard('read-only', $t)  -- !25006 read-only`},
+		A begin read only; select fence.guard('read-only', $t)  -- !25006 this transaction is read-only
+		A rollback; begin read only; select fence.try_guard('read-only', $t)  -- !25006 begin read write
+		A rollback; begin read only; select fence.acquire('read-only', 'a')  -- !25006 begin read write`},
 	{"rejections are counted, and those by try_guard recorded", `
 		A select test.grant('counted')  -- $t
 		A select coalesce(pg_sequence_last_value('fence.rejected_by_sql_lease_mismatch'), -1)  -- $before

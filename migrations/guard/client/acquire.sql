@@ -11,7 +11,7 @@
 --
 -- Raises 22023 for a bad argument, also for a request_id that was used otherwise; LF003 if the policy says that another
 -- lock service issues the tokens; LF005 if the policy says that leases are kept in Redis; LF002 from mint; LF007, see
--- fence.check_new_fence; 25000, see fence.check_lease_call; 54000, see fence.check_gates.
+-- fence.check_new_fence; 25000 and 25006, see fence.check_lease_call; 54000, see fence.check_gates.
 --
 -- A grant is on disk before its commit is acknowledged (fence.commit_durably). Otherwise the synchronous_commit of the
 -- caller's transaction is left as it was.

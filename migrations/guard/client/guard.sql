@@ -14,9 +14,9 @@
 -- the sequence and the digest are those of the last accepted write: the transaction was committed before, so do not
 -- write again.
 --
--- Raises the SQLSTATE of the rejection (fence.rejection_error), 22023 for an invalid argument, and 40001 as
--- fence.guard_by_rule does, or if the first policy was set while this waited for the fence. A policy that was set in the
--- last milliseconds may not apply yet.
+-- Raises the SQLSTATE of the rejection (fence.rejection_error), 22023 for an invalid argument, 25006 as
+-- fence.check_writable does, and 40001 as fence.guard_by_rule does, or if the first policy was set while this waited for
+-- the fence. A policy that was set in the last milliseconds may not apply yet.
 --
 -- Bounds how long the transaction may keep the fence (fence.bound_transaction): 60 s, or the setting
 -- fencegate.guard_timeout.
@@ -39,7 +39,9 @@ declare
     v_bound pg_catalog.text;
     v_began constant pg_catalog.timestamptz := pg_catalog.clock_timestamp();
 begin
-    if guard.digest is null and (guard.sequence operator(pg_catalog.>=) 0) is not false then
+    if guard.digest is null and (guard.sequence operator(pg_catalog.>=) 0) is not false
+        and pg_catalog.current_setting('transaction_read_only') operator(pg_catalog.=) 'off'
+    then
         update fence.fences f
         set last_token = guard.token, last_sequence = coalesce(guard.sequence, 0), last_digest = null,
             admitted_in = pg_catalog.pg_current_xact_id()

@@ -19,7 +19,8 @@
 -- have been renewed: a verdict by its times or its lease_id locks the lease. A token that seems
 -- unknown raises 40001, if it may have been granted since. Policies are those of the snapshot.
 --
--- Raises 40001 as fence.admit and fence.lock_write_tokens do, 22023 for an invalid argument.
+-- Raises 40001 as fence.admit and fence.lock_write_tokens do, 22023 for an invalid argument, 25006 as
+-- fence.check_writable does.
 create or replace function fence.guard_by_rule(
     p_resource text, p_token bigint, p_sequence bigint, p_lease_id uuid, p_digest bytea)
 returns fence.ruling
@@ -35,7 +36,7 @@ declare
     v_locked   text[];
     v_ruling   fence.ruling;
 begin
-    perform fence.check_guard_arguments(p_resource, p_token, p_sequence, p_digest);
+    perform fence.check_guard_arguments(p_resource, p_token, p_sequence, p_digest), fence.check_writable();
     perform fence.bound_transaction('fencegate.guard_timeout', '60 s');
     foreach v_wait in array array[false, true] loop
         select l.* into v_covering, v_locked

@@ -6,7 +6,7 @@
 --         lost     the caller no longer holds the lock; reason: expired, released, broken, max_hold, superseded,
 --                  mismatch or not_found, see fence.lease_status
 --
--- Raises 22023 for a bad argument, also for a lease in a session; 25000, see fence.check_lease_call. It leaves
+-- Raises 22023 for a bad argument, also for a lease in a session; 25000 and 25006, see fence.check_lease_call. It leaves
 -- synchronous_commit to the caller: a renewal that a crash loses makes the lease shorter, never longer.
 create or replace function fence.renew(
     lock text, owner_id text, lease_id uuid, fencing_token bigint, ttl_ms integer default null,
