@@ -106,7 +106,7 @@ var sqlMutations = []struct{ function, old, broken, script string }{
 	{"guard_below", "= 'same_token'", "= ''", "the policies of the rows count below a subtree lease"},
 	{"guard_below", "(select p.require_lease_id from fence.policy_for(above.resource) p)", "false",
 		"the policies of the rows count below a subtree lease"},
-	{"check_rows", "coalesce(v_only = v_row.resource, true)", "true", "a token in the settings of the transaction"},
+	{"check_rows", "coalesce(v_only = r.resource, r.resource is not null)", "true", "a token in the settings of the transaction"},
 	{"check_rows", "exit when v_reports > 100", "null",
 		"a change of the template and the mode, and the end of the protection"},
 	{"check_truncate", "if not exists (select from fence.admitted a where a.resource = v_template) then", "if false then",

@@ -2,12 +2,12 @@
 -- that this transaction is not admitted for. table is the table of the rows, perhaps a partition. observe: the mode of
 -- the table is "observe". The triggers pass it, because the snapshot of the transaction may be older than the mode.
 --
--- A transaction that was admitted for a name above by a subtree lease is admitted now, too (fence.guard_below). One that
--- has set fencegate.token, and perhaps fencegate.lease_id, is guarded by that; with fencegate.resource set, only that
--- resource is. What is left is rejected: it raises as fence.guard does, or LF101 for a transaction without a token. In the
--- mode "observe" nothing raises; rejections are recorded instead, 100 at most in a transaction, and an invalid setting
--- counts as none. Each row of a partitioned table is a call, so a setting of the transaction counts them. Rejections of
--- another table in between start the count anew.
+-- A transaction that has set fencegate.token, and perhaps fencegate.lease_id, is guarded by that now. With
+-- fencegate.resource set, only that resource is. For the others, one that was admitted for a name above by a subtree lease
+-- is admitted, too (fence.guard_below). What is left is rejected: it raises as fence.guard does, or LF101 for a
+-- transaction without a token. In the mode "observe" nothing raises; rejections are recorded instead, 100 at most in a
+-- transaction, and an invalid setting counts as none. Each row of a partitioned table is a call, so a setting of the
+-- transaction counts them. Rejections of another table in between start the count anew.
 --
 -- Raises 22023 if a setting is invalid, 55000 for a resource that is null: a column of the template was given another
 -- type (fence.resource_expression). fence.protected shows that, too.
@@ -37,15 +37,19 @@ begin
     end if;
     -- In one order for all transactions, so that they do not deadlock.
     for v_row in
-        select * from fence.guard_below(
-            array(select r from unnest(p_resources) r where r is not null order by r collate "C"))
+        select g.*
+        from (
+            select r.resource, v_given.token as token, v_given.sequence as sequence, v_given.lease_id as lease_id
+            from unnest(p_resources) as r (resource)
+            where v_given.token is not null and coalesce(v_only = r.resource, r.resource is not null)
+            union all
+            select * from fence.guard_below(array(
+                select r.resource from unnest(p_resources) as r (resource)
+                where r.resource is not null and (v_given.token is null or v_only <> r.resource)
+                order by r.resource collate "C"))) g
+        order by g.resource collate "C"
     loop
         v_ruling := null;
-        if v_given.token is not null and coalesce(v_only = v_row.resource, true) then
-            v_row.token := v_given.token;
-            v_row.sequence := v_given.sequence;
-            v_row.lease_id := v_given.lease_id;
-        end if;
         if v_row.token is not null then
             v_ruling := fence.guard_by_settings(
                 v_row.resource, v_row.token, v_row.sequence, v_row.lease_id, p_observe);

@@ -14,7 +14,7 @@ language plpgsql
 as $$
 #variable_conflict use_column
 declare
-    v_policies boolean := exists (select from fence.policies);
+    v_policies boolean;
     v_names    text[];
     v_tokens   bigint[];
     v_numbers  bigint[];
@@ -23,7 +23,11 @@ declare
     v_rulings  fence.ruling[];
     v_admitted integer := 0;
 begin
+    if cardinality(p_resources) = 0 then
+        return; -- a look at a table takes a lock, and few are cheap
+    end if;
     if exists (select from fence.subtrees s where s.open) then
+        v_policies := exists (select from fence.policies);
         select array_agg(r.name), array_agg(above.last_token), array_agg(case
                 when v_policies and (select p.rule from fence.policy_for(r.name) p) = 'same_token' then null
                 else nullif(above.last_sequence, 0) end), array_agg(case
