@@ -344,6 +344,7 @@ create table fence.protected_tables (
     table_name   text collate "C", -- when it was protected: what is left of a table that was dropped
     template     text collate "C" not null,
     mode         text not null check (mode in ('enforce', 'observe')),
+    inserts      text not null default 'guarded' check (inserts in ('guarded', 'free')),
     protected_at timestamptz not null default clock_timestamp(),
     http         boolean not null default false,
     http_role    regrole,
@@ -351,6 +352,8 @@ create table fence.protected_tables (
     checked_at   timestamptz not null default '-infinity'
 );
 
+comment on column fence.protected_tables.inserts is
+    'free: a row is inserted without a token; a change of it needs one';
 comment on column fence.protected_tables.http is 'transactions by HTTP may write to the table (fence.open_table)';
 comment on column fence.protected_tables.http_role is 'the role with whose rights they do; null: that of the gateway';
 

@@ -65,12 +65,12 @@ var attackScripts = []script{
 			-- !42501
 		B create or replace trigger fencegate_insert after insert on used for each statement execute function
 			fence.check_${id}_insert()  -- !42501
-		B select fence.prepare_protection('used', 'used/{id}', 'enforce')  -- !42501 only fence.protect
+		B select fence.prepare_protection('used', 'used/{id}', 'enforce', null)  -- !42501 only fence.protect
 		B insert into fence.table_callers (table_id, caller) values ('used'::regclass, 'postgres')  -- !42501
 		B insert into fence.table_callers (table_id) values ('used'::regclass);
-			select fence.prepare_protection('used', 'used/{id}', 'enforce')  -- !42501 only fence.protect
+			select fence.prepare_protection('used', 'used/{id}', 'enforce', null)  -- !42501 only fence.protect
 		B begin; insert into fence.table_callers (table_id) values ('used'::regclass);
-			select fence.prepare_protection('used', 'used/{id}', 'enforce');
+			select fence.prepare_protection('used', 'used/{id}', 'enforce', null);
 			create trigger mine after insert on used for each statement execute function fence.check_${id}_insert()
 			-- !42501
 		A create table others (id integer); select fence.protect('others', 'others/{id}')
@@ -89,12 +89,12 @@ var attackScripts = []script{
 		B set session authorization $owner; create table ${owner}_3.trap (id integer);
 			grant insert on ${owner}_3.trap to $app; grant usage on schema ${owner}_3 to $app
 		B create function ${owner}_3.trap(i integer) returns integer immutable security definer language plpgsql as 'begin
-			if session_user <> ''$owner'' then perform fence.prepare_protection(''public.victim'', ''junk'', ''observe'');
+			if session_user <> ''$owner'' then perform fence.prepare_protection(''public.victim'', ''junk'', ''observe'', null);
 			end if; return i; end'
 		B create index on ${owner}_3.trap (${owner}_3.trap(id)); insert into ${owner}_3.trap select generate_series(1, 9)
 		A analyze ${owner}_3.trap  -- !42501 only fence.protect
 		B create or replace function ${owner}_3.trap(i integer) returns integer immutable security definer language plpgsql
-			as 'begin if session_user <> ''$owner'' then perform fence.protect(''public.victim'', ''junk'', ''observe'');
+			as 'begin if session_user <> ''$owner'' then perform fence.protect(''public.victim'', ''junk'', ''observe'', null);
 			end if; return i; end'
 		A analyze ${owner}_3.trap  -- !42501 $owner does not own public.victim
 		A insert into ${owner}_3.trap values (1)  -- !42501 $owner does not own public.victim

@@ -25,6 +25,30 @@ var protectScripts = []script{
 		A update plain set n = 0 where id = 1  -- !LF101
 		A begin; select fence.guard('plain/1', $t, 2); select test.grant('plain/2')  -- $u
 		A select fence.guard('plain/2', $u); update plain set n = n + 1 where id < 3; commit`},
+	{"free inserts: a new row needs no token, a change of it does", `
+		A create table inbox (id integer generated always as identity primary key, n integer);
+			select fence.protect('inbox', 'inbox/{id}', inserts => 'free'); insert into inbox (n) values (1), (2)
+		A update inbox set n = 3 where id = 1  -- !LF101 inbox/1
+		A insert into inbox values (default, 3); delete from inbox where id = 3  -- !LF101 inbox/3
+		A insert into inbox overriding system value values (1, 9) on conflict (id) do update set n = 9  -- !LF101 inbox/1
+		A merge into inbox i using (values (1), (7)) v (id) on i.id = v.id
+			when matched then update set n = 9 when not matched then insert (n) values (9)  -- !LF101 inbox/1
+		A select test.grant('inbox/1')  -- $t
+		A begin; select fence.guard('inbox/1', $t, 1); update inbox set n = 4 where id = 1; commit
+		A select fence.protect('inbox', 'inbox/{id}', 'observe'); select fence.protect('inbox', 'inbox/{id}');
+			insert into inbox (n) values (5); select problem is null, inserts from fence.protected
+			where table_name = 'inbox'::regclass  -- t|free
+		A select fence.protect('inbox', 'inbox/{id}', inserts => 'guarded'); insert into inbox (n) values (6)  -- !LF101
+		A select fence.protect('inbox', 'inbox/{id}', inserts => 'free'); insert into inbox (n) values (6);
+			select problem is null from fence.protected where table_name = 'inbox'::regclass  -- t
+		A select fence.protect('inbox', 'inbox/{id}', inserts => 'some')  -- !22023 it must be guarded or free
+		A create table lanes (id integer, n integer) partition by list (n); create table lanes_1 partition of lanes for values in (1);
+			create table lanes_2 partition of lanes for values in (2); select fence.protect('lanes', 'lanes/{id}', inserts => 'free');
+			insert into lanes values (1, 1), (2, 2)
+		A copy lanes_1 3,1
+		A update lanes set n = 1 where id = 2  -- !LF101 lanes/2
+		A update lanes_1 set id = 4 where id = 3  -- !LF101 lanes/4
+		A delete from lanes_2  -- !LF101 lanes/2`},
 	{"an update that moves a row needs both resources", `
 		A create table moved (id integer primary key); insert into moved values (1);
 			select fence.protect('moved', 'moved/{id}')

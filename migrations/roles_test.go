@@ -336,7 +336,7 @@ func TestTableOwnersGetNoMoreRights(t *testing.T) {
 	exec(t, conn, "create table public.mine (id bigint)")
 	for _, sql := range []string{
 		"select fence.protect('public.accounts', 'accounts', 'observe')",
-		"select fence.prepare_protection('public.accounts', 'accounts', 'observe')",
+		"select fence.prepare_protection('public.accounts', 'accounts', 'observe', null)",
 		"select fence.unprotect('public.accounts')",
 		"select fence.make_triggers('public.accounts')",
 		"select fence.forget_protection('public.accounts')",

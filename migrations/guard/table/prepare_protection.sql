@@ -1,4 +1,4 @@
--- fence.prepare_protection(table, template, mode) → the statements that give the schema's owner the right to make
+-- fence.prepare_protection(table, template, mode, inserts) → the statements that give the schema's owner the right to make
 -- triggers on the table, if it has not got it. fence.protect runs them as its caller, who must own the table.
 --
 -- Registers the table, or changes its registration, and makes the functions of its triggers. Deletes the registrations
@@ -7,7 +7,8 @@
 -- Raises 22023 for an invalid argument, 42501 for a caller who does not own the table, or if the schema's owner may not
 -- use a schema that the triggers need, 55000 if another role may replace the triggers (fence.replaceable_by), 42809 for a
 -- table that cannot be protected, and what fence.template_columns raises.
-create or replace function fence.prepare_protection(p_table regclass, p_template text, p_mode text) returns text[]
+create or replace function fence.prepare_protection(p_table regclass, p_template text, p_mode text, p_inserts text)
+returns text[]
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
@@ -15,12 +16,15 @@ declare
     v_problem  text := fence.table_problem(p_table);
     v_grant    text;
     v_revoke   text;
-    v_id       integer;
+    v_table    fence.protected_tables;
     v_dropped  regclass;
     v_name     text;
 begin
     if p_mode is null or p_mode not in ('enforce', 'observe') then
         raise exception 'the mode is %, it must be enforce or observe', quote_nullable(left(p_mode, 50))
+            using errcode = 'invalid_parameter_value';
+    elsif p_inserts not in ('guarded', 'free') then
+        raise exception 'inserts is %, it must be guarded or free', quote_literal(left(p_inserts, 50))
             using errcode = 'invalid_parameter_value';
     elsif v_problem is not null then
         raise exception '%', v_problem using errcode = 'wrong_object_type';
@@ -54,18 +58,19 @@ begin
                 null; -- somebody made another trigger with its functions
         end;
     end loop;
-    insert into fence.protected_tables as p (table_id, table_name, template, mode)
-    values (p_table, v_name, p_template, p_mode)
+    insert into fence.protected_tables as p (table_id, table_name, template, mode, inserts)
+    values (p_table, v_name, p_template, p_mode, coalesce(p_inserts, 'guarded'))
     on conflict (table_id) do update
-    set table_name = excluded.table_name, template = excluded.template, mode = excluded.mode
-    returning p.id into v_id;
+    set table_name = excluded.table_name, template = excluded.template, mode = excluded.mode,
+        inserts = coalesce(p_inserts, p.inserts)
+    returning p.* into v_table;
     perform fence.note_action('table_protected', '', jsonb_build_object(
-        'table', v_name, 'template', p_template, 'mode', p_mode));
-    perform fence.make_trigger_functions(v_id, p_table, p_template, p_mode);
+        'table', v_name, 'template', p_template, 'mode', p_mode, 'inserts', v_table.inserts));
+    perform fence.make_trigger_functions(v_table);
 
     return array(
         select distinct format('grant trigger on %s to %I', w.on_table, current_user)
-        from fence.wanted_triggers(v_id, p_table) w
+        from fence.wanted_triggers(v_table.id, p_table) w
         where not has_table_privilege(w.on_table, 'trigger'));
 end
 $$;

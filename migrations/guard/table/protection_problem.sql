@@ -25,7 +25,7 @@ begin
         select 'the trigger functions are not those of the template any more: call fence.protect again'
         into v_problem
         from fence.protected_tables r
-        cross join fence.trigger_functions(p_table, p_template, r.mode) f
+        cross join fence.trigger_functions(r) f
         left join lateral (
             select * from pg_proc p
             where p.pronamespace = 'fence'::regnamespace and p.proname = format('check_%s_%s', p_id, f.kind) limit 1

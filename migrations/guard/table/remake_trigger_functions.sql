@@ -13,8 +13,7 @@ begin
         select p.* from fence.protected_tables p join pg_class c on c.oid = p.table_id order by p.id
     loop
         begin
-            perform fence.make_trigger_functions(
-                v_protected.id, v_protected.table_id, v_protected.template, v_protected.mode);
+            perform fence.make_trigger_functions(v_protected);
         exception
             when invalid_parameter_value or undefined_column or datatype_mismatch then
                 null;

@@ -1,10 +1,10 @@
--- fence.trigger_functions(table, template, mode) → the functions of the triggers of a protected table: their kind, which
--- is the end of their name, and their body. They are made for the table, so that a write is checked by planned
--- statements.
+-- fence.trigger_functions(protected) → the functions of the triggers of a protected table: their kind, which is the end of
+-- their name, and their body. They are made for the table, so that a write is checked by planned statements.
 --
 -- Statement triggers check each resource of a statement once, by its transition tables (fencegate_old, fencegate_new).
 -- Most statements write one row. For those a look at that row is enough, and costs half as much as to find the resources
 -- that differ.
+-- Free inserts are not checked. (A row that moves to another partition is deleted and inserted.)
 -- The row trigger is for partitioned tables and for replication (fence.wanted_triggers). All compare the resource of
 -- a row with fence.admitted, and pass what is missing there to fence.check_rows.
 --
@@ -12,19 +12,22 @@
 -- each name is quoted, and the caller quotes each body as a whole. To set search_path would cost as much as the check,
 -- so all names are qualified instead, operators too. Texts are compared in the collation "C", which tells all of them
 -- apart.
-create or replace function fence.trigger_functions(p_table regclass, p_template text, p_mode text)
+create or replace function fence.trigger_functions(p_protected fence.protected_tables)
 returns table (kind text, body text)
 language plpgsql stable
 as $$
 declare
-    v_all     text := 'true';
-    v_observe boolean := p_mode = 'observe';
+    v_table    regclass := p_protected.table_id;
+    v_template text := p_protected.template;
+    v_all      text := 'true';
+    v_observe  boolean := p_protected.mode = 'observe';
+    v_free     boolean := p_protected.inserts = 'free';
 begin
     select coalesce(string_agg(format('%I%s as %1$I', c.name, c.collation), ', '), v_all) into v_all
     from (
         select distinct t.column_name as name,
             case when t.is_text then ' collate pg_catalog."C"' else '' end as collation
-        from fence.template_columns(p_table, p_template) t where t.literal is null) c;
+        from fence.template_columns(v_table, v_template) t where t.literal is null) c;
     return query
     select t.event, format($body$
         #variable_conflict use_column
@@ -47,16 +50,17 @@ begin
             end if;
             return null;
         end
-        $body$, t.first, t.same, fence.resource_expression(p_table, p_template, 'r'), v_all, t.rows, v_observe)
+        $body$, t.first, t.same, fence.resource_expression(v_table, v_template, 'r'), v_all, t.rows, v_observe)
     from (values
         ('insert', 'fencegate_new', '', 'fencegate_new'),
         ('update', 'fencegate_new',
             format(' and (select %s operator(pg_catalog.=) o.resource from (select %s from fencegate_old limit 1) r)',
-                fence.resource_expression(p_table, p_template, 'r'), v_all),
+                fence.resource_expression(v_table, v_template, 'r'), v_all),
             format('(select %1$s from fencegate_old union all select %1$s from fencegate_new) u', v_all)),
         ('delete', 'fencegate_old', '', 'fencegate_old')) as t (event, first, same, rows)
     -- Only what fence.wanted_triggers uses: anybody could make a trigger with another one.
-    where exists (select from pg_class c where c.oid = p_table and c.relkind <> 'p')
+    where exists (select from pg_class c where c.oid = v_table and c.relkind <> 'p')
+        and not (t.event = 'insert' and v_free)
     union all
     select 'row', format($body$
         #variable_conflict use_column
@@ -64,7 +68,7 @@ begin
             v_new pg_catalog.text;
             v_old pg_catalog.text;
         begin
-            if tg_op operator(pg_catalog.<>) 'DELETE' then
+            if tg_op operator(pg_catalog.=) any (%4$L::pg_catalog.text[]) then
                 v_new := %1$s;
                 if not exists (select from fence.admitted a where a.resource operator(pg_catalog.=) v_new) then
                     perform fence.check_rows(tg_relid, array[v_new], %3$L);
@@ -81,7 +85,8 @@ begin
             end if;
             return null;
         end
-        $body$, fence.resource_expression(p_table, p_template, 'new'),
-            fence.resource_expression(p_table, p_template, 'old'), v_observe);
+        $body$, fence.resource_expression(v_table, v_template, 'new'),
+            fence.resource_expression(v_table, v_template, 'old'), v_observe,
+            array_remove(array['INSERT', 'UPDATE'], case when v_free then 'INSERT' end));
 end
 $$;

@@ -27,7 +27,8 @@ as $$
             (false, 'fencegate_replica', 'row', 'AFTER INSERT OR DELETE OR UPDATE ON %s FOR EACH ROW'),
             (true, 'fencegate_row', 'row', 'AFTER INSERT OR DELETE OR UPDATE ON %s FOR EACH ROW')
         ) as w (partitioned, name, kind, events)
-        where c.oid = p_table and w.partitioned = (c.relkind = 'p')
+        where c.oid = p_table and w.partitioned = (c.relkind = 'p') and not (w.name = 'fencegate_insert' and exists (
+            select from fence.protected_tables p where p.id = p_id and p.inserts = 'free'))
         union all
         select p_table, 'fencegate_guard', null, 'BEFORE INSERT OR DELETE OR UPDATE ON %s FOR EACH STATEMENT'
         union all
