@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/migrations"
 )
@@ -19,7 +21,8 @@ var attackScripts = []script{
 			grant select, insert, update, delete, truncate on forged to $app; select test.grant('forged/1')  -- $t
 		A set session authorization $app; set session_replication_role = replica  -- !42501
 		A set fencegate.admitted = 'forged/1'; set fencegate.resource = 'forged/1'; update forged set n = 2  -- !LF101
-		A set fencegate.token = '9007199254740991'; update forged set n = 2  -- !LF102
+		A begin; select fence.set_token(9007199254740991); update forged set n = 2  -- !LF102
+		A rollback
 		A set transform_null_equals = on; set standard_conforming_strings = off; set array_nulls = off;
 			set enable_indexscan = off; set plan_cache_mode = force_generic_plan; set fencegate.token = '';
 			update forged set n = 2  -- !LF101
@@ -303,6 +306,36 @@ func TestProtect(t *testing.T) {
 	t.Parallel()
 	url, variables := protectedDatabase(t)
 	runScripts(t, url, variables, slices.Concat(protectScripts, settingsScripts, attackScripts))
+}
+
+// TestTokenOfAConnection checks that a token in the options of a connection counts in each of its transactions.
+func TestTokenOfAConnection(t *testing.T) {
+	t.Parallel()
+	url := scripted(t, `
+		create table jobs (id integer primary key); select fence.protect('jobs', 'jobs/{id}');
+		select fence.put_policy('', 'same_token', 'builtin', false, false, null, null, false, 100, null)`)
+	var token int64
+	if err := connect(t, url).QueryRow(t.Context(), "select test.grant('jobs/1')").Scan(&token); err != nil {
+		t.Fatal(err)
+	}
+	config, err := pgx.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.RuntimeParams["fencegate.token"] = fmt.Sprint(token)
+	conn, err := pgx.ConnectConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	exec(t, conn, "insert into jobs values (1)")
+	exec(t, conn, "delete from jobs")
+	exec(t, conn, "set fencegate.token = '"+fmt.Sprint(token+1)+"'")
+	if state := stateOf(t, conn, "insert into jobs values (1)"); state != "22023" {
+		t.Errorf("another token: SQLSTATE %q, want 22023", state)
+	}
+	exec(t, conn, "reset fencegate.token")
+	exec(t, conn, "insert into jobs values (1)")
 }
 
 // TestShadowedNames checks that the functions call nothing and read nothing that their caller has made, whatever its

@@ -112,7 +112,7 @@ func TestLocksOfAGuardedWrite(t *testing.T) {
 		select fence.protect('accounts', 'accounts/{id}')`)
 	for name, begin := range map[string]string{
 		"fence.guard":     "select fence.guard('accounts/1', $t, 1)",
-		"fencegate.token": "set local fencegate.token = '$t.1'",
+		"fence.set_token": "select fence.set_token($t, 1)",
 	} {
 		write := script{name, `
 			A select test.grant('accounts/1')  -- $t
@@ -133,6 +133,7 @@ func TestLocksOfAGuardedWrite(t *testing.T) {
 const planned = `
 	create table planned (id integer primary key, n integer default 0);
 	create table watched (like planned including all);
+	create table leaves (like planned including all);
 	create table parted (like planned including all) partition by range (id);
 	create table parted_all partition of parted default;
 	insert into planned select generate_series(1, 8);
@@ -141,6 +142,7 @@ const planned = `
 	select fence.protect('planned', 'planned/{id}');
 	select fence.protect('watched', 'planned/{id}', 'observe');
 	select fence.protect('parted', 'planned/{id}');
+	select fence.protect('leaves', 'tree/{id}');
 	select test.grant('planned/' || (i - 1)) from generate_series(1, 9) i;
 	create function test.scanned() returns text language sql as $$
 		select coalesce(string_agg(distinct c.oid::regclass::text, ' '), 'none')
@@ -177,10 +179,10 @@ var ways = []way{
 	{"planned/1", `select fence.guard('planned/1', $t, 1); update parted set n = 2 where id = 1;
 		delete from parted where id = 1; insert into parted values (1)`},
 	{"planned/1", "update watched set n = 1 where id = 1"},
-	{"planned/1", "set local fencegate.token = '$t.1'; update planned set n = 1 where id = 1"},
-	{"planned/1", `set local fencegate.token = '$t.1'; set local fencegate.resource = 'planned/1';
+	{"planned/1", "select fence.set_token($t, 1); update planned set n = 1 where id = 1"},
+	{"planned/1", `select fence.set_token($t, 1, 'planned/1');
 		update planned set n = 1 where id = 1`},
-	{"planned/1", `set local fencegate.token = '$t.1'; set local fencegate.lease_id = '$l';
+	{"planned/1", `select fence.set_token($t, 1, null, '$l');
 		update planned set n = 1 where id = 1`},
 }
 
@@ -190,6 +192,7 @@ var ruledWays = []way{
 	{"planned/3", "select fence.try_guard('planned/3', $t, 1)"},
 	{"planned/3", "select fence.guard('outside/1', 7), fence.try_guard('outside/1', 6)"},
 	{"tree", "select fence.guard('tree/a/b', $t, 1), fence.try_guard('tree/a/b', $t - 1)"},
+	{"tree", "select fence.guard('tree', $t, 1); insert into leaves values (1), (2)"},
 	{"above/below", "select fence.guard('above/below/c', $t, 1)"},
 }
 

@@ -268,7 +268,7 @@ func (r *randomRun) write(ctx context.Context, conn *pgx.Conn, random *rand.Rand
 	statements := []string{fmt.Sprintf(`
 		insert into journal select '%[1]s', %[2]s, 1 + coalesce(max(position), 0), %[3]d, %[4]d
 		from journal where tree = '%[1]s' and id = %[2]s`, tree, id, as.token, as.sequence)}
-	set := fmt.Sprintf("set local fencegate.token = '%d.%d'", as.token, as.sequence)
+	set := fmt.Sprintf("select fence.set_token(%d, %d)", as.token, as.sequence)
 	admits := true
 	switch random.IntN(10) {
 	case 0: // without a token

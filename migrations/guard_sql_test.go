@@ -459,7 +459,7 @@ func TestContextIsShort(t *testing.T) {
 		{"insert into parts values (1)", 3},
 		{"truncate plain", 1},
 		{"truncate whole", 3},
-		{"set fencegate.token = 1; insert into plain values (1)", 3},
+		{"begin; select fence.set_token(1); insert into plain values (1)", 3},
 	} {
 		_, err := conn.Exec(t.Context(), c.sql)
 		rejected, ok := errors.AsType[*pgconn.PgError](err)

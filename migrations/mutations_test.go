@@ -37,6 +37,7 @@ var sqlMutations = []struct{ function, old, broken, script string }{
 		"external authority: any token that rises"},
 	{"guard_by_rule", "array[false, true]", "array[true]",
 		"a zombie is rejected without a wait while the holder's transaction is open"},
+	{"given_token", "v_setting <> v_option", "false", "a setting that outlives its transaction counts for no other"},
 	{"guard_statement", "fence.guard_known(tg_relid)", "tg_relid",
 		"the fence is locked before the rows where the resource is known before them"},
 	{"guard_known", "and not exists (select from fence.admitted a where a.resource = v_resource)", "",

@@ -26,6 +26,7 @@ var appRights = []string{
 	"usage on schema fence",
 	"execute on function fence.guard",
 	"execute on function fence.try_guard",
+	"execute on function fence.set_token",
 	"execute on function fence.segment",
 	"execute on function fence.escape_segment", // for fence.segment
 	"execute on function fence.acquire",

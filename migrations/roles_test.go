@@ -124,7 +124,7 @@ var (
 	// appFunctions are the functions that a role of an application may call; no others.
 	appFunctions = []string{
 		"acquire", "claim", "claim_leases", "claim_query", "escape_segment", "guard", "is_held", "lease_until",
-		"protection_problem", "release", "renew", "renew_claim", "segment", "try_guard",
+		"protection_problem", "release", "renew", "renew_claim", "segment", "set_token", "try_guard",
 	}
 	appViews = []string{"fence.held", "fence.protected"}
 	// tableOwnerFunctions are those that a role that protects its tables may call besides.

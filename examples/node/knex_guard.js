@@ -18,7 +18,7 @@ async function acquire(owner, ttlMs) {
 function fenced(token) {
   let sequence = 0;
   return (queries) => knex.transaction(async (trx) => {
-    await trx.raw("select set_config('fencegate.token', ?, true)", [`${token}.${++sequence}`]);
+    await trx.raw('select fence.set_token(?, ?)', [token, ++sequence]);
     return queries(trx);
   });
 }

@@ -25,8 +25,7 @@ update accounts set balance = 0 where id = 1;
 \echo rejected: :LAST_ERROR_SQLSTATE: :LAST_ERROR_MESSAGE
 
 \set ON_ERROR_STOP on
-select :newer || '.1' as token \gset
 begin;
-set local fencegate.token = :'token'; -- instead of fence.guard, for software that can't call it
+select fence.set_token(:newer, 1); -- instead of fence.guard, for software that can't call it
 update accounts set balance = balance - 10 where id = 1 returning 'worker-b: the balance is ' || balance;
 commit;

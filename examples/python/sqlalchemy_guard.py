@@ -36,7 +36,7 @@ def fenced_session(token):
 
     @event.listens_for(session, "after_begin")
     def set_token(_session, _transaction, conn):
-        conn.execute(text("select set_config('fencegate.token', :token, true)"), {"token": f"{token}.{next(sequence)}"})
+        conn.execute(text("select fence.set_token(:token, :sequence)"), {"token": token, "sequence": next(sequence)})
 
     return session
 

@@ -143,8 +143,7 @@ func writeGuarded(ctx context.Context, db *enginetest.DB, lease store.Lease, seq
 
 func writeProtected(ctx context.Context, db *enginetest.DB, lease store.Lease, sequence int64) error {
 	return inTx(ctx, db, func(run func(sql string, args ...any) error) error {
-		token := fmt.Sprintf("%d.%d", lease.Token, sequence)
-		if err := run("select set_config('fencegate.token', $1, true)", token); err != nil {
+		if err := run("select fence.set_token($1, $2)", lease.Token, sequence); err != nil {
 			return err
 		}
 		return run("insert into jobs values ($1, $2)", strings.TrimPrefix(string(lease.Lock), "jobs/"), lease.OwnerID)

@@ -34,7 +34,7 @@ var guard = statement{"select fence.guard($1, $2, $3)",
 	func(c *tableClient) []any { return []any{c.resource, c.token, c.sequence} }}
 
 // guardBySetting leaves the guarding to the triggers of the table.
-var guardBySetting = statement{"select set_config('fencegate.token', $1::bigint || '.' || $2::bigint, true)",
+var guardBySetting = statement{"select fence.set_token($1, $2)",
 	func(c *tableClient) []any { return []any{c.token, c.sequence} }}
 
 func updateSQL(table string) string {

@@ -47,7 +47,7 @@ begin
                             'To write to all names below, acquire that lease with the scope subtree.'
                     else format('Begin a transaction, call fence.guard(%L, token) first, then write. '
                         'In autocommit mode each statement is a transaction of its own. '
-                        'Or set fencegate.token by set local.', p_resource) end;
+                        'Or call fence.set_token in the transaction.', p_resource) end;
             end if;
         when 'token_unknown' then
             state := 'LF102';

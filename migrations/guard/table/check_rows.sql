@@ -2,8 +2,8 @@
 -- that this transaction is not admitted for. table is the table of the rows, perhaps a partition. observe: the mode of
 -- the table is "observe". The triggers pass it, because the snapshot of the transaction may be older than the mode.
 --
--- A transaction that has set fencegate.token, and perhaps fencegate.lease_id, is guarded by that now. With
--- fencegate.resource set, only that resource is. For the others, one that was admitted for a name above by a subtree lease
+-- A transaction that has set its token (fence.set_token) is guarded by that now; one that has named a resource with it,
+-- for that alone. For the others, one that was admitted for a name above by a subtree lease
 -- is admitted, too (fence.guard_below). What is left is rejected: it raises as fence.guard does, or LF101 for a
 -- transaction without a token. In the mode "observe" nothing raises; rejections are recorded instead, 100 at most in a
 -- transaction, and an invalid setting counts as none. Each row of a partitioned table is a call, so a setting of the

@@ -1,6 +1,6 @@
--- fence.guard_known(table) is called before a statement writes to a protected table, in a transaction that has set
--- fencegate.token. It guards the transaction, if the resource is known before the rows are: by fencegate.resource, or by
--- a template without columns. So the transaction locks the fence before the rows, as one does that calls fence.guard
+-- fence.guard_known(table) is called before a statement writes to a protected table, in a transaction that has
+-- set its token (fence.set_token). It guards the transaction, if the resource is known before the rows are: it was named
+-- with the token, or the template has no columns. So the transaction locks the fence before the rows, as one does that calls fence.guard
 -- first, and does not deadlock with it.
 --
 -- Leaves rejections and invalid settings to fence.check_rows: the statement may write no row. Raises 40001 as

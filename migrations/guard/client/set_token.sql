@@ -1,0 +1,16 @@
+-- fence.set_token(token, sequence, resource, lease_id): the triggers of protected tables guard the writes of this
+-- transaction with this token, as fence.guard would. For applications whose ORM writes the statements. With a resource,
+-- the token counts for that alone; lease_id is that of the lease, if the policy asks for it. A null token takes the
+-- setting back. Whether the token is admitted is decided by the first write to each resource.
+--
+-- The setting names the transaction: see fence.given_token. In autocommit mode it ends with this call.
+create or replace function fence.set_token(
+    token bigint, sequence bigint default null, resource text default null, lease_id uuid default null) returns void
+language sql volatile
+begin atomic
+    select
+        set_config('fencegate.token',
+            coalesce(set_token.token || coalesce('.' || set_token.sequence, '') || '@' || pg_current_xact_id(), ''), true),
+        set_config('fencegate.resource', coalesce(set_token.resource, ''), true),
+        set_config('fencegate.lease_id', coalesce(set_token.lease_id::text, ''), true);
+end;
