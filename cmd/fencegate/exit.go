@@ -36,9 +36,9 @@ var exitMeanings = []struct {
 	{exitUsage, "the command line is wrong"},
 	{exitLockHeld, "the lock is held by another lease"},
 	{exitNotHolder, "you are not the holder: token_stale, token_unknown, lease_lost,\n     lease_mismatch, lease_expired"},
-	{exitNotFound, "there is no such lock, record or session"},
+	{exitNotFound, "there is no such lock, record, session or protected table"},
 	{exitVersionMismatch, "the record has another version than demanded"},
-	{exitUnavailable, "the gateway or its database is unavailable, or did not answer in time"},
+	{exitUnavailable, "the gateway or its database is unavailable, or did not answer in time, or a\n     table stayed locked"},
 	{exitBadInput, "the input was refused: invalid_request, invalid_name, invalid_token,\n     token_required, too_large, not_external, unsupported_by_provider"},
 	{exitNotAllowed, "you may not do this: unauthenticated, forbidden"},
 }

@@ -44,6 +44,7 @@ type commands struct {
 	Policy policyCmds `cmd:"" group:"admin" help:"Show, set and remove the policies of names."`
 	Keys   keysCmds   `cmd:"" group:"admin" help:"Create, list, rotate and revoke the API keys of callers."`
 	Audit  auditCmd   `cmd:"" group:"admin" help:"List what administrators did, newest first."`
+	Tables tablesCmds `cmd:"" group:"admin" help:"List protected tables, and stop or resume the rejection of writes to one."`
 
 	Serve   serveCmd   `cmd:"" group:"gateway" help:"Run the gateway."`
 	Config  configCmd  `cmd:"" group:"gateway" help:"Show the configuration that serve would have."`
@@ -131,7 +132,7 @@ func newProgram() (p *program, err error) {
 // plurals are other names of commands. The parser's own aliases would show in every line of the help.
 var plurals = map[string]string{
 	"locks": "lock", "records": "record", "sessions": "session", "fences": "fence", "policies": "policy", "key": "keys",
-	"rejection": "rejections",
+	"rejection": "rejections", "table": "tables",
 }
 
 // singular replaces the plural of a command by its name.

@@ -8,8 +8,9 @@
 -- For owners of the table: it changes the table with the caller's rights, and gives the owner of the schema fence the
 -- right to make triggers on it. That owner also needs the right to use the table's schema. Called again, it changes
 -- template and mode, and makes missing triggers, such as those for TRUNCATE on partitions that were attached meanwhile.
--- The rows that exist are not changed. Waits for the writers of the table, unless the mode is observe and all
--- triggers are as they should be: then the writers have the mode from their next statement on.
+-- The rows that exist are not changed. Waits for the writers of the table, unless the mode is observe and all triggers
+-- are as they should be: then writers have the mode from their next statement on, and for one that they have prepared,
+-- from their next transaction on.
 --
 -- Raises what fence.prepare_protection raises, and 42501 for a caller who does not own the table.
 create or replace function fence.protect(
