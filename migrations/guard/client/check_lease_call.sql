@@ -1,8 +1,8 @@
 -- fence.check_lease_call(lock, owner_id) makes the checks that all lease functions of clients have in common, and bounds
--- how long the transaction may stay open (fence.bound_transaction). Raises
--- 22023 for a bad argument, 25006 as fence.check_writable does, and 25000 unless the transaction is READ COMMITTED: the functions lock first, and
--- read in later statements what was committed before the lock. With one snapshot for all statements, an acquire would
--- overlook a lease that was granted meanwhile on a name above or below (P1), and a release would not wake a new waiter.
+-- how long the transaction may stay open (fence.bound_transaction). Raises 22023 for a bad argument, 25006 as
+-- fence.check_writable does, and 25000 unless the transaction is READ COMMITTED: the functions lock first, and read in
+-- later statements what was committed before the lock. With one snapshot for all statements, an acquire would overlook a
+-- lease that was granted meanwhile on a name above or below (P1), and a release would not wake a new waiter.
 create or replace function fence.check_lease_call(p_lock text, p_owner_id text) returns void
 language plpgsql
 as $$

@@ -1,7 +1,18 @@
 -- fence.protected: the protected tables. problem says what keeps rows from being checked, such as a disabled trigger;
--- null: nothing.
+-- null: nothing. A table with triggers of a protected one that is not protected is here, too, without template and mode:
+-- it was restored without the schema fence.
 create or replace view fence.protected as
     select p.table_id as table_name, p.template, p.mode, p.protected_at,
         fence.protection_problem(p.id, p.table_id, p.template) as problem,
         p.http, p.http_role, p.inserts
-    from fence.protected_tables p;
+    from fence.protected_tables p
+    union all
+    select t.tgrelid, null, null, null,
+        format('%s has triggers of a protected table, but is not protected, as after a restore without the schema fence: '
+            'call fence.protect or fence.unprotect', t.tgrelid::regclass),
+        false, null, null
+    from pg_depend d
+    join pg_trigger t on t.oid = d.objid
+    where d.classid = 'pg_trigger'::regclass and d.refclassid = 'pg_proc'::regclass
+        and d.refobjid = 'fence.guard_statement()'::regprocedure
+        and not exists (select from fence.protected_tables p where p.table_id = t.tgrelid);

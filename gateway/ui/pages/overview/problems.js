@@ -32,7 +32,8 @@ export function problems({database, gateways = [], inventory}) {
     add('warn', `The database has ${database.connections} of ${database.connections_max} connections in use.`);
   }
   if (inventory?.tables_with_problems > 0) add('bad',
-    `There is a problem with ${plural(inventory.tables_with_problems, 'protected table')}: see the page “Tables”.`);
+    `There is a problem with ${plural(inventory.tables_with_problems, 'protected table')}: see the page “Tables”, ` +
+      'and “fencegate check”.');
   if (inventory && inventory.oldest_wait_ms >= longWait) add('warn',
     `The longest wait for a lock exceeds ${plural(Math.floor(inventory.oldest_wait_ms / 60_000), 'minute')}.`);
   return found;
