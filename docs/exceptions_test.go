@@ -74,6 +74,22 @@ var exceptions = map[string]exception{
 	"docs/sql.md: app=> ": {
 		before: `fencegate migrate --database-url "$DATABASE_URL" --app-role app; export PGUSER=app`},
 
+	"docs/sql/incidents.md: $ fencegate rejections": {before: createAccounts + ` -c "insert into accounts values (1, 100)" \
+		-c "select fence.protect('accounts', 'accounts/{id}')"
+	old=$(` + psql + ` -Atc "select fencing_token from fence.acquire('accounts/1', 'worker-a', 100)"); sleep 0.2
+	` + psql + ` -qc "select fence.acquire('accounts/1', 'worker-b')" -c "set fencegate.token = '$old.2'" \
+		-c "update accounts set balance = 0 where id = 1"
+	until fencegate rejections --source sql | grep -q worker-a; do sleep 0.1; done`},
+	"docs/sql/incidents.md: $ fencegate tables unprotect": {
+		before: `(echo "set application_name = 'worker-7'; begin; update accounts set balance = 0 where id = 1;"; sleep 60) |
+			` + psql + ` -q &
+		until ` + psql + ` -Atc "select state from pg_stat_activity where application_name = 'worker-7'" | grep -q 'idle in'; do
+			sleep 0.1; done`},
+	"docs/sql/incidents.md: app=> set lock_timeout": {
+		before: psql + ` -qc "select fence.protect('accounts', 'accounts/{id}')"`},
+	"docs/sql/incidents.md: pg_dump -Fc": {
+		elsewhere: "needs a pg_dump of the server's version; TestDumpOfTables of migrations"},
+
 	"docs/tutorial.md: $ go build": {
 		instead: `go build -C "$CLONE" -o "$PWD/shop" ./examples/tutorial`},
 

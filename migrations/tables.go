@@ -46,7 +46,7 @@ func tables(ctx context.Context, conn *pgx.Conn, id *uint32) ([]Table, error) {
 	return found, err
 }
 
-// tableStep and tablePause bound how long writers stand behind a change of their table that waits for an open transaction,
+// tableStep and tablePause bound how long writers wait behind a change of their table that waits for an open transaction,
 // and how long they continue before the next try.
 const tableStep, tablePause = 200 * time.Millisecond, 300 * time.Millisecond
 
@@ -58,7 +58,8 @@ const tableStep, tablePause = 200 * time.Millisecond, 300 * time.Millisecond
 // BlockedError. It returns ErrNoTable, ErrNotProtected, ErrNotMigrated, or the database's error.
 func ChangeTable(ctx context.Context, conn *pgx.Conn, name, change string, wait time.Duration) (Table, error) {
 	var id *uint32
-	err := conn.QueryRow(ctx, "select case when $1 ~ '^[0-9]+$' then $1::oid else to_regclass($1)::oid end", name).Scan(&id)
+	err := conn.QueryRow(ctx, "select case when $1 ~ '^[0-9]+$' then $1 else to_regclass($1)::oid::text end::oid", name).
+		Scan(&id)
 	if err != nil {
 		return Table{}, err
 	}

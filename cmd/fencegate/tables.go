@@ -110,8 +110,8 @@ func tableError(err error) error {
 	case errors.Is(err, migrations.ErrLocked):
 		return &runError{exitUnavailable, err}
 	case ofDatabase && failed.Code == "42501": // insufficient_privilege
-		return &runError{exitNotAllowed, fmt.Errorf("%w\nConnect as the owner of the table (--database-url). That role needs "+
-			"`fencegate migrate --table-owner-role NAME` once", err)}
+		return &runError{exitNotAllowed, fmt.Errorf("%w\nConnect as the owner of the table (--database-url). That role "+
+			"needs `fencegate migrate --table-owner-role NAME` once", err)}
 	}
 	return err
 }
