@@ -168,3 +168,31 @@ func TestSettingsOfTheDatabase(t *testing.T) {
 		}
 	}
 }
+
+// TestContextIsShort checks that a rejection comes with few lines of CONTEXT, which psql and logs show.
+func TestContextIsShort(t *testing.T) {
+	t.Parallel()
+	conn := connect(t, scripted(t, `
+		create table plain (id integer); select fence.protect('plain', 'plain/{id}');
+		create table whole (id integer); select fence.protect('whole', 'whole');
+		create table parts (id integer) partition by list (id); create table part partition of parts default;
+		select fence.protect('parts', 'parts/{id}')`))
+	for _, c := range []struct {
+		sql      string
+		linesMax int
+	}{
+		{"select fence.guard('a', 1)", 2},
+		{"select fence.guard('a', 1, 1, gen_random_uuid(), '\\x01')", 2},
+		{"insert into plain values (1)", 3},
+		{"insert into parts values (1)", 3},
+		{"truncate plain", 1},
+		{"truncate whole", 3},
+		{"begin; select fence.set_token(1); insert into plain values (1)", 3},
+	} {
+		_, err := conn.Exec(t.Context(), c.sql)
+		rejected, ok := errors.AsType[*pgconn.PgError](err)
+		if !ok || !strings.HasPrefix(rejected.Code, "LF10") || strings.Count(rejected.Where, "\n")+1 > c.linesMax {
+			t.Errorf("%s: %v, want a rejection with at most %d lines of context:\n%s", c.sql, err, c.linesMax, rejected.Where)
+		}
+	}
+}
