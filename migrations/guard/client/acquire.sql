@@ -1,5 +1,5 @@
 -- fence.acquire(lock, owner_id, ttl_ms, mode, scope, request_id, metadata) tries to take a lock, without waiting. It is
--- part of the public interface: docs/sql.md describes it, and its arguments and columns stay. → one row:
+-- part of the public interface: docs/sql/leases.md describes it, and its arguments and columns stay. → one row:
 --
 -- status  granted  lease_id, fencing_token, expires_at and hold_until are those of the caller's lease, once the
 --                  transaction is committed

@@ -1,5 +1,5 @@
 -- fence.release(lock, owner_id, lease_id, fencing_token) ends a lease and closes its fence. Sent twice, it succeeds
--- twice. It is part of the public interface: docs/sql.md describes it, and its arguments and columns stay. → one row:
+-- twice. It is part of the public interface: docs/sql/leases.md describes it, and its arguments and columns stay. → one row:
 --
 -- status  released  the lease has ended, once the transaction is committed; the next waiter is notified then
 --         lost      the lease had ended otherwise; reason: broken, max_hold, superseded, mismatch or not_found, see

@@ -1,5 +1,5 @@
 -- fence.renew(lock, owner_id, lease_id, fencing_token, ttl_ms) makes a live lease last ttl_ms from now (null: the TTL
--- that it has), but not longer than its policy allows. It is part of the public interface: docs/sql.md describes it, and
+-- that it has), but not longer than its policy allows. It is part of the public interface: docs/sql/leases.md describes it, and
 -- its arguments and columns stay. → one row:
 --
 -- status  renewed  expires_at and hold_until are the lease's
