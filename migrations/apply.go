@@ -2,19 +2,15 @@ package migrations
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
 	"path"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/tern/v2/migrate"
 )
 
 var (
@@ -49,8 +45,8 @@ type lockBounds struct {
 
 var defaultBounds = lockBounds{timeout: 2 * time.Second, pause: time.Second, tries: 10}
 
-// Apply brings the schema of the database that conn is connected to up to this program's: first the numbered
-// migrations, then the functions. Safe to call from any number of processes at once, and quick when there is nothing to
+// Apply brings the schema of the database that conn is connected to up to this program's, in one transaction: first the
+// numbered migrations, then the functions. Safe to call from any number of processes at once, and quick when there is nothing to
 // do. It returns ErrNewer, ErrPrerelease or ErrUnsuitable, in which case nothing was changed; ErrLocked, in which case
 // it can be called again; or the database's error. It waits for other transactions for 2 s at most at a time, and writes
 // wait behind it. Writes also wait while it builds indexes, which takes seconds for millions of locks.
@@ -83,16 +79,16 @@ func apply(ctx context.Context, conn *pgx.Conn, bounds lockBounds, finish func(p
 		case !errors.Is(err, ErrNotMigrated):
 			return err
 		}
-		if _, err := conn.Exec(ctx, "create schema if not exists fence"); err != nil {
-			return fmt.Errorf("create schema fence: %w", err)
+		version, err := readNumber(ctx, conn, "select version from "+versionTable)
+		if err != nil {
+			return err
 		}
 		return bounds.retry(ctx, func() error {
-			if err := applyNumbered(ctx, conn, bounds.timeout); err != nil {
-				return err
-			}
-			return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-				if err := applyGuard(ctx, tx, bounds.timeout); err != nil {
-					return err
+			return pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+				for _, piece := range script(int(version), bounds.timeout) {
+					if _, err := tx.Exec(ctx, piece.sql); err != nil {
+						return fmt.Errorf("migrate, %s: %w", piece.name, err)
+					}
 				}
 				return finish(tx)
 			})
@@ -136,112 +132,12 @@ func exclusively(ctx context.Context, conn *pgx.Conn, change func() error) error
 	return errors.Join(err, unlockErr)
 }
 
-func applyNumbered(ctx context.Context, conn *pgx.Conn, lockTimeout time.Duration) error {
-	migrator, err := migrate.NewMigrator(ctx, conn, versionTable)
-	if err != nil {
-		return fmt.Errorf("prepare the migrations: %w", err)
-	}
-	if err := migrator.LoadMigrations(numbered); err != nil {
-		return fmt.Errorf("load the migrations: %w", err)
-	}
-	// The migrator resets the session's settings after each migration.
-	var unset error
-	migrator.OnStart = func(int32, string, string, string) {
-		unset = errors.Join(unset, setParsing(ctx, conn), setLockTimeout(ctx, conn, lockTimeout))
-	}
-	if err := errors.Join(migrator.Migrate(ctx), unset); err != nil {
-		return fmt.Errorf("migrate: %w", err)
-	}
-	return nil
-}
-
-// setParsing sets the session's settings that change how the SQL of this package is parsed. With other settings, a
-// pattern in the schema could lose its backslashes.
-func setParsing(ctx context.Context, conn *pgx.Conn) error {
-	_, err := conn.Exec(ctx, "set standard_conforming_strings = on; set transform_null_equals = off")
-	return err
-}
-
-// applyGuard replaces the functions, also those of protected tables, while no table becomes protected. Bodies are
-// checked when they first run, so the files need no order. It revokes all rights of public.
-func applyGuard(ctx context.Context, tx pgx.Tx, lockTimeout time.Duration) error {
-	const begin = `
-		set local check_function_bodies = off;
-		set local standard_conforming_strings = on;
-		lock table fence.protected_tables in share row exclusive mode;`
-	if err := setLockTimeout(ctx, tx, lockTimeout); err != nil {
-		return err
-	}
-	if _, err := tx.Exec(ctx, begin); err != nil {
-		return fmt.Errorf("lock the protected tables: %w", err)
-	}
-	for _, file := range guardFiles() {
-		if err := replace(ctx, tx, file); err != nil {
-			return fmt.Errorf("%s: %w", file, err)
-		}
-	}
-	const finish = `
-		revoke all on schema fence from public;
-		revoke all on all tables in schema fence from public;
-		revoke all on all sequences in schema fence from public;
-		revoke all on all functions in schema fence from public;
-		do $$ declare v_type regtype; begin
-			for v_type in select oid from pg_type where typnamespace = 'fence'::regnamespace and typcategory <> 'A' loop
-				execute format('revoke all on type %s from public', v_type);
-			end loop; end $$;
-		select fence.remake_trigger_functions();
-		insert into fence.database_identity (system_identifier, timeline, tokens_oid, started_at)
-		select r.system_identifier, r.timeline, r.tokens_oid, r.started_at from fence.running_database() r
-		on conflict do nothing`
-	if _, err := tx.Exec(ctx, finish); err != nil {
-		return fmt.Errorf("close the schema: %w", err)
-	}
-	_, err := tx.Exec(ctx, `
-		insert into fence.guard_revision (revision, digest) values ($1, $2)
-		on conflict (only_row) do update set revision = excluded.revision, digest = excluded.digest`,
-		GuardRevision, guardDigest())
-	if err != nil {
-		return fmt.Errorf("record the functions' revision: %w", err)
-	}
-	return nil
-}
-
-// replace replaces the function or view of a file. It leaves a view alone that is the same already: to replace it takes
-// a lock that waits for all transactions that have used the view.
-func replace(ctx context.Context, tx pgx.Tx, file string) error {
-	source := string(must(guard.ReadFile(file)))
-	if path.Base(path.Dir(file)) == "view" {
-		view := "fence." + strings.TrimSuffix(path.Base(file), ".sql")
-		candidate := view + "_candidate"
-		sql := strings.Replace(source, "create or replace view "+view+" as", "create view "+candidate+" as", 1)
-		if _, err := tx.Exec(ctx, sql); err != nil {
-			return err
-		}
-		var same bool
-		const compare = "select pg_get_viewdef($1::text::regclass) is not distinct from pg_get_viewdef(to_regclass($2))"
-		if err := tx.QueryRow(ctx, compare, candidate, view).Scan(&same); err != nil {
-			return err
-		}
-		if _, err := tx.Exec(ctx, "drop view "+candidate); err != nil || same {
-			return err
-		}
-	}
-	_, err := tx.Exec(ctx, source)
-	return err
-}
-
-// guardDigest returns the SHA-256 of the text of all functions.
-var guardDigest = sync.OnceValue(func() string {
-	hash := sha256.New()
-	for _, file := range guardFiles() {
-		hash.Write(must(guard.ReadFile(file)))
-	}
-	return hex.EncodeToString(hash.Sum(nil))
-})
-
 func numberedFiles() []string { return must(fs.Glob(numbered, "*.sql")) }
 
 func guardFiles() []string { return must(fs.Glob(guard, "guard/*/*.sql")) }
+
+// guardSource returns the text of a file in guard/.
+func guardSource(file string) string { return strings.TrimSpace(string(must(guard.ReadFile(file)))) }
 
 // must is for embedded files: they exist, or the program would not have been built.
 func must[T any](value T, err error) T {
@@ -256,7 +152,7 @@ func must[T any](value T, err error) T {
 func GuardSource(name string) (source string, ok bool) {
 	for _, file := range guardFiles() {
 		if path.Base(file) == name+".sql" {
-			return strings.TrimSpace(string(must(guard.ReadFile(file)))), true
+			return guardSource(file), true
 		}
 	}
 	return "", false

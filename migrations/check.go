@@ -101,19 +101,11 @@ func readNumber(ctx context.Context, conn Querier, sql string) (int64, error) {
 	return number, nil
 }
 
-// suits rejects databases that cannot store every name unchanged, and servers that are too old for the functions.
+// suits returns ErrUnsuitable where this program cannot use the database.
 func suits(ctx context.Context, conn *pgx.Conn) error {
-	var encoding string
-	var version int
-	err := conn.QueryRow(ctx, "select current_setting('server_encoding'), current_setting('server_version_num')::integer").
-		Scan(&encoding, &version)
-	switch {
-	case err != nil:
-		return fmt.Errorf("read the server's version: %w", err)
-	case encoding != "UTF8":
-		return fmt.Errorf("%w: its encoding is %s; create one with encoding UTF8", ErrUnsuitable, encoding)
-	case version < 140000:
-		return fmt.Errorf("%w: PostgreSQL %d is too old; 14 or newer is needed", ErrUnsuitable, version/10000)
+	_, err := conn.Exec(ctx, suitable)
+	if failed, ok := errors.AsType[*pgconn.PgError](err); ok && failed.Code == "0A000" { // feature_not_supported
+		return fmt.Errorf("%w: %s", ErrUnsuitable, failed.Message)
 	}
-	return nil
+	return err
 }

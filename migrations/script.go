@@ -1,0 +1,137 @@
+package migrations
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"path"
+	"strings"
+	"sync"
+	"time"
+)
+
+// piece is a part of the text that makes the schema. The name says where it is from.
+type piece struct{ name, sql string }
+
+// suitable rejects databases that cannot store every name unchanged, and servers that are too old for the functions.
+const suitable = `do $$
+begin
+    if current_setting('server_encoding') <> 'UTF8' then
+        raise exception 'its encoding is %; create one with encoding UTF8', current_setting('server_encoding')
+            using errcode = 'feature_not_supported';
+    elsif current_setting('server_version_num')::integer < 140000 then
+        raise exception 'PostgreSQL % is too old; 14 or newer is needed', current_setting('server_version')
+            using errcode = 'feature_not_supported';
+    end if;
+end
+$$;`
+
+// begin fails outside of a transaction, where the settings would have no effect, and for another schema than the one
+// that the text was made for. Its arguments: the advisory lock, the version, the revision and the digest of this program.
+const begin = `lock table pg_catalog.pg_namespace in access share mode;
+do $$
+declare
+    v_version integer;
+begin
+    perform pg_advisory_xact_lock(%d);
+    if to_regclass('` + versionTable + `') is not null then
+        v_version := (select v.version from ` + versionTable + ` v);
+    end if;
+    if coalesce(v_version, 0) <> %[2]d then
+        raise exception 'the schema fence has version %%, and this text is for version %[2]d', coalesce(v_version, 0)
+            using hint = '0 is no schema; fencegate migrate --print --from VERSION prints the text for another one.',
+                errcode = 'object_not_in_prerequisite_state';
+    end if;
+    if to_regclass('fence.guard_revision') is not null then
+        perform from fence.guard_revision g where g.revision > %[3]d or g.revision = %[3]d and g.digest <> '%[4]s';
+        if found then
+            raise exception 'the schema fence has newer functions than revision %[3]d, or others of that revision'
+                using errcode = 'object_not_in_prerequisite_state';
+        end if;
+    end if;
+end
+$$;`
+
+// settings bound the waits for locks. With other settings of how SQL is parsed, a pattern in the schema could lose its
+// backslashes. Bodies of functions are checked when they first run, so the files need no order.
+const settings = `set local lock_timeout = %d;
+set local standard_conforming_strings = on;
+set local transform_null_equals = off;
+set local check_function_bodies = off;`
+
+const versions = `create schema if not exists fence;
+create table if not exists ` + versionTable + ` (version int4 not null);
+insert into ` + versionTable + ` select 0 where not exists (select from ` + versionTable + `);`
+
+// finish revokes all rights of public, and replaces the functions of protected tables.
+const finish = `revoke all on schema fence from public;
+revoke all on all tables in schema fence from public;
+revoke all on all sequences in schema fence from public;
+revoke all on all functions in schema fence from public;
+do $$
+declare
+    v_type regtype;
+begin
+    for v_type in select oid from pg_type where typnamespace = 'fence'::regnamespace and typcategory <> 'A' loop
+        execute format('revoke all on type %s from public', v_type);
+    end loop;
+    perform fence.remake_trigger_functions();
+end
+$$;
+insert into fence.database_identity (system_identifier, timeline, tokens_oid, started_at)
+select r.system_identifier, r.timeline, r.tokens_oid, r.started_at from fence.running_database() r
+on conflict do nothing;`
+
+// record has the revision and the digest of the functions as arguments.
+const record = `insert into fence.guard_revision (revision, digest) values (%d, '%s')
+on conflict (only_row) do update set revision = excluded.revision, digest = excluded.digest;`
+
+// script returns the text that brings a schema of the version, 0 for none, up to this program's. It is for one
+// transaction, in which the caller is the schema's owner. While no table becomes protected, it replaces the functions.
+func script(version int, lockTimeout time.Duration) []piece {
+	pieces := []piece{
+		{"the database", suitable},
+		{"the schema that is there", fmt.Sprintf(begin, advisoryLock, version, GuardRevision, guardDigest())},
+		{"settings", fmt.Sprintf(settings, lockTimeout.Milliseconds())},
+		{"the version", versions},
+	}
+	for i, file := range numberedFiles()[version:] {
+		pieces = append(pieces, piece{file, string(must(numbered.ReadFile(file)))},
+			piece{"the version", fmt.Sprintf("update %s set version = %d;", versionTable, version+i+1)})
+	}
+	pieces = append(pieces, piece{"protected tables", "lock table fence.protected_tables in share row exclusive mode;"})
+	for _, file := range guardFiles() {
+		pieces = append(pieces, piece{file, replace(file)})
+	}
+	return append(pieces, piece{"the end", finish},
+		piece{"the revision", fmt.Sprintf(record, GuardRevision, guardDigest())})
+}
+
+// replace returns what replaces the function or view of a file. It leaves a view alone that is the same already: to
+// replace it takes a lock that waits for all transactions that have used the view.
+func replace(file string) string {
+	source := guardSource(file)
+	if path.Base(path.Dir(file)) != "view" {
+		return source
+	}
+	view := "fence." + strings.TrimSuffix(path.Base(file), ".sql")
+	candidate := strings.Replace(source, "create or replace view "+view+" as", "create view "+view+"_candidate as", 1)
+	return fmt.Sprintf(`do $view$
+begin
+%s
+    if pg_get_viewdef('%[2]s_candidate'::regclass) is distinct from pg_get_viewdef(to_regclass('%[2]s')) then
+%[3]s
+    end if;
+    drop view %[2]s_candidate;
+end
+$view$;`, candidate, view, source)
+}
+
+// guardDigest returns the SHA-256 of the text of all functions.
+var guardDigest = sync.OnceValue(func() string {
+	hash := sha256.New()
+	for _, file := range guardFiles() {
+		hash.Write(must(guard.ReadFile(file)))
+	}
+	return hex.EncodeToString(hash.Sum(nil))
+})
