@@ -586,17 +586,25 @@ insert into fence.inventory default values;
 -- The parts of the sweep. One gateway at a time does each part: it locks the row (fence.sweep).
 create table fence.sweeps (
     part            text primary key,
+    age             interval,
+    count_max       bigint,
     swept_at        timestamptz not null default '-infinity',
     counted         bigint not null default 0,
     counted_through bigint not null default 0
 ) with (fillfactor = 50);
 
+comment on column fence.sweeps.age is
+    'how long the part keeps things, unless the caller says otherwise; also for sessions that have ended';
+comment on column fence.sweeps.count_max is
+    'how many it keeps; of audit: of entries without a credential, those among so many newest';
 comment on column fence.sweeps.counted is
     'of rejections: the most that there were with an id up to counted_through; of reported: all that were ever moved, of counted_through';
 
-insert into fence.sweeps (part) values
-    ('holds'), ('leases'), ('sessions'), ('expiries'), ('ended leases'), ('reported'), ('rejections'), ('gateways'),
-    ('waiting'), ('events'), ('audit'), ('unused');
+insert into fence.sweeps (part, age, count_max) values
+    ('holds', null, null), ('leases', null, null), ('sessions', '10 minutes', null), ('expiries', null, null),
+    ('ended leases', '10 minutes', null), ('reported', null, null), ('rejections', '7 days', 100000),
+    ('gateways', null, null), ('waiting', '10 minutes', null), ('events', '10 minutes', 100000),
+    ('audit', '400 days', 100000), ('unused', null, null);
 
 -- Types of arguments and results
 

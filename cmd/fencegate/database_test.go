@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -188,5 +189,34 @@ func TestMigratePrerelease(t *testing.T) {
 	}
 	if _, err := conn.Exec(t.Context(), "select fence.guard('job', $1, 5)", former); err == nil {
 		t.Errorf("the former holder's write %d.5 was admitted", former)
+	}
+}
+
+// TestSweepDefaults checks that the gateway's flags have the ages and limits that fence.sweep_all uses without a
+// gateway.
+func TestSweepDefaults(t *testing.T) {
+	t.Parallel()
+	p, err := newProgram()
+	check(t, err)
+	_, err = p.parser.Parse([]string{"serve"})
+	check(t, err)
+	c := p.commands.Serve
+	conn, err := pgx.Connect(t.Context(), postgres.Migrated(t))
+	check(t, err)
+	defer conn.Close(t.Context())
+	for part, want := range map[string]struct {
+		age time.Duration
+		max int64
+	}{
+		"sessions": {c.LeaseRetention, 0}, "ended leases": {c.LeaseRetention, 0},
+		"rejections": {c.RejectionAge, c.RejectionsMax}, "audit": {c.AuditRetention, c.AuditAnonymousMax},
+	} {
+		got := want
+		check(t, conn.QueryRow(t.Context(),
+			"select extract(epoch from age)::bigint * 1000000000, coalesce(count_max, 0) from fence.sweeps where part = $1", part).
+			Scan(&got.age, &got.max))
+		if got != want {
+			t.Errorf("fence.sweeps keeps the %s for %v, serve for %v", part, got, want)
+		}
 	}
 }

@@ -21,39 +21,34 @@ type SweeperConfig struct {
 	// Interval is the time between sweeps. Default 1 s; at least 10 ms.
 	Interval time.Duration
 	// LeaseRetention is how long ended leases are remembered, for a late release or the retry of an acquire. The newest
-	// lease of a lock is remembered for ever. Default 10 min.
+	// lease of a lock is remembered for ever. Its default, and those below, are in the table fence.sweeps.
 	LeaseRetention time.Duration
-	// RejectionAge is how long rejections are kept. Default 7 days.
+	// RejectionAge is how long rejections are kept.
 	RejectionAge time.Duration
-	// RejectionsMax is how many rejections are kept. Default 100,000.
+	// RejectionsMax is how many rejections are kept.
 	RejectionsMax int64
-	// AuditRetention is how long entries of the audit log are kept. Default 400 days; at least 1 h.
+	// AuditRetention is how long entries of the audit log are kept. At least 1 h.
 	AuditRetention time.Duration
 	// AuditAnonymousMax is the number of newest entries of the audit log beyond which those of callers without a
-	// credential are deleted early. Default 100,000.
+	// credential are deleted early.
 	AuditAnonymousMax int64
 }
 
 // withDefaults returns ErrInvalid, naming the flag, for a field outside its limits.
 func (c SweeperConfig) withDefaults() (SweeperConfig, error) {
 	c.Interval = cmp.Or(c.Interval, time.Second)
-	c.LeaseRetention = cmp.Or(c.LeaseRetention, 10*time.Minute)
-	c.RejectionAge = cmp.Or(c.RejectionAge, 7*24*time.Hour)
-	c.RejectionsMax = cmp.Or(c.RejectionsMax, 100_000)
-	c.AuditRetention = cmp.Or(c.AuditRetention, 400*24*time.Hour)
-	c.AuditAnonymousMax = cmp.Or(c.AuditAnonymousMax, 100_000)
 	switch {
 	case c.Interval < 10*time.Millisecond || c.Interval > time.Hour:
 		return c, fmt.Errorf("%w: --sweep-interval is %s, it must be 10ms to 1h", store.ErrInvalid, c.Interval)
-	case c.LeaseRetention < time.Second:
+	case c.LeaseRetention < time.Second && c.LeaseRetention != 0:
 		return c, fmt.Errorf("%w: --lease-retention is %s, it must be at least 1s", store.ErrInvalid, c.LeaseRetention)
-	case c.RejectionAge < time.Second:
+	case c.RejectionAge < time.Second && c.RejectionAge != 0:
 		return c, fmt.Errorf("%w: --rejection-age is %s, it must be at least 1s", store.ErrInvalid, c.RejectionAge)
-	case c.AuditRetention < time.Hour:
+	case c.AuditRetention < time.Hour && c.AuditRetention != 0:
 		return c, fmt.Errorf("%w: --audit-retention is %s, it must be at least 1h", store.ErrInvalid, c.AuditRetention)
-	case c.AuditAnonymousMax < 1:
+	case c.AuditAnonymousMax < 1 && c.AuditAnonymousMax != 0:
 		return c, fmt.Errorf("%w: --audit-anonymous-max is %d, it must be at least 1", store.ErrInvalid, c.AuditAnonymousMax)
-	case c.RejectionsMax < 1:
+	case c.RejectionsMax < 1 && c.RejectionsMax != 0:
 		return c, fmt.Errorf("%w: --rejections-max is %d, it must be at least 1", store.ErrInvalid, c.RejectionsMax)
 	}
 	return c, nil
@@ -116,22 +111,15 @@ func (s *Sweeper) sweepTraced(ctx context.Context) (swept store.Swept, err error
 }
 
 const (
-	// sweepRowsMax is how much one statement tidies of each kind, so that none takes long.
-	sweepRowsMax = 1000
 	// sweepRoundsMax is how often the parts are done in one sweep, where there is more to do than one statement does.
 	sweepRoundsMax = 100
 	// sweepSettleMax is how long the sessions that have ended are settled in one round.
 	sweepSettleMax = 500 * time.Millisecond
-	// eventsAge and eventsMax are how long, and how many, events of watched locks are kept for subscribers that resume a
-	// watch.
-	eventsAge = 10 * time.Minute
-	eventsMax = 100_000
 )
 
-// sweepPart is a part of a sweep; see fence.sweep.
+// sweepPart is a part of a sweep; see fence.sweep. Where age or countMax is 0, the defaults of fence.sweeps count.
 type sweepPart struct {
 	name     string
-	rowsMax  int
 	age      time.Duration
 	countMax int64
 	done     *int64
@@ -141,18 +129,18 @@ type sweepPart struct {
 func (s *Sweeper) parts(swept *store.Swept) []sweepPart {
 	c, uncounted := s.config, new(int64)
 	return []sweepPart{
-		{"holds", sweepRowsMax, 0, 0, &swept.Expired},
-		{"leases", sweepRowsMax, 0, 0, &swept.Expired},
-		{"sessions", sweepRowsMax, c.LeaseRetention, 0, &swept.SessionsExpired},
-		{"expiries", sweepRowsMax, 0, 0, &swept.Expired},
-		{"ended leases", sweepRowsMax, c.LeaseRetention, 0, &swept.LeasesForgotten},
-		{"reported", sweepRowsMax, 0, 0, uncounted},
-		{"rejections", sweepRowsMax, c.RejectionAge, c.RejectionsMax, &swept.RejectionsForgotten},
-		{"gateways", sweepRowsMax, 0, 0, uncounted},
-		{"waiting", sweepRowsMax, eventsAge, 0, uncounted},
-		{"events", sweepRowsMax, eventsAge, eventsMax, uncounted},
-		{"audit", sweepRowsMax, c.AuditRetention, c.AuditAnonymousMax, &swept.AuditForgotten},
-		{"unused", sweepRowsMax, 0, 0, uncounted},
+		{"holds", 0, 0, &swept.Expired},
+		{"leases", 0, 0, &swept.Expired},
+		{"sessions", c.LeaseRetention, 0, &swept.SessionsExpired},
+		{"expiries", 0, 0, &swept.Expired},
+		{"ended leases", c.LeaseRetention, 0, &swept.LeasesForgotten},
+		{"reported", 0, 0, uncounted},
+		{"rejections", c.RejectionAge, c.RejectionsMax, &swept.RejectionsForgotten},
+		{"gateways", 0, 0, uncounted},
+		{"waiting", 0, 0, uncounted},
+		{"events", 0, 0, uncounted},
+		{"audit", c.AuditRetention, c.AuditAnonymousMax, &swept.AuditForgotten},
+		{"unused", 0, 0, uncounted},
 	}
 }
 
@@ -204,8 +192,8 @@ func (s *Sweeper) sweepPart(ctx context.Context, part sweepPart, pause time.Dura
 	var done int64
 	var unsettled []uuid.UUID
 	err = s.store.queryRow(ctx, statement{bounded: true},
-		"select done, more, unsettled from fence.sweep($1, $2, $3, $4, $5)",
-		[]any{part.name, pause, part.rowsMax, part.age, part.countMax}, &done, &more, &unsettled)
+		"select done, more, unsettled from fence.sweep($1, $2, null, $3, $4)",
+		[]any{part.name, pause, orNull(part.age), orNull(part.countMax)}, &done, &more, &unsettled)
 	if err != nil {
 		return false, fmt.Errorf("sweep the %s: %w", part.name, err)
 	}

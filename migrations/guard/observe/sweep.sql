@@ -1,6 +1,7 @@
 -- fence.sweep(part, pause, rows_max, age, count_max) does a part of the sweep, unless another caller is doing it, or
 -- the last time is less than the pause ago. A caller that fails or dies leaves the part due. → done: how much it has
--- done; more: whether there is more to do; unsettled: as of fence.sweep_sessions. age and count_max say what is old.
+-- done; more: whether there is more to do; unsettled: as of fence.sweep_sessions. age and count_max say what is old;
+-- null: as fence.sweeps says. rows_max null: 1000.
 --
 -- Each part is a function, fence.sweep_…, that is called by this one only. It changes at most rows_max rows, skips
 -- locked rows, and waits at most 500 ms for anything else (55P03). Nothing waits for the sweep, and it repeats work that
@@ -12,10 +13,15 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off
 set enable_mergejoin = off set jit = off set lock_timeout = '500ms'
 as $$
+declare
+    v_part fence.sweeps;
 begin
-    perform from fence.sweeps s where s.part = p_part and s.swept_at <= clock_timestamp() - p_pause
+    select * into v_part from fence.sweeps s where s.part = p_part and s.swept_at <= clock_timestamp() - p_pause
         for update skip locked;
     if found then
+        p_rows_max := coalesce(p_rows_max, 1000);
+        p_age := coalesce(p_age, v_part.age);
+        p_count_max := coalesce(p_count_max, v_part.count_max);
         perform set_config('synchronous_commit', 'off', true);
         update fence.sweeps s set swept_at = clock_timestamp() where s.part = p_part;
         perform fence.note_jump();
