@@ -52,30 +52,21 @@ var defaultBounds = lockBounds{timeout: 2 * time.Second, pause: time.Second, tri
 // wait behind it. Writes also wait while it builds indexes, which takes seconds for millions of locks.
 //
 // conn should be used for nothing else: Apply holds a session lock on it while it works.
-func Apply(ctx context.Context, conn *pgx.Conn) error {
-	return apply(ctx, conn, defaultBounds, func(pgx.Tx) error { return nil })
+func Apply(ctx context.Context, conn *pgx.Conn) error { return Script{}.Apply(ctx, conn) }
+
+// Apply is the function Apply for this script. It finds out the version by itself, and gives no rights.
+func (s Script) Apply(ctx context.Context, conn *pgx.Conn) error {
+	return s.apply(ctx, conn, defaultBounds)
 }
 
-// ApplyAbove is Apply for a schema that replaces another one. In the transaction that makes the functions, so before any
-// grant, tokens jump past above and past all that any database can have issued until now (fence.accept_database). They
-// jump in a schema that is up to date, too.
-func ApplyAbove(ctx context.Context, conn *pgx.Conn, above int64) error {
-	return apply(ctx, conn, defaultBounds, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "select fence.accept_database($1)", above); err != nil {
-			return fmt.Errorf("make the tokens jump: %w", err)
-		}
-		return nil
-	})
-}
-
-func apply(ctx context.Context, conn *pgx.Conn, bounds lockBounds, finish func(pgx.Tx) error) error {
+func (s Script) apply(ctx context.Context, conn *pgx.Conn, bounds lockBounds) error {
 	if err := suits(ctx, conn); err != nil {
 		return err
 	}
 	return exclusively(ctx, conn, func() error {
-		switch err := Check(ctx, conn); {
+		switch err := check(ctx, conn, s.Core); {
 		case err == nil:
-			return pgx.BeginFunc(ctx, conn, finish)
+			return run(ctx, conn, s.end())
 		case !errors.Is(err, ErrNotMigrated):
 			return err
 		}
@@ -83,16 +74,20 @@ func apply(ctx context.Context, conn *pgx.Conn, bounds lockBounds, finish func(p
 		if err != nil {
 			return err
 		}
-		return bounds.retry(ctx, func() error {
-			return pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-				for _, piece := range script(int(version), bounds.timeout) {
-					if _, err := tx.Exec(ctx, piece.sql); err != nil {
-						return fmt.Errorf("migrate, %s: %w", piece.name, err)
-					}
-				}
-				return finish(tx)
-			})
-		})
+		s.Version = int(version)
+		return bounds.retry(ctx, func() error { return run(ctx, conn, s.pieces(bounds.timeout)) })
+	})
+}
+
+// run runs the pieces in one transaction.
+func run(ctx context.Context, conn *pgx.Conn, pieces []piece) error {
+	return pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		for _, piece := range pieces {
+			if _, err := tx.Exec(ctx, piece.sql); err != nil {
+				return fmt.Errorf("migrate, %s: %w", piece.name, err)
+			}
+		}
+		return nil
 	})
 }
 

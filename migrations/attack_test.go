@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencegate/fencegate/internal/testenv/postgres"
-	"github.com/fencegate/fencegate/migrations"
 )
 
 // attackScripts are attempts to write without an admission.
@@ -282,24 +281,8 @@ var attackScripts = []script{
 // protectedDatabase returns a database for scripts, and their variables.
 func protectedDatabase(t *testing.T) (url string, variables map[string]string) {
 	t.Helper()
-	url = scripted(t, "")
-	admin := connect(t, url)
-	variables = map[string]string{"app": admin.Config().Database + "_app", "owner": admin.Config().Database + "_owner"}
-	exec(t, admin, substitute("create role $app; create role $owner; grant create on schema public to $owner", variables))
-	err := migrations.Grant(t.Context(), admin, migrations.Roles{
-		App: []string{variables["app"]}, TableOwner: []string{variables["owner"]}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		for _, role := range variables {
-			_, err := admin.Exec(context.Background(), fmt.Sprintf("drop owned by %[1]s cascade; drop role %[1]s", role))
-			if err != nil {
-				t.Error(err)
-			}
-		}
-	})
-	return url, variables
+	url = postgres.Migrated(t)
+	return url, protectedOn(t, url)
 }
 
 func TestProtect(t *testing.T) {

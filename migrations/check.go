@@ -17,11 +17,14 @@ var prereleaseTables = []string{"fence.schema_version", "fence.migration_version
 // Check returns nil if the schema is this program's, ErrNotMigrated if it is missing or older, ErrNewer if it is
 // newer, ErrPrerelease if it is of before the first release or has other functions of this revision, or the database's
 // error.
-func Check(ctx context.Context, conn Querier) error {
+func Check(ctx context.Context, conn Querier) error { return check(ctx, conn, false) }
+
+// check is Check, or the same for the core; a schema with all functions has the core.
+func check(ctx context.Context, conn Querier, core bool) error {
 	newest := int64(len(numberedFiles()))
 	// One statement finds that all is right, as it is once a second; the others say what is wrong.
 	current, err := readNumber(ctx, conn, fmt.Sprintf("select (version = %d and revision = %d and digest = '%s')::integer "+
-		"from %s, fence.guard_revision", newest, GuardRevision, guardDigest(), versionTable))
+		"from %s, fence.guard_revision", newest, GuardRevision, guardDigest(core), versionTable))
 	if err != nil || current == 1 {
 		return err
 	}
@@ -36,8 +39,9 @@ func Check(ctx context.Context, conn Querier) error {
 	if err != nil {
 		return err
 	}
-	unreleased, err := readNumber(ctx, conn, fmt.Sprintf(
-		"select 1 from fence.guard_revision where revision = %d and digest <> '%s'", GuardRevision, guardDigest()))
+	const all, onlyCore = 1, 2
+	functions, err := readNumber(ctx, conn, fmt.Sprintf("select case digest when '%s' then %d when '%s' then %d else 0 end "+
+		"from fence.guard_revision", guardDigest(false), all, guardDigest(true), onlyCore))
 	if err != nil {
 		return err
 	}
@@ -50,7 +54,9 @@ func Check(ctx context.Context, conn Querier) error {
 		return fmt.Errorf("%w: it has schema version %d and functions revision %d, "+
 			"this program needs %d and %d; run `fencegate migrate`",
 			ErrNotMigrated, version, revision, newest, GuardRevision)
-	case unreleased != 0:
+	case functions == onlyCore:
+		return fmt.Errorf("%w: it has only the core (`fencegate migrate --core`); run `fencegate migrate`", ErrNotMigrated)
+	case functions != all:
 		return errPrerelease(ctx, conn)
 	}
 	return nil

@@ -124,7 +124,10 @@ var errRollback = errors.New("roll back")
 // TestLeasesBySQL checks the answers to a role that has the rights of an application and no others.
 func TestLeasesBySQL(t *testing.T) {
 	t.Parallel()
-	url := postgres.Migrated(t)
+	leasesBySQL(t, postgres.Migrated(t))
+}
+
+func leasesBySQL(t *testing.T, url string) {
 	conn, _ := app(t, url)
 	owner := connect(t, url)
 	const renew, release = "renew('job', $1, $2, $3)", "release('job', $1, $2, $3)"
@@ -181,7 +184,7 @@ func TestLeasesBySQL(t *testing.T) {
 
 	// A try does not jump the queue, and a limit of the policy is shown.
 	gateway := uuid.New()
-	exec(t, owner, "select fence.heartbeat($1, 600000)", gateway)
+	exec(t, owner, "insert into fence.gateways values ($1, 'infinity')", gateway)
 	exec(t, owner, `select fence.acquire_lease(fence.lease_request(
 		'shared', 'W', 'exclusive', 'node', 1000, null, null, null), 600000, $1)`, gateway)
 	exec(t, owner, "update fence.leases set expires_at = clock_timestamp() where lock = 'shared'")
@@ -236,7 +239,10 @@ var badLeaseArguments = []struct{ call, state, message string }{
 // before it that checks them.
 func TestLeaseArgumentsBySQL(t *testing.T) {
 	t.Parallel()
-	url := postgres.Migrated(t)
+	leaseArgumentsBySQL(t, postgres.Migrated(t))
+}
+
+func leaseArgumentsBySQL(t *testing.T, url string) {
 	conn, _ := app(t, url)
 	owner := connect(t, url)
 	exec(t, owner, "insert into fence.policies (prefix, authority) values ('elsewhere', 'external')")

@@ -9,8 +9,8 @@ import (
 
 // What only the tests need.
 var (
-	GuardDigest   = guardDigest
 	GuardFiles    = guardFiles
+	CoreFiles     = coreFiles
 	NumberedFiles = numberedFiles
 
 	GatewayFunctions = gatewayFunctions
@@ -18,8 +18,10 @@ var (
 
 // ApplyWithin is Apply with other bounds of the wait for locks.
 func ApplyWithin(ctx context.Context, conn *pgx.Conn, timeout time.Duration, tries int) error {
-	return apply(ctx, conn, lockBounds{timeout: timeout, pause: time.Millisecond, tries: tries},
-		func(pgx.Tx) error { return nil })
+	return Script{}.apply(ctx, conn, lockBounds{timeout: timeout, pause: time.Millisecond, tries: tries})
 }
+
+// GuardDigest returns the digest of all functions.
+func GuardDigest() string { return guardDigest(false) }
 
 const AdvisoryLock = advisoryLock

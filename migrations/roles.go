@@ -96,24 +96,32 @@ var tableOwnerRights = []string{
 func Grant(ctx context.Context, conn *pgx.Conn, roles Roles) error {
 	return exclusively(ctx, conn, func() error {
 		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-			for _, role := range roles.Gateway {
-				if err := grant(ctx, tx, gatewayRights, role); err != nil {
-					return err
-				}
-			}
-			for _, role := range slices.Concat(roles.App, roles.TableOwner) {
-				if err := grant(ctx, tx, appRights, role); err != nil {
-					return err
-				}
-			}
-			for _, role := range roles.TableOwner {
-				if err := grant(ctx, tx, tableOwnerRights, role); err != nil {
+			for _, to := range roles.rights() {
+				if err := grant(ctx, tx, to.rights, to.role); err != nil {
 					return err
 				}
 			}
 			return nil
 		})
 	})
+}
+
+type roleRights struct {
+	role   string
+	rights []string
+}
+
+func (r Roles) rights() (all []roleRights) {
+	for _, role := range r.Gateway {
+		all = append(all, roleRights{role, gatewayRights})
+	}
+	for _, role := range slices.Concat(r.App, r.TableOwner) {
+		all = append(all, roleRights{role, appRights})
+	}
+	for _, role := range r.TableOwner {
+		all = append(all, roleRights{role, tableOwnerRights})
+	}
+	return all
 }
 
 func grant(ctx context.Context, tx pgx.Tx, rights []string, role string) error {
@@ -126,9 +134,13 @@ func grant(ctx context.Context, tx pgx.Tx, rights []string, role string) error {
 		return fmt.Errorf("%w: %q; make it first: create role %s login", ErrNoRole, role, pgx.Identifier{role}.Sanitize())
 	}
 	for _, right := range rights {
-		if _, err := tx.Exec(ctx, "grant "+right+" to "+pgx.Identifier{role}.Sanitize()); err != nil {
+		if _, err := tx.Exec(ctx, grantSQL(right, role)); err != nil {
 			return fmt.Errorf("grant %s to %q: %w", right, role, err)
 		}
 	}
 	return nil
+}
+
+func grantSQL(right, role string) string {
+	return "grant " + right + " to " + pgx.Identifier{role}.Sanitize()
 }

@@ -3,8 +3,12 @@ package migrations
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io"
 	"path"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -27,7 +31,8 @@ end
 $$;`
 
 // begin fails outside of a transaction, where the settings would have no effect, and for another schema than the one
-// that the text was made for. Its arguments: the advisory lock, the version, the revision and the digest of this program.
+// that the text was made for. Its arguments: the advisory lock, the version, the revision, the digests of all functions
+// and of the core, and whether the text makes the core only.
 const begin = `lock table pg_catalog.pg_namespace in access share mode;
 do $$
 declare
@@ -43,9 +48,15 @@ begin
                 errcode = 'object_not_in_prerequisite_state';
     end if;
     if to_regclass('fence.guard_revision') is not null then
-        perform from fence.guard_revision g where g.revision > %[3]d or g.revision = %[3]d and g.digest <> '%[4]s';
+        perform from fence.guard_revision g
+        where g.revision > %[3]d or g.revision = %[3]d and g.digest not in ('%[4]s', '%[5]s');
         if found then
             raise exception 'the schema fence has newer functions than revision %[3]d, or others of that revision'
+                using errcode = 'object_not_in_prerequisite_state';
+        end if;
+        perform from fence.guard_revision g where g.digest not like 'core %%' and %[6]t;
+        if found then
+            raise exception 'the schema fence has all functions, and this text is for the core only'
                 using errcode = 'object_not_in_prerequisite_state';
         end if;
     end if;
@@ -86,25 +97,73 @@ on conflict do nothing;`
 const record = `insert into fence.guard_revision (revision, digest) values (%d, '%s')
 on conflict (only_row) do update set revision = excluded.revision, digest = excluded.digest;`
 
-// script returns the text that brings a schema of the version, 0 for none, up to this program's. It is for one
-// transaction, in which the caller is the schema's owner. While no table becomes protected, it replaces the functions.
-func script(version int, lockTimeout time.Duration) []piece {
+// Script is the text that makes or upgrades a schema. Apply runs it, and Print prints it for other tools.
+type Script struct {
+	// Version is that of the schema which is there; 0: none.
+	Version int
+	// Core leaves out what only gateways call: of the functions, it makes those that applications call, policies and
+	// fence.sweep_all, and what these need. A later Apply adds the others. It does nothing where they are there, and fails
+	// where those of an older program are.
+	Core bool
+	// TokensAbove is for a schema that replaces another one. In the transaction that makes the functions, so before any
+	// grant, tokens jump past it and past all that any database can have issued until now (fence.accept_database). They jump
+	// in a schema that is up to date, too.
+	TokensAbove *int64
+	// Roles get their rights where the script is printed. See Grant.
+	Roles Roles
+}
+
+// Print writes the script. It is to be run in one transaction, by a role that owns the schema or may create it. It
+// fails, and changes nothing, where the schema is not of the version. It returns an error for a version that this
+// program does not know.
+func (s Script) Print(to io.Writer) error {
+	newest := len(numberedFiles())
+	if s.Version < 0 || s.Version > newest {
+		return fmt.Errorf("there is no version %d of the schema: the newest is %d", s.Version, newest)
+	}
+	_, err := fmt.Fprintf(to, "-- The schema of fencegate: version %d, functions of revision %d. Run it in one transaction, "+
+		"for example by\n-- psql -1 -v ON_ERROR_STOP=1.\n", newest, GuardRevision)
+	for _, piece := range s.pieces(defaultBounds.timeout) {
+		_, failed := fmt.Fprintf(to, "\n-- %s\n%s\n", piece.name, strings.TrimSpace(piece.sql))
+		err = errors.Join(err, failed)
+	}
+	for _, given := range s.Roles.rights() {
+		for _, right := range given.rights {
+			_, failed := fmt.Fprintf(to, "%s;\n", grantSQL(right, given.role))
+			err = errors.Join(err, failed)
+		}
+	}
+	return err
+}
+
+// pieces are for one transaction, in which the caller is the schema's owner. While no table becomes protected, they
+// replace the functions.
+func (s Script) pieces(lockTimeout time.Duration) []piece {
 	pieces := []piece{
 		{"the database", suitable},
-		{"the schema that is there", fmt.Sprintf(begin, advisoryLock, version, GuardRevision, guardDigest())},
+		{"the schema that is there", fmt.Sprintf(begin, advisoryLock, s.Version, GuardRevision, guardDigest(false),
+			guardDigest(true), s.Core)},
 		{"settings", fmt.Sprintf(settings, lockTimeout.Milliseconds())},
 		{"the version", versions},
 	}
-	for i, file := range numberedFiles()[version:] {
+	for i, file := range numberedFiles()[s.Version:] {
 		pieces = append(pieces, piece{file, string(must(numbered.ReadFile(file)))},
-			piece{"the version", fmt.Sprintf("update %s set version = %d;", versionTable, version+i+1)})
+			piece{"the version", fmt.Sprintf("update %s set version = %d;", versionTable, s.Version+i+1)})
 	}
 	pieces = append(pieces, piece{"protected tables", "lock table fence.protected_tables in share row exclusive mode;"})
-	for _, file := range guardFiles() {
+	for _, file := range filesOf(s.Core) {
 		pieces = append(pieces, piece{file, replace(file)})
 	}
-	return append(pieces, piece{"the end", finish},
-		piece{"the revision", fmt.Sprintf(record, GuardRevision, guardDigest())})
+	return append(append(pieces, piece{"the end", finish},
+		piece{"the revision", fmt.Sprintf(record, GuardRevision, guardDigest(s.Core))}), s.end()...)
+}
+
+// end is run also where the schema is up to date.
+func (s Script) end() []piece {
+	if s.TokensAbove == nil {
+		return nil
+	}
+	return []piece{{"tokens", fmt.Sprintf("select fence.accept_database(%d);", *s.TokensAbove)}}
 }
 
 // replace returns what replaces the function or view of a file. It leaves a view alone that is the same already: to
@@ -127,11 +186,57 @@ end
 $view$;`, candidate, view, source)
 }
 
-// guardDigest returns the SHA-256 of the text of all functions.
-var guardDigest = sync.OnceValue(func() string {
-	hash := sha256.New()
+// coreCalls are the functions of the core that no role of applications has a right to: the owner of the schema calls
+// them, or the script itself.
+const coreCalls = "fence.sweep_all fence.accept_database fence.put_policy fence.delete_policy" + finish
+
+var reference = regexp.MustCompile(`--.*|\bfence\.(\w+)`)
+
+// coreFiles are those of coreCalls, of what roles of applications call, and of all that these refer to.
+var coreFiles = sync.OnceValue(func() []string {
+	files := map[string]string{}
 	for _, file := range guardFiles() {
+		files[strings.TrimSuffix(path.Base(file), ".sql")] = file
+	}
+	var core []string
+	var add func(source string)
+	add = func(source string) {
+		for _, found := range reference.FindAllStringSubmatch(source, -1) {
+			if file := files[found[1]]; file != "" && !slices.Contains(core, file) {
+				core = append(core, file)
+				add(guardSource(file))
+			}
+		}
+	}
+	add(strings.Join(slices.Concat(appRights, tableOwnerRights, []string{coreCalls}), "\n"))
+	slices.Sort(core)
+	return core
+})
+
+func filesOf(core bool) []string {
+	if core {
+		return coreFiles()
+	}
+	return guardFiles()
+}
+
+// guardDigest returns the SHA-256 of the text of all functions, or of the core, after the word "core".
+func guardDigest(core bool) string {
+	if core {
+		return "core " + digestOfCore()
+	}
+	return digestOfAll()
+}
+
+var (
+	digestOfAll  = sync.OnceValue(func() string { return digest(guardFiles()) })
+	digestOfCore = sync.OnceValue(func() string { return digest(coreFiles()) })
+)
+
+func digest(files []string) string {
+	hash := sha256.New()
+	for _, file := range files {
 		hash.Write(must(guard.ReadFile(file)))
 	}
 	return hex.EncodeToString(hash.Sum(nil))
-})
+}

@@ -345,8 +345,13 @@ create function test.expire(p_lock text) returns void language sql as $$
 // scripted returns a migrated database with the functions for scripts.
 func scripted(t *testing.T, setup string) string {
 	t.Helper()
-	url := postgres.Migrated(t)
-	exec(t, connect(t, url), scriptFunctions+setup)
+	return scriptedOn(t, postgres.Migrated(t), setup)
+}
+
+// scriptedOn is scripted for a database that may have only the core of the functions.
+func scriptedOn(t *testing.T, url, setup string) string {
+	t.Helper()
+	exec(t, connect(t, url), "set check_function_bodies = off;"+scriptFunctions+setup)
 	return url
 }
 

@@ -103,6 +103,9 @@ type migrateCmd struct {
 	GatewayRole    []string `help:"Give this role the rights that gateways need. It then changes nothing but by fencegate's functions. Can be repeated." sep:"none" placeholder:"NAME"`
 	AppRole        []string `help:"Give this role of an application the rights to guard transactions and to lease locks by SQL. Can be repeated." sep:"none" placeholder:"NAME"`
 	TableOwnerRole []string `help:"Give this role the same rights, and the right to protect the tables that it owns. Can be repeated." sep:"none" placeholder:"NAME"`
+	Core           bool     `help:"For databases without a gateway: leave out the functions that only gateways call. A later migrate without it adds them."`
+	Print          bool     `help:"Write the SQL to standard output instead, for another tool that runs it in one transaction. No database is needed."`
+	From           int      `help:"Print what upgrades a schema of this version. 0: what makes a new one." placeholder:"VERSION"`
 	TokensAbove    *int64   `help:"Issue tokens above this one, and above all that another database can have issued until now: where this database takes the place of one that is lost or was deleted." placeholder:"TOKEN"`
 }
 
@@ -115,6 +118,16 @@ func (migrateCmd) Help() string {
 
 // Run migrates.
 func (c *migrateCmd) Run(ctx context.Context, streams streams) (err error) {
+	roles := migrations.Roles{Gateway: c.GatewayRole, App: c.AppRole, TableOwner: c.TableOwnerRole}
+	script := migrations.Script{Version: c.From, Core: c.Core, TokensAbove: c.TokensAbove, Roles: roles}
+	switch {
+	case c.Core && len(c.GatewayRole) > 0:
+		return usagef("--core makes no functions for --gateway-role")
+	case c.Print:
+		return script.Print(streams.out)
+	case c.From != 0:
+		return usagef("--from is for --print: without it, the version is read from the database")
+	}
 	logger := c.logger(streams.err)
 	db, err := c.open(ctx, logger)
 	if err != nil {
@@ -129,15 +142,9 @@ func (c *migrateCmd) Run(ctx context.Context, streams streams) (err error) {
 	if err := awaitDatabase(ctx, st, logger); err != nil {
 		return err
 	}
-	if c.TokensAbove != nil {
-		err = st.MigrateAbove(ctx, *c.TokensAbove)
-	} else {
-		err = st.Migrate(ctx)
-	}
-	if err != nil {
+	if err := st.MigrateBy(ctx, script); err != nil {
 		return err
 	}
-	roles := migrations.Roles{Gateway: c.GatewayRole, App: c.AppRole, TableOwner: c.TableOwnerRole}
 	if err := st.Grant(ctx, roles); err != nil {
 		return err
 	}

@@ -220,3 +220,37 @@ func TestSweepDefaults(t *testing.T) {
 		}
 	}
 }
+
+// TestMigratePrints checks that migrate prints the SQL without a database, with the roles' rights and less for the core,
+// that it makes a core, and that it refuses flags that would do nothing.
+func TestMigratePrints(t *testing.T) {
+	t.Parallel()
+	s := shell{t: t}
+	all := s.must("migrate", "--print", "--app-role", "an app", "--tokens-above", "7")
+	for _, want := range []string{
+		"create table fence.fences", "create or replace function fence.guard(", "select fence.accept_database(7);",
+		"\ngrant execute on function fence.guard to \"an app\";\n",
+	} {
+		if !strings.Contains(all, want) {
+			t.Errorf("migrate --print has no %q", want)
+		}
+	}
+	if upgrade := s.must("migrate", "--print", "--from", "1"); strings.Contains(upgrade, "create table fence.fences") {
+		t.Error("migrate --print --from 1 makes the tables of version 1")
+	}
+	if core := s.must("migrate", "--print", "--core"); strings.Contains(core, "fence.transact(") {
+		t.Error("migrate --print --core has functions of gateways")
+	}
+	for _, flags := range []string{"--from 1", "--core --gateway-role gateway"} {
+		if got := s.do(strings.Fields("migrate " + flags)...); got.code != exitUsage {
+			t.Errorf("migrate %s exited with %d, want %d", flags, got.code, exitUsage)
+		}
+	}
+
+	url := []string{"--database-url", postgres.Empty(t), "--log-level", "warn"}
+	s.must(append([]string{"migrate", "--core"}, url...)...)
+	if got := s.do(append([]string{"check"}, url...)...); got.code == 0 || !strings.Contains(got.errOut, "only the core") {
+		t.Errorf("on a core, check exited with %d: %s", got.code, got.errOut)
+	}
+	s.must(append([]string{"migrate"}, url...)...)
+}

@@ -157,12 +157,9 @@ func (s *Store) PoolStats() store.PoolStats {
 // there is no connection.
 func (s *Store) Migrate(ctx context.Context) error { return s.alter(ctx, migrations.Apply) }
 
-// MigrateAbove is Migrate for a schema that replaces another one: its tokens are above all that were issued until now,
-// and above that number; see migrations.ApplyAbove.
-func (s *Store) MigrateAbove(ctx context.Context, above int64) error {
-	return s.alter(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		return migrations.ApplyAbove(ctx, conn, above)
-	})
+// MigrateBy is Migrate for a schema that replaces another one, or for the core of one; see migrations.Script.
+func (s *Store) MigrateBy(ctx context.Context, script migrations.Script) error {
+	return s.alter(ctx, script.Apply)
 }
 
 // Grant gives roles of applications their rights; see migrations.Grant for the errors. It returns ErrUnavailable where

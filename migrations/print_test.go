@@ -1,0 +1,288 @@
+package migrations_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/migrations"
+)
+
+func printed(t *testing.T, script migrations.Script) string {
+	t.Helper()
+	var text bytes.Buffer
+	if err := script.Print(&text); err != nil {
+		t.Fatal(err)
+	}
+	return text.String()
+}
+
+// psql runs a text as a role, in one transaction if flags say -1.
+func psql(t *testing.T, url, role, text string, flags ...string) (output string, err error) {
+	t.Helper()
+	run := command(t, postgres.Require(t, "psql"), slices.Concat(flags, []string{
+		"--no-psqlrc", "--set", "ON_ERROR_STOP=1", "--quiet", "--dbname", url, "--file", "-"})...)
+	run.Stdin = strings.NewReader(text)
+	run.Env = append(os.Environ(), "PGOPTIONS=-c role="+role)
+	printed, err := run.CombinedOutput()
+	return string(printed), err
+}
+
+// ownedDatabase returns an empty database and its owner, who is no superuser.
+func ownedDatabase(t *testing.T) (url, owner string) {
+	t.Helper()
+	url = postgres.Empty(t)
+	owner = makeRole(t, url, "plain_owner")
+	admin := connect(t, url)
+	exec(t, admin, "alter database "+quote(admin.Config().Database)+" owner to "+quote(owner))
+	t.Cleanup(func() {
+		_, err := admin.Exec(context.Background(), "alter database "+quote(admin.Config().Database)+" owner to current_user")
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	return url, owner
+}
+
+// expectGolden checks that the schema is the reviewed one.
+func expectGolden(t *testing.T, conn *pgx.Conn) {
+	t.Helper()
+	want, err := os.ReadFile(schemaGolden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := describeSchema(t, conn); got != string(want) {
+		t.Errorf("the schema is not the one of %s (- golden, + database):\n%s", schemaGolden, difference(string(want), got))
+	}
+}
+
+// TestPrintedSchema checks that psql makes the schema of Apply from the printed text, as a role that only owns the
+// database; that the text is the same each time; and that it upgrades older functions, and changes nothing where the
+// schema is not what it is for.
+func TestPrintedSchema(t *testing.T) {
+	t.Parallel()
+	url, owner := ownedDatabase(t)
+	conn := connect(t, url)
+	app := makeRole(t, url, "app")
+	text := printed(t, migrations.Script{Roles: migrations.Roles{App: []string{app}}})
+	if again := printed(t, migrations.Script{Roles: migrations.Roles{App: []string{app}}}); again != text {
+		t.Error("the text is another one the second time")
+	}
+	if output, err := psql(t, url, owner, text); err == nil || !strings.Contains(output, "transaction block") {
+		t.Errorf("outside of a transaction: %v %s", err, output)
+	}
+	if output, err := psql(t, url, owner, text, "-1"); err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	exec(t, conn, "set role "+quote(app))
+	exec(t, conn, "select fence.acquire('job', 'A')")
+	exec(t, conn, "reset role; drop owned by "+quote(app))
+	expectGolden(t, conn)
+	expectUntouched(t, conn, func() {
+		for _, err := range []error{migrations.Check(t.Context(), conn), migrations.Apply(t.Context(), conn)} {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	})
+
+	exec(t, conn, "update fence.guard_revision set revision = revision - 1; drop function fence.admit")
+	output, err := psql(t, url, owner, printed(t, migrations.Script{Version: len(migrations.NumberedFiles())}), "-1")
+	if err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	expectGolden(t, conn)
+	if err := migrations.Check(t.Context(), conn); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPrintedSchemaDoesNotFit checks that the printed text changes nothing where the schema is not what it is for, or
+// the database does not suit, and says why.
+func TestPrintedSchemaDoesNotFit(t *testing.T) {
+	t.Parallel()
+	newest := len(migrations.NumberedFiles())
+	for name, c := range map[string]struct {
+		before string
+		script migrations.Script
+		want   string
+	}{
+		"it is there":                 {"", migrations.Script{}, fmt.Sprintf("has version %d, and this text is for version 0", newest)},
+		"none is there":               {"drop schema fence cascade", migrations.Script{Version: newest}, "has version 0, and this text"},
+		"newer functions":             {"update fence.guard_revision set revision = 99", migrations.Script{Version: newest}, "newer functions"},
+		"other functions":             {"update fence.guard_revision set digest = ''", migrations.Script{Version: newest}, "newer functions"},
+		"all functions, for the core": {"", migrations.Script{Version: newest, Core: true}, "for the core only"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := postgres.Migrated(t)
+			conn := connect(t, url)
+			exec(t, conn, c.before)
+			expectUntouched(t, conn, func() {
+				output, err := psql(t, url, conn.Config().User, printed(t, c.script), "-1")
+				if err == nil || !strings.Contains(output, c.want) {
+					t.Errorf("psql says %v: %s", err, output)
+				}
+			})
+		})
+	}
+	if err := (migrations.Script{Version: newest + 1}).Print(&bytes.Buffer{}); err == nil {
+		t.Error("a version that is not known was printed")
+	}
+}
+
+// TestPrintedTextIsPlain checks that the text has nothing that tools replace: placeholders of Flyway, directives of
+// dbmate and goose, delimiters on a line of their own, and backslashes of psql.
+func TestPrintedTextIsPlain(t *testing.T) {
+	text := printed(t, migrations.Script{})
+	for _, special := range []string{`\$\{`, `(?m)^--\s*(migrate:|changeset |liquibase|\+goose|name:)`, `(?m)^\s*(/|GO)\s*$`, `(?m)^\\`} {
+		if found := regexp.MustCompile(special).FindString(text); found != "" {
+			t.Errorf("the text has %q", found)
+		}
+	}
+}
+
+// coreDatabase returns a database with the core.
+func coreDatabase(t *testing.T) string {
+	t.Helper()
+	url := postgres.Empty(t)
+	if err := (migrations.Script{Core: true}).Apply(t.Context(), connect(t, url)); err != nil {
+		t.Fatal(err)
+	}
+	return url
+}
+
+// protectedOn makes a migrated database one for scripts, and returns their variables.
+func protectedOn(t *testing.T, url string) (variables map[string]string) {
+	t.Helper()
+	admin := connect(t, scriptedOn(t, url, ""))
+	variables = map[string]string{"app": admin.Config().Database + "_app", "owner": admin.Config().Database + "_owner"}
+	exec(t, admin, substitute("create role $app; create role $owner; grant create on schema public to $owner", variables))
+	err := migrations.Grant(t.Context(), admin, migrations.Roles{
+		App: []string{variables["app"]}, TableOwner: []string{variables["owner"]}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, role := range variables {
+			_, err := admin.Exec(context.Background(), fmt.Sprintf("drop owned by %[1]s cascade; drop role %[1]s", role))
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return variables
+}
+
+// onCore returns the scripts that call functions of the core only, and fails if that leaves more than a few out.
+func onCore(t *testing.T, scripts ...script) (left []script) {
+	t.Helper()
+	for _, s := range scripts {
+		calls := regexp.MustCompile(`fence\.(\w+)\(|\btest\.(write|transact)\b`).FindAllStringSubmatch(s.steps, -1)
+		if !slices.ContainsFunc(calls, func(call []string) bool {
+			_, isFunction := migrations.GuardSource(call[1])
+			return call[2] != "" || isFunction && !slices.ContainsFunc(migrations.CoreFiles(), func(file string) bool {
+				return path.Base(file) == call[1]+".sql"
+			})
+		}) {
+			left = append(left, s)
+		}
+	}
+	if len(left) < len(scripts)*9/10 {
+		t.Errorf("%d of %d scripts can be run on the core", len(left), len(scripts))
+	}
+	return left
+}
+
+// TestCore checks that guards, protected tables and leases by SQL work with the core of the functions alone.
+func TestCore(t *testing.T) {
+	t.Parallel()
+	t.Run("guards", func(t *testing.T) {
+		t.Parallel()
+		scripts := slices.Concat(guardScripts, ruledScripts, nestedScripts)
+		runScripts(t, scriptedOn(t, coreDatabase(t), ""), nil, onCore(t, scripts...))
+	})
+	t.Run("tables", func(t *testing.T) {
+		t.Parallel()
+		url := coreDatabase(t)
+		runScripts(t, url, protectedOn(t, url), onCore(t, slices.Concat(protectScripts, settingsScripts, attackScripts)...))
+	})
+	t.Run("leases", func(t *testing.T) {
+		t.Parallel()
+		leasesBySQL(t, coreDatabase(t))
+	})
+	t.Run("arguments", func(t *testing.T) {
+		t.Parallel()
+		leaseArgumentsBySQL(t, coreDatabase(t))
+	})
+	t.Run("sweep", func(t *testing.T) {
+		t.Parallel()
+		runScripts(t, scriptedOn(t, coreDatabase(t), ""), nil, []script{{"all parts", `
+			A select test.grant('n'); select test.expire('n'); select fence.put_policy('p', 'strict', 'builtin', false, false,
+				null, null, false, 100, null); select fence.accept_database(1);
+				select string_agg(part, ' ') from fence.sweep_all() where done > 0 or more  -- leases`}})
+	})
+}
+
+// TestCoreBecomesAll checks that a schema with the core is not one for gateways, has all tables and fewer functions, and
+// that Apply adds the others; that Core then changes nothing, and that the printed core is the same.
+func TestCoreBecomesAll(t *testing.T) {
+	t.Parallel()
+	url, owner := ownedDatabase(t)
+	conn := connect(t, url)
+	exec(t, conn, "set role "+quote(owner))
+	if output, err := psql(t, url, owner, printed(t, migrations.Script{Core: true}), "-1"); err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	expectUntouched(t, conn, func() {
+		err := migrations.Check(t.Context(), conn)
+		if !errors.Is(err, migrations.ErrNotMigrated) || !strings.Contains(err.Error(), "only the core") {
+			t.Errorf("Check returned %v, want ErrNotMigrated that names the core", err)
+		}
+		if err := (migrations.Script{Core: true}).Apply(t.Context(), conn); err != nil {
+			t.Error(err)
+		}
+	})
+	golden, err := os.ReadFile(schemaGolden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	functions := regexp.MustCompile(`(?m)^- fence\.\w+\(|^- function fence\.|^-   |^- $`)
+	for line := range strings.Lines(difference(string(golden), describeSchema(t, conn))) {
+		if !functions.MatchString(line) {
+			t.Errorf("the core differs from %s: %s", schemaGolden, line)
+		}
+	}
+	var made int
+	err = conn.QueryRow(t.Context(), `
+		select (select count(*) from pg_proc where pronamespace = 'fence'::regnamespace)
+			+ (select count(*) from pg_views where schemaname = 'fence')`).Scan(&made)
+	all, core := len(migrations.GuardFiles()), len(migrations.CoreFiles())
+	t.Logf("the core has %d of %d functions and views", core, all)
+	if err != nil || made != core || core >= all {
+		t.Errorf("the schema has %d functions and views, want those of %d of %d files (%v)", made, core, all, err)
+	}
+
+	bringUpToDate(t, conn)
+	expectUntouched(t, conn, func() {
+		if err := (migrations.Script{Core: true}).Apply(t.Context(), conn); err != nil {
+			t.Error(err)
+		}
+	})
+	exec(t, conn, "update fence.guard_revision set revision = revision - 1, digest = 'of an older one'")
+	expectUntouched(t, conn, func() {
+		if err := (migrations.Script{Core: true}).Apply(t.Context(), conn); err == nil || !strings.Contains(err.Error(), "all functions") {
+			t.Errorf("on all functions of an older program, Apply of the core returned %v", err)
+		}
+	})
+}
