@@ -64,11 +64,13 @@ func (s Script) apply(ctx context.Context, conn *pgx.Conn, bounds lockBounds) er
 		return err
 	}
 	return exclusively(ctx, conn, func() error {
-		switch err := check(ctx, conn, s.Core); {
-		case err == nil:
+		err := check(ctx, conn, s.Core)
+		if err == nil {
 			return run(ctx, conn, s.end())
-		case !errors.Is(err, ErrNotMigrated):
-			return err
+		}
+		extension, failed := madeByExtension(ctx, conn)
+		if extension || failed != nil || !errors.Is(err, ErrNotMigrated) {
+			return errors.Join(err, failed)
 		}
 		version, err := readNumber(ctx, conn, "select version from "+versionTable)
 		if err != nil {

@@ -45,6 +45,13 @@ func check(ctx context.Context, conn Querier, core bool) error {
 	if err != nil {
 		return err
 	}
+	how := "fencegate migrate"
+	switch extension, err := madeByExtension(ctx, conn); {
+	case err != nil:
+		return err
+	case extension:
+		how = "alter extension fencegate update"
+	}
 	switch {
 	case version > newest || revision > GuardRevision:
 		return fmt.Errorf("%w: it has schema version %d and functions revision %d, "+
@@ -52,8 +59,8 @@ func check(ctx context.Context, conn Querier, core bool) error {
 			ErrNewer, version, revision, newest, GuardRevision)
 	case version < newest || revision < GuardRevision:
 		return fmt.Errorf("%w: it has schema version %d and functions revision %d, "+
-			"this program needs %d and %d; run `fencegate migrate`",
-			ErrNotMigrated, version, revision, newest, GuardRevision)
+			"this program needs %d and %d; run `%s`",
+			ErrNotMigrated, version, revision, newest, GuardRevision, how)
 	case functions == onlyCore:
 		return fmt.Errorf("%w: it has only the core (`fencegate migrate --core`); run `fencegate migrate`", ErrNotMigrated)
 	case functions != all:
@@ -91,6 +98,12 @@ func errPrerelease(ctx context.Context, conn Querier) error {
 	return fmt.Errorf("%w: its schema cannot be migrated; end all gateways, use a new database or delete the data with "+
 		"`drop schema fence cascade`, and run `fencegate migrate --tokens-above %d`, so that old tokens stay rejected",
 		ErrPrerelease, last)
+}
+
+// madeByExtension is whether the extension fencegate made the schema. Then only its scripts change it.
+func madeByExtension(ctx context.Context, conn Querier) (bool, error) {
+	made, err := readNumber(ctx, conn, "select count(*) from pg_extension where extname = 'fencegate'")
+	return made > 0, err
 }
 
 // readNumber reads a number; it is 0 if its table, or the row in it, does not exist yet.

@@ -70,8 +70,7 @@ set local standard_conforming_strings = on;
 set local transform_null_equals = off;
 set local check_function_bodies = off;`
 
-const versions = `create schema if not exists fence;
-create table if not exists ` + versionTable + ` (version int4 not null);
+const versions = `create table if not exists ` + versionTable + ` (version int4 not null);
 insert into ` + versionTable + ` select 0 where not exists (select from ` + versionTable + `);`
 
 // finish revokes all rights of public, and replaces the functions of protected tables.
@@ -111,6 +110,8 @@ type Script struct {
 	TokensAbove *int64
 	// Roles get their rights where the script is printed. See Grant.
 	Roles Roles
+
+	extension bool
 }
 
 // Print writes the script. It is to be run in one transaction, by a role that owns the schema or may create it. It
@@ -122,11 +123,7 @@ func (s Script) Print(to io.Writer) error {
 		return fmt.Errorf("there is no version %d of the schema: the newest is %d", s.Version, newest)
 	}
 	_, err := fmt.Fprintf(to, "-- The schema of fencegate: version %d, functions of revision %d. Run it in one transaction, "+
-		"for example by\n-- psql -1 -v ON_ERROR_STOP=1.\n", newest, GuardRevision)
-	for _, piece := range s.pieces(defaultBounds.timeout) {
-		_, failed := fmt.Fprintf(to, "\n-- %s\n%s\n", piece.name, strings.TrimSpace(piece.sql))
-		err = errors.Join(err, failed)
-	}
+		"for example by\n-- psql -1 -v ON_ERROR_STOP=1.\n%s", newest, GuardRevision, s.text())
 	for _, given := range s.Roles.rights() {
 		for _, right := range given.rights {
 			_, failed := fmt.Fprintf(to, "%s;\n", grantSQL(right, given.role))
@@ -134,6 +131,14 @@ func (s Script) Print(to io.Writer) error {
 		}
 	}
 	return err
+}
+
+func (s Script) text() string {
+	var text strings.Builder
+	for _, piece := range s.pieces(defaultBounds.timeout) {
+		fmt.Fprintf(&text, "\n-- %s\n%s\n", piece.name, strings.TrimSpace(piece.sql))
+	}
+	return text.String()
 }
 
 // pieces are for one transaction, in which the caller is the schema's owner. While no table becomes protected, they
@@ -144,8 +149,11 @@ func (s Script) pieces(lockTimeout time.Duration) []piece {
 		{"the schema that is there", fmt.Sprintf(begin, advisoryLock, s.Version, GuardRevision, guardDigest(false),
 			guardDigest(true), s.Core)},
 		{"settings", fmt.Sprintf(settings, lockTimeout.Milliseconds())},
-		{"the version", versions},
 	}
+	if !s.extension {
+		pieces = append(pieces, piece{"the schema", "create schema if not exists fence;"})
+	}
+	pieces = append(pieces, piece{"the version", versions})
 	for i, file := range numberedFiles()[s.Version:] {
 		pieces = append(pieces, piece{file, string(must(numbered.ReadFile(file)))},
 			piece{"the version", fmt.Sprintf("update %s set version = %d;", versionTable, s.Version+i+1)})
@@ -154,16 +162,25 @@ func (s Script) pieces(lockTimeout time.Duration) []piece {
 	for _, file := range filesOf(s.Core) {
 		pieces = append(pieces, piece{file, replace(file)})
 	}
+	if s.extension {
+		pieces = append(pieces, piece{"trigger functions", fmt.Sprintf(membership, "add")})
+	}
 	return append(append(pieces, piece{"the end", finish},
 		piece{"the revision", fmt.Sprintf(record, GuardRevision, guardDigest(s.Core))}), s.end()...)
 }
 
 // end is run also where the schema is up to date.
-func (s Script) end() []piece {
-	if s.TokensAbove == nil {
-		return nil
+func (s Script) end() (pieces []piece) {
+	if s.extension {
+		pieces = append(pieces, piece{"trigger functions", fmt.Sprintf(membership, "drop")}, piece{"dumps", dumped})
 	}
-	return []piece{{"tokens", fmt.Sprintf("select fence.accept_database(%d);", *s.TokensAbove)}}
+	if s.extension && s.Version == 0 {
+		pieces = append(pieces, piece{"a restored dump", unlikeDumped})
+	}
+	if s.TokensAbove != nil {
+		pieces = append(pieces, piece{"tokens", fmt.Sprintf("select fence.accept_database(%d);", *s.TokensAbove)})
+	}
+	return pieces
 }
 
 // replace returns what replaces the function or view of a file. It leaves a view alone that is the same already: to

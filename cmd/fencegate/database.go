@@ -106,6 +106,7 @@ type migrateCmd struct {
 	Core           bool     `help:"For databases without a gateway: leave out the functions that only gateways call. A later migrate without it adds them."`
 	Print          bool     `help:"Write the SQL to standard output instead, for another tool that runs it in one transaction. No database is needed."`
 	From           int      `help:"Print what upgrades a schema of this version. 0: what makes a new one." placeholder:"VERSION"`
+	Extension      string   `help:"Write the files of the extension fencegate to this directory instead, for create extension and alter extension … update. No database is needed." type:"existingdir" placeholder:"DIR"`
 	TokensAbove    *int64   `help:"Issue tokens above this one, and above all that another database can have issued until now: where this database takes the place of one that is lost or was deleted." placeholder:"TOKEN"`
 }
 
@@ -121,8 +122,10 @@ func (c *migrateCmd) Run(ctx context.Context, streams streams) (err error) {
 	roles := migrations.Roles{Gateway: c.GatewayRole, App: c.AppRole, TableOwner: c.TableOwnerRole}
 	script := migrations.Script{Version: c.From, Core: c.Core, TokensAbove: c.TokensAbove, Roles: roles}
 	switch {
-	case c.Core && len(c.GatewayRole) > 0:
-		return usagef("--core makes no functions for --gateway-role")
+	case c.Core && (len(c.GatewayRole) > 0 || c.Extension != ""):
+		return usagef("--core has no functions for --gateway-role, and --extension has all")
+	case c.Extension != "":
+		return migrations.WriteExtension(c.Extension)
 	case c.Print:
 		return script.Print(streams.out)
 	case c.From != 0:

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -14,6 +16,7 @@ import (
 	"github.com/fencegate/fencegate/internal/checks"
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/migrations"
 )
 
 // TestCheck finds each weakness once, and exits with 1 only if one is an error.
@@ -222,7 +225,7 @@ func TestSweepDefaults(t *testing.T) {
 }
 
 // TestMigratePrints checks that migrate prints the SQL without a database, with the roles' rights and less for the core,
-// that it makes a core, and that it refuses flags that would do nothing.
+// that it writes the extension, that it makes a core, and that it refuses flags that would do nothing.
 func TestMigratePrints(t *testing.T) {
 	t.Parallel()
 	s := shell{t: t}
@@ -241,9 +244,16 @@ func TestMigratePrints(t *testing.T) {
 	if core := s.must("migrate", "--print", "--core"); strings.Contains(core, "fence.transact(") {
 		t.Error("migrate --print --core has functions of gateways")
 	}
-	for _, flags := range []string{"--from 1", "--core --gateway-role gateway"} {
+	for _, flags := range []string{"--from 1", "--core --gateway-role gateway", "--core --extension ."} {
 		if got := s.do(strings.Fields("migrate " + flags)...); got.code != exitUsage {
 			t.Errorf("migrate %s exited with %d, want %d", flags, got.code, exitUsage)
+		}
+	}
+	dir := t.TempDir()
+	s.must("migrate", "--extension", dir)
+	for name, want := range migrations.ExtensionFiles() {
+		if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(got) != want {
+			t.Errorf("migrate --extension wrote %d bytes of %s (%v), want %d", len(got), name, err, len(want))
 		}
 	}
 

@@ -27,6 +27,7 @@ import (
 type Cluster struct {
 	t        testing.TB
 	dataDir  string
+	binDir   string // "": the machine's
 	settings map[string]string
 	stranger bool
 	url      string
@@ -87,7 +88,8 @@ func prepare(t testing.TB, options []Option) *Cluster {
 
 func (c *Cluster) start() {
 	c.t.Helper()
-	running, err := embeddedpg.Start(await.Context(c.t), embeddedpg.Config{DataDir: c.dataDir, Settings: c.settings})
+	running, err := embeddedpg.Start(await.Context(c.t), embeddedpg.Config{
+		DataDir: c.dataDir, BinDir: c.binDir, Settings: c.settings})
 	check(c.t, err)
 	c.running = running
 	if c.url != "" && c.url != running.URL() {

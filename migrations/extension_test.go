@@ -1,0 +1,196 @@
+package migrations_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/migrations"
+)
+
+// extensionFiles are those of this program, and of an older version, which has a function less.
+func extensionFiles() map[string]string {
+	files := migrations.ExtensionFiles()
+	newest := len(migrations.NumberedFiles())
+	version := fmt.Sprintf("%d.%d", newest, migrations.GuardRevision)
+	older := strings.Replace(files["fencegate--"+version+".sql"],
+		fmt.Sprintf("values (%d, '%s')", migrations.GuardRevision, migrations.GuardDigest()), "values (0, 'older')", 1)
+	files[fmt.Sprintf("fencegate--%d.0.sql", newest)] = older + "drop function fence.note_key_uses;\n"
+	files[fmt.Sprintf("fencegate--%[1]d.0--%[1]d.sql", newest)] = ""
+	return files
+}
+
+// extensionCluster is a PostgreSQL that has the extension, with the role plain, who may make databases.
+type extensionCluster struct{ *postgres.Cluster }
+
+func newExtensionCluster(t *testing.T) extensionCluster {
+	t.Helper()
+	cluster := postgres.NewCluster(t, postgres.Setting("fsync", "off"))
+	cluster.InstallExtension(extensionFiles())
+	exec(t, connect(t, cluster.URL()), "create role plain login")
+	return extensionCluster{cluster}
+}
+
+// database makes a database of the role plain, and returns its URL for that role.
+func (c extensionCluster) database(t *testing.T, name string) string {
+	t.Helper()
+	exec(t, connect(t, c.URL()), "create database "+name+" owner plain")
+	return c.DatabaseURL(name) + "&user=plain"
+}
+
+// TestExtension checks the extension fencegate, which a role makes that only owns its database.
+func TestExtension(t *testing.T) {
+	t.Parallel()
+	cluster := newExtensionCluster(t)
+	t.Run("made", func(t *testing.T) {
+		t.Parallel()
+		conn := connect(t, cluster.database(t, "made"))
+		exec(t, conn, "create extension fencegate")
+		expectGolden(t, conn)
+		expectOwnedBy(t, conn, "plain")
+		expectUntouched(t, conn, func() {
+			for _, err := range []error{migrations.Check(t.Context(), conn), migrations.Apply(t.Context(), conn)} {
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	})
+	t.Run("updated", func(t *testing.T) { t.Parallel(); expectUpdates(t, cluster.database(t, "updated")) })
+	t.Run("dropped", func(t *testing.T) {
+		t.Parallel()
+		url := cluster.database(t, "dropped")
+		runInTurn(t, url, `
+			A create extension fencegate; create table kept (id integer); select fence.protect('kept', 'kept/{id}');
+				select test.token('kept/1')  -- $before
+			A drop extension fencegate  -- !2BP01 on table kept depends on function fence.check_truncate()
+			A select fence.unprotect('kept'); drop extension fencegate; create extension fencegate;
+				select fencing_token > $before from fence.acquire('kept/1', 'A')  -- t`)
+	})
+	t.Run("dumped", func(t *testing.T) {
+		t.Parallel()
+		expectDumped(t, cluster.database(t, "dumped"), cluster.database(t, "restored"))
+	})
+}
+
+// runInTurn runs a script that makes the extension.
+func runInTurn(t *testing.T, url, steps string) {
+	t.Helper()
+	exec(t, connect(t, url), `
+		create schema test;
+		create function test.token(lock text) returns bigint language plpgsql as $$
+		begin
+			return (select fencing_token from fence.acquire(lock, 'A'));
+		end $$`)
+	if err := (script{"extension", steps}).run(t.Context(), url, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+func expectOwnedBy(t *testing.T, conn *pgx.Conn, role string) {
+	t.Helper()
+	var owners []string
+	err := conn.QueryRow(t.Context(), `
+		select array_agg(distinct o::regrole::text)
+		from (select proowner from pg_proc where pronamespace = 'fence'::regnamespace
+			union all select relowner from pg_class where relnamespace = 'fence'::regnamespace
+			union all select nspowner from pg_namespace where nspname = 'fence') as owned (o)`).Scan(&owners)
+	if err != nil || len(owners) != 1 || owners[0] != role {
+		t.Errorf("the schema belongs to %v, want %s (%v)", owners, role, err)
+	}
+}
+
+// expectUpdates checks that a gateway leaves an older version of the extension to "alter extension", which brings it up
+// to date, with the functions of protected tables.
+func expectUpdates(t *testing.T, url string) {
+	t.Helper()
+	conn := connect(t, url)
+	exec(t, conn, fmt.Sprintf(`
+		create extension fencegate version '%d.0';
+		create table kept (id integer); select fence.protect('kept', 'kept/{id}');
+		do $$ declare f text; begin
+			foreach f in array array(select proname from pg_proc where proname ~ '^check_[0-9]+_') loop
+				execute format('create or replace function fence.%%s() returns trigger language plpgsql '
+					'as ''begin raise ''''of an older version''''; end''', f);
+			end loop; end $$`, len(migrations.NumberedFiles())))
+	expectUntouched(t, conn, func() {
+		for _, err := range []error{migrations.Check(t.Context(), conn), migrations.Apply(t.Context(), conn)} {
+			if !errors.Is(err, migrations.ErrNotMigrated) || !strings.Contains(err.Error(), "alter extension fencegate update") {
+				t.Errorf("the error is %v, want ErrNotMigrated and what to do", err)
+			}
+		}
+	})
+	exec(t, conn, "alter extension fencegate update")
+	if err := migrations.Check(t.Context(), conn); err != nil {
+		t.Error(err)
+	}
+	expectOwnedBy(t, conn, "plain")
+	if state := stateOf(t, conn, "insert into kept values (1)"); state != "LF101" {
+		t.Errorf("after the update, a write without a token got SQLSTATE %q, want LF101", state)
+	}
+	exec(t, conn, "select fence.unprotect('kept')")
+	expectGolden(t, conn)
+}
+
+// expectDumped checks that a dump keeps leases, tokens, fences and protected tables, and that tokens rise above all that
+// were granted after it.
+func expectDumped(t *testing.T, from, to string) {
+	t.Helper()
+	dump, restore := postgres.RequireDump(t, "psql")
+	runInTurn(t, from, `
+		A create extension fencegate; create table kept (id integer); select fence.protect('kept', 'kept/{id}');
+			select fence.put_policy('other', 'same_token', 'builtin', false, false, null, null, false, 100, null);
+			select fence.try_guard('kept/9', 1); select from fence.sweep_all(); select test.token('kept/1')  -- $t
+		A begin; select fence.guard('kept/1', $t, 7); insert into kept values (1); commit`)
+	source := connect(t, from)
+	kept := func(conn *pgx.Conn) string {
+		var rows string
+		err := conn.QueryRow(t.Context(), `
+			select format('%s %s %s %s', (select f from fence.fences f), (select l from fence.leases l),
+				(select p from fence.policies p), (select p from fence.protected p))`).Scan(&rows)
+		if err != nil {
+			t.Error(err)
+		}
+		return rows
+	}
+	var text, complaints bytes.Buffer
+	dumping := command(t, dump, "--dbname", from)
+	dumping.Stdout, dumping.Stderr = &text, &complaints
+	if err := dumping.Run(); err != nil {
+		t.Fatalf("%v: %s", err, &complaints)
+	}
+	var later int64 // a grant that the dump lacks
+	if err := source.QueryRow(t.Context(), "select test.token('kept/2')").Scan(&later); err != nil {
+		t.Fatal(err)
+	}
+	restoring := command(t, restore, "--no-psqlrc", "--set", "ON_ERROR_STOP=1", "--quiet", "--dbname", to)
+	restoring.Stdin = &text
+	if output, err := restoring.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	restored := connect(t, to)
+	exec(t, source, "delete from fence.fences where resource = 'kept/2'; delete from fence.leases where lock = 'kept/2'")
+	if want, got := kept(source), kept(restored); got != want {
+		t.Errorf("dumped were\n%s\nand restored\n%s", want, got)
+	}
+	after := script{"after", `
+		A insert into kept values (2)  -- !LF101 kept/2
+		A select fencing_token from fence.leases where lock = 'kept/1'  -- $t
+		A begin; select fence.guard('kept/1', $t, 7)  -- !LF106
+		A rollback; begin; select fence.guard('kept/1', $t, 8); delete from kept where id = 1; commit
+		A select test.token('kept/2') > ` + fmt.Sprint(later) + `  -- t
+		A select count(*) from fence.sweep_all() where more  -- 0
+		A select fence.unprotect('kept')`}
+	if err := after.run(t.Context(), to, nil); err != nil {
+		t.Error(err)
+	}
+	expectGolden(t, restored)
+	if err := migrations.Check(t.Context(), restored); err != nil {
+		t.Error(err)
+	}
+}
