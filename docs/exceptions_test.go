@@ -92,6 +92,10 @@ var exceptions = map[string]exception{
 		before: psql + ` -qc "select fence.protect('accounts', 'accounts/{id}')"`},
 	"docs/sql/incidents.md: pg_dump -Fc": {
 		elsewhere: "needs a pg_dump of the server's version; TestDumpOfTables of migrations"},
+	"docs/sql/without-a-gateway.md: DIR=$(pg_config": {
+		elsewhere: "changes the installation of PostgreSQL; TestExtension of migrations"},
+	"docs/sql/without-a-gateway.md: select cron.schedule": {
+		elsewhere: "needs pg_cron; TestSweepAll of store/postgres"},
 
 	"docs/tutorial.md: $ go build": {
 		instead: `go build -C "$CLONE" -o "$PWD/shop" ./examples/tutorial`},
