@@ -73,6 +73,8 @@ var exceptions = map[string]exception{
 		-c "select setval('fence.tokens', 33)" -c "select fence.acquire('accounts/42', 'worker-1')"`},
 	"docs/sql/roles.md: $ fencegate migrate": {
 		before: createApp},
+	"docs/sql/roles.md: app=> ":                    {before: "OWNER=$PGUSER; export PGUSER=app"},
+	"docs/sql/roles.md: select fence.allow_names(": {before: "export PGUSER=$OWNER"},
 	"docs/sql/leases.md: app=> ": {
 		before: createApp + ` -c "select setval('fence.tokens', 35)"
 		fencegate migrate --database-url "$DATABASE_URL" --app-role app; export PGUSER=app`},

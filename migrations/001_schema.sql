@@ -466,6 +466,14 @@ create table fence.key_changes (
 
 insert into fence.key_changes default values;
 
+-- The names that a role may use by SQL, if it may not use all (fence.allow_names): each prefix covers the name itself and
+-- all names below it.
+create table fence.allowed_names (
+    prefix  fence.name,
+    role_id regrole,
+    primary key (prefix, role_id)
+);
+
 -- What administrators did, each entry written in the transaction of the action. Entries are only added, until the sweep
 -- deletes the old ones.
 create table fence.audit (

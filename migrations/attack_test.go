@@ -288,7 +288,7 @@ func protectedDatabase(t *testing.T) (url string, variables map[string]string) {
 func TestProtect(t *testing.T) {
 	t.Parallel()
 	url, variables := protectedDatabase(t)
-	runScripts(t, url, variables, slices.Concat(protectScripts, settingsScripts, attackScripts))
+	runScripts(t, url, variables, slices.Concat(protectScripts, settingsScripts, attackScripts, namesScripts))
 }
 
 // TestTokenOfAConnection checks that a token in the options of a connection counts in each of its transactions.
@@ -330,6 +330,7 @@ func TestShadowedNames(t *testing.T) {
 	tables := protect(t, url, makeRole(t, url, "owner"))
 	conn, role := app(t, url)
 	exec(t, tables, "grant select, insert, update on public.accounts to "+quote(role))
+	exec(t, owner, "select fence.allow_names($1::text::regrole, 'accounts')", quote(role))
 	exec(t, owner, "create schema astray authorization "+quote(role))
 	exec(t, owner, "grant temporary on database "+quote(owner.Config().Database)+" to "+quote(role))
 	exec(t, owner, "grant execute on function fence.write_one to "+quote(role)) // it is what gateways call
@@ -406,7 +407,8 @@ begin
 					'age', 'clock_timestamp', 'current_setting', 'set_config', 'gen_random_uuid', 'pg_current_xact_id',
 					'octet_length', 'position', 'split_part', 'cardinality', 'hashtext', 'pg_notify', 'nextval', 'floor',
 					'random', 'convert_to', 'array_to_string', 'pg_advisory_xact_lock', 'json_typeof', 'chr', 'mod',
-					'inet_client_addr', 'host', 'regexp_split_to_table', 'string_agg', 'quote_literal', 'left'))
+					'inet_client_addr', 'host', 'regexp_split_to_table', 'string_agg', 'quote_literal', 'left',
+					'string_to_array', 'pg_has_role', 'has_function_privilege'))
 	loop
 		execute format('create function astray.%I(%s) returns text language plpgsql as
 			''begin raise exception ''''astray.%s was called''''; end''',
@@ -423,6 +425,7 @@ begin
 		end loop;
 	end loop;
 	create function astray.concat(bigint) returns text language sql as 'select null::pg_catalog.text';
+	create function astray.concat_ws(text, text, text) returns text language sql as 'select null::pg_catalog.text';
 	foreach v_type in array array[
 		'text', 'uuid', 'jsonb', 'json', 'timestamptz', 'interval', 'int8', 'bool', 'xid8', 'regclass', 'bytea']
 	loop

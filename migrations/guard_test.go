@@ -119,7 +119,7 @@ func TestGuardFilesAreNamedAfterTheirFunctions(t *testing.T) {
 		source, _ := migrations.GuardSource(name)
 		head := "create or replace function fence." + name + "("
 		if path.Base(path.Dir(file)) == "view" {
-			head = "create or replace view fence." + name + " as"
+			head = "create or replace view fence." + name + " "
 		}
 		if strings.Count(source, "\ncreate or replace ") != 1 || !strings.Contains(source, "\n"+head) {
 			t.Errorf("%s does not make exactly fence.%s", file, name)

@@ -10,6 +10,24 @@ import (
 // sqlMutations are functions that are broken on purpose, in one place, and a script that must notice.
 var sqlMutations = []struct{ function, old, broken, script string }{
 	{"guard", "and not exists (select from fence.policies)", "", "require_lease_id"},
+	{"guard", "            and fence.may_use(guard.resource)\n", "", namesOfRoles},
+	{"guard_by_rule", "fence.check_use(p_resource)", "1", namesOfRoles},
+	{"acquire", "perform fence.check_use(lock);", "null;", namesOfRoles},
+	{"is_allowed", "pg_catalog.pg_has_role(session_user, n.role_id, 'member')", "true", namesOfRoles},
+	{"is_allowed", "session_user, n.role_id", "current_user, n.role_id", namesOfRoles},
+	{"may_use", "has_function_privilege(session_user, ", "has_function_privilege(", namesOfRoles},
+	{"names_of", "pg_has_role(p_role, a.grantee, 'member')", "has_function_privilege(p_role, p.oid, 'execute')",
+		"a role that may use all names by a membership that it does not inherit"},
+	{"guard_by_settings", "\n        and fence.may_use(p_resource);", ";", rowsOfRoles},
+	{"rejection_error", "perform fence.check_use(p_resource);", "null;", rowsOfRoles},
+	{"guard_by_settings", "(fence.may_use(p_resource) or not p_undo)", "true",
+		"a role that may use some names: in the mode observe, a token for another name counts as none"},
+	{"protected", "\n    where fence.may_use(p.template)", "", seenByRoles},
+	{"held", " and fence.may_use(l.lock)", "", seenByRoles},
+	{"is_held", "fence.may_use(p_lock)", "true", seenByRoles},
+	{"renew_claim", "and fence.may_use(l.lock)", "", seenByRoles},
+	{"protected", " with (security_barrier)", "", seenByRoles},
+	{"acquire", "not fence.may_use((v_answer.lease).lock)", "false", seenByRoles},
 	{"guard", "perform fence.no_policy_came();", "", firstPolicy.name},
 	{"guard", "admitted_in = pg_catalog.pg_current_xact_id()", "admitted_in = null", "insert, update, delete"},
 	{"guard", "fence.fast_path_admits(f, guard.token, guard.sequence)", "true", "LF103 superseded"},
@@ -133,7 +151,7 @@ func TestMutations(t *testing.T) {
 	t.Parallel()
 	scripts := map[string]script{firstPolicy.name: firstPolicy}
 	for _, group := range [][]script{
-		guardScripts, ruledScripts, nestedScripts, gateScripts, protectScripts, belowScripts, settingsScripts,
+		guardScripts, ruledScripts, nestedScripts, gateScripts, protectScripts, belowScripts, namesScripts, settingsScripts,
 		attackScripts, claimScripts,
 	} {
 		for _, s := range group {

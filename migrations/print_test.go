@@ -74,8 +74,9 @@ func TestPrintedSchema(t *testing.T) {
 	url, owner := ownedDatabase(t)
 	conn := connect(t, url)
 	app := makeRole(t, url, "app")
-	text := printed(t, migrations.Script{Roles: migrations.Roles{App: []string{app}}})
-	if again := printed(t, migrations.Script{Roles: migrations.Roles{App: []string{app}}}); again != text {
+	roles := migrations.Roles{App: []string{app}, AppNames: []string{"it's"}}
+	text := printed(t, migrations.Script{Roles: roles})
+	if again := printed(t, migrations.Script{Roles: roles}); again != text {
 		t.Error("the text is another one the second time")
 	}
 	if output, err := psql(t, url, owner, text); err == nil || !strings.Contains(output, "transaction block") {
@@ -85,7 +86,10 @@ func TestPrintedSchema(t *testing.T) {
 		t.Fatalf("%v: %s", err, output)
 	}
 	exec(t, conn, "set role "+quote(app))
-	exec(t, conn, "select fence.acquire('job', 'A')")
+	exec(t, conn, "select fence.acquire('job', 'A'); reset role")
+	if names := list(t, conn, "select unnest(prefixes) from fence.sql_roles"); !slices.Equal(names, roles.AppNames) {
+		t.Errorf("the role may use %q, want %q", names, roles.AppNames)
+	}
 	exec(t, conn, "reset role; drop owned by "+quote(app))
 	expectGolden(t, conn)
 	expectUntouched(t, conn, func() {
@@ -166,12 +170,18 @@ func coreDatabase(t *testing.T) string {
 func protectedOn(t *testing.T, url string) (variables map[string]string) {
 	t.Helper()
 	admin := connect(t, scriptedOn(t, url, ""))
-	variables = map[string]string{"app": admin.Config().Database + "_app", "owner": admin.Config().Database + "_owner"}
-	exec(t, admin, substitute("create role $app; create role $owner; grant create on schema public to $owner", variables))
-	err := migrations.Grant(t.Context(), admin, migrations.Roles{
-		App: []string{variables["app"]}, TableOwner: []string{variables["owner"]}})
-	if err != nil {
-		t.Fatal(err)
+	variables = map[string]string{"app": admin.Config().Database + "_app", "owner": admin.Config().Database + "_owner",
+		"some": admin.Config().Database + "_some"}
+	exec(t, admin, substitute("create role $app; create role $owner; create role $some; "+
+		"grant create on schema public to $owner", variables))
+	for _, roles := range []migrations.Roles{
+		{App: []string{variables["app"]}, TableOwner: []string{variables["owner"]}},
+		{App: []string{variables["some"]}, AppNames: []string{"some", "tenants/7"}},
+		{App: []string{variables["some"]}}, // as after an upgrade: it keeps its names
+	} {
+		if err := migrations.Grant(t.Context(), admin, roles); err != nil {
+			t.Fatal(err)
+		}
 	}
 	t.Cleanup(func() {
 		for _, role := range variables {
@@ -215,7 +225,8 @@ func TestCore(t *testing.T) {
 	t.Run("tables", func(t *testing.T) {
 		t.Parallel()
 		url := coreDatabase(t)
-		runScripts(t, url, protectedOn(t, url), onCore(t, slices.Concat(protectScripts, settingsScripts, attackScripts)...))
+		runScripts(t, url, protectedOn(t, url), onCore(t, slices.Concat(protectScripts, settingsScripts, attackScripts,
+			namesScripts)...))
 	})
 	t.Run("leases", func(t *testing.T) {
 		t.Parallel()

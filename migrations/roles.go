@@ -17,6 +17,7 @@ var ErrNoRole = errors.New("there is no such role")
 type Roles struct {
 	Gateway    []string // may do what gateways need: call functions and read, and change nothing by itself
 	App        []string // may guard transactions, lease locks, and see which tables are protected
+	AppNames   []string // prefixes of the names that those of App may use, besides those that they may; none: all names
 	TableOwner []string // may also protect the tables that it owns
 }
 
@@ -40,7 +41,7 @@ var appRights = []string{
 	"select on fence.held",
 	"execute on function fence.lease_until", // for fence.held
 	"select on fence.protected",
-	"execute on function fence.protection_problem", // for fence.protected
+	"execute on function fence.protection_problem, fence.may_use, fence.is_allowed", // for fence.protected
 }
 
 // gatewayRights are all rights of a role of gateways.
@@ -54,7 +55,7 @@ var gatewayRights = []string{
 // gatewayFunctions are those that gateways call, and those that others in the list call with the caller's rights.
 var gatewayFunctions = []string{
 	// access
-	"check_actor", "create_key", "live_keys", "note_key_uses", "revoke_key", "rotate_key",
+	"all_names", "check_actor", "create_key", "is_allowed", "live_keys", "may_use", "names_of", "note_key_uses", "revoke_key", "rotate_key",
 	// client
 	"escape_segment", "is_name", "segment",
 	// lease
@@ -97,7 +98,7 @@ func Grant(ctx context.Context, conn *pgx.Conn, roles Roles) error {
 	return exclusively(ctx, conn, func() error {
 		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 			for _, to := range roles.rights() {
-				if err := grant(ctx, tx, to.rights, to.role); err != nil {
+				if err := grant(ctx, tx, to.sql, to.role); err != nil {
 					return err
 				}
 			}
@@ -106,25 +107,27 @@ func Grant(ctx context.Context, conn *pgx.Conn, roles Roles) error {
 	})
 }
 
+// roleRights are the statements that give a role its rights.
 type roleRights struct {
-	role   string
-	rights []string
+	role string
+	sql  []string
 }
 
 func (r Roles) rights() (all []roleRights) {
 	for _, role := range r.Gateway {
-		all = append(all, roleRights{role, gatewayRights})
+		all = append(all, roleRights{role, grantsSQL(gatewayRights, role)})
 	}
-	for _, role := range slices.Concat(r.App, r.TableOwner) {
-		all = append(all, roleRights{role, appRights})
+	for _, role := range r.App {
+		all = append(all, roleRights{role, append(grantsSQL(appRights, role), namesSQL(role, r.AppNames)...)})
 	}
 	for _, role := range r.TableOwner {
-		all = append(all, roleRights{role, tableOwnerRights})
+		all = append(all, roleRights{role, append(grantsSQL(slices.Concat(appRights, tableOwnerRights), role),
+			namesSQL(role, nil)...)})
 	}
 	return all
 }
 
-func grant(ctx context.Context, tx pgx.Tx, rights []string, role string) error {
+func grant(ctx context.Context, tx pgx.Tx, statements []string, role string) error {
 	var exists bool
 	err := tx.QueryRow(ctx, "select exists (select from pg_roles where rolname = $1)", role).Scan(&exists)
 	switch {
@@ -133,14 +136,31 @@ func grant(ctx context.Context, tx pgx.Tx, rights []string, role string) error {
 	case !exists:
 		return fmt.Errorf("%w: %q; make it first: create role %s login", ErrNoRole, role, pgx.Identifier{role}.Sanitize())
 	}
-	for _, right := range rights {
-		if _, err := tx.Exec(ctx, grantSQL(right, role)); err != nil {
-			return fmt.Errorf("grant %s to %q: %w", right, role, err)
+	for _, sql := range statements {
+		if _, err := tx.Exec(ctx, sql); err != nil {
+			return fmt.Errorf("%s: %w", sql, err)
 		}
 	}
 	return nil
 }
 
-func grantSQL(right, role string) string {
-	return "grant " + right + " to " + pgx.Identifier{role}.Sanitize()
+func grantsSQL(rights []string, role string) (statements []string) {
+	for _, right := range rights {
+		statements = append(statements, "grant "+right+" to "+pgx.Identifier{role}.Sanitize())
+	}
+	return statements
 }
+
+// namesSQL lets the role use the names; without any, those that it has, or all.
+func namesSQL(role string, names []string) (statements []string) {
+	quoted := quoteLiteral(pgx.Identifier{role}.Sanitize())
+	for _, name := range names {
+		statements = append(statements, fmt.Sprintf("select fence.allow_names(%s, %s)", quoted, quoteLiteral(name)))
+	}
+	if len(names) == 0 {
+		statements = append(statements, fmt.Sprintf("select fence.allow_names(%s)", quoted))
+	}
+	return statements
+}
+
+func quoteLiteral(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }

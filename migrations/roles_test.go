@@ -123,8 +123,9 @@ func TestPublicHasNoRights(t *testing.T) {
 var (
 	// appFunctions are the functions that a role of an application may call; no others.
 	appFunctions = []string{
-		"acquire", "claim", "claim_leases", "claim_query", "escape_segment", "guard", "is_held", "lease_until",
-		"protection_problem", "release", "renew", "renew_claim", "segment", "set_token", "try_guard",
+		"acquire", "all_names", "claim", "claim_leases", "claim_query", "escape_segment", "guard", "is_allowed", "is_held",
+		"lease_until", "may_use", "protection_problem", "release", "renew", "renew_claim", "segment", "set_token",
+		"try_guard",
 	}
 	appViews = []string{"fence.held", "fence.protected"}
 	// tableOwnerFunctions are those that a role that protects its tables may call besides.
@@ -263,8 +264,8 @@ func protect(t *testing.T, url, role string) (tableOwner *pgx.Conn) {
 
 // TestFunctionsAreClosed checks that each function that runs with the rights of its owner looks names up in the
 // catalog first and among temporary objects last, and that no function is open to everyone. The functions that
-// fence.protect makes are among them. These, fence.guard and fence.guard_statement have no search_path, because it would
-// cost too much: all names in them are qualified, see TestShadowedNames.
+// fence.protect makes are among them. These, fence.guard, fence.is_allowed and fence.guard_statement have no search_path,
+// because it would cost too much: all names in them are qualified, see TestShadowedNames.
 func TestFunctionsAreClosed(t *testing.T) {
 	t.Parallel()
 	url := postgres.Migrated(t)
@@ -277,7 +278,7 @@ func TestFunctionsAreClosed(t *testing.T) {
 			array(select oid::regprocedure::text from pg_proc
 				where pronamespace = 'fence'::regnamespace and prosecdef
 					and ('search_path=pg_catalog, pg_temp' = any (proconfig)) is not true
-					and proname !~ '^(guard|guard_statement|check_[0-9]+_(insert|update|delete|row))$')`).Scan(&open, &unpinned)
+					and proname !~ '^(guard|guard_statement|is_allowed|check_[0-9]+_(insert|update|delete|row))$')`).Scan(&open, &unpinned)
 	if err != nil || len(open) > 0 || len(unpinned) > 0 {
 		t.Errorf("open to everyone: %v; without a fixed search_path: %v (%v)", open, unpinned, err)
 	}

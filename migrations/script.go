@@ -125,8 +125,8 @@ func (s Script) Print(to io.Writer) error {
 	_, err := fmt.Fprintf(to, "-- The schema of fencegate: version %d, functions of revision %d. Run it in one transaction, "+
 		"for example by\n-- psql -1 -v ON_ERROR_STOP=1.\n%s", newest, GuardRevision, s.text())
 	for _, given := range s.Roles.rights() {
-		for _, right := range given.rights {
-			_, failed := fmt.Fprintf(to, "%s;\n", grantSQL(right, given.role))
+		for _, sql := range given.sql {
+			_, failed := fmt.Fprintf(to, "%s;\n", sql)
 			err = errors.Join(err, failed)
 		}
 	}
@@ -191,7 +191,7 @@ func replace(file string) string {
 		return source
 	}
 	view := "fence." + strings.TrimSuffix(path.Base(file), ".sql")
-	candidate := strings.Replace(source, "create or replace view "+view+" as", "create view "+view+"_candidate as", 1)
+	candidate := strings.Replace(source, "create or replace view "+view+" ", "create view "+view+"_candidate ", 1)
 	return fmt.Sprintf(`do $view$
 begin
 %s
@@ -205,7 +205,8 @@ $view$;`, candidate, view, source)
 
 // coreCalls are the functions of the core that no role of applications has a right to: the owner of the schema calls
 // them, or the script itself.
-const coreCalls = "fence.sweep_all fence.accept_database fence.put_policy fence.delete_policy" + finish
+const coreCalls = "fence.sweep_all fence.accept_database fence.put_policy fence.delete_policy fence.allow_names " +
+	"fence.disallow_names fence.sql_roles " + finish
 
 var reference = regexp.MustCompile(`--.*|\bfence\.(\w+)`)
 

@@ -102,6 +102,7 @@ type migrateCmd struct {
 	logFlags
 	GatewayRole    []string `help:"Give this role the rights that gateways need. It then changes nothing but by fencegate's functions. Can be repeated." sep:"none" placeholder:"NAME"`
 	AppRole        []string `help:"Give this role of an application the rights to guard transactions and to lease locks by SQL. Can be repeated." sep:"none" placeholder:"NAME"`
+	AppNames       []string `help:"Let the roles of --app-role use this name and all names below it by SQL, and no names that no --app-names gave them. Without it, a new role may use all names. Can be repeated." sep:"none" placeholder:"PREFIX"`
 	TableOwnerRole []string `help:"Give this role the same rights, and the right to protect the tables that it owns. Can be repeated." sep:"none" placeholder:"NAME"`
 	Core           bool     `help:"For databases without a gateway: leave out the functions that only gateways call. A later migrate without it adds them."`
 	Print          bool     `help:"Write the SQL to standard output instead, for another tool that runs it in one transaction. No database is needed."`
@@ -119,9 +120,13 @@ func (migrateCmd) Help() string {
 
 // Run migrates.
 func (c *migrateCmd) Run(ctx context.Context, streams streams) (err error) {
-	roles := migrations.Roles{Gateway: c.GatewayRole, App: c.AppRole, TableOwner: c.TableOwnerRole}
+	roles := migrations.Roles{
+		Gateway: c.GatewayRole, App: c.AppRole, AppNames: c.AppNames, TableOwner: c.TableOwnerRole,
+	}
 	script := migrations.Script{Version: c.From, Core: c.Core, TokensAbove: c.TokensAbove, Roles: roles}
 	switch {
+	case len(c.AppNames) > 0 && len(c.AppRole) == 0:
+		return usagef("--app-names needs --app-role")
 	case c.Core && (len(c.GatewayRole) > 0 || c.Extension != ""):
 		return usagef("--core has no functions for --gateway-role, and --extension has all")
 	case c.Extension != "":

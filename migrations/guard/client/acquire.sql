@@ -4,14 +4,15 @@
 -- status  granted  lease_id, fencing_token, expires_at and hold_until are those of the caller's lease, once the
 --                  transaction is committed
 --         held     holder and expires_at are those of the lease in the way, of several the one that runs longest; both
---                  are null if the lock is free and waiters are ahead. queue_length is the number of waiters;
---                  recommended_retry_ms is how long to wait before the next try
+--                  are null if the lock is free and waiters are ahead, and for a lease above that the role may not see.
+--                  queue_length is the number of waiters; recommended_retry_ms is how long to wait before the next try
 --         lost     the lease that this request_id was granted before has ended; reason: expired, released, broken or
 --                  max_hold
 --
 -- Raises 22023 for a bad argument, also for a request_id that was used otherwise; LF003 if the policy says that another
 -- lock service issues the tokens; LF005 if the policy says that leases are kept in Redis; LF002 from mint; LF007, see
--- fence.check_new_fence; 25000 and 25006, see fence.check_lease_call; 54000, see fence.check_gates.
+-- fence.check_new_fence; 42501, see fence.check_use; 25000 and 25006, see fence.check_lease_call; 54000, see
+-- fence.check_gates.
 --
 -- A grant is on disk before its commit is acknowledged (fence.commit_durably). Otherwise the synchronous_commit of the
 -- caller's transaction is left as it was.
@@ -27,6 +28,7 @@ declare
     v_answer             record;
 begin
     perform fence.check_lease_call(lock, owner_id);
+    perform fence.check_use(lock);
     perform fence.check_ttl(ttl_ms);
     perform fence.require(mode in ('exclusive', 'shared'),
         format('mode is %s, it must be exclusive or shared', coalesce(fence.quote_begin(mode), 'null')));
@@ -62,6 +64,11 @@ begin
         reason := (v_answer.lease).end_reason;
         expires_at := null;
         return;
+    end if;
+    if (v_answer.lease).lock <> lock and not fence.may_use((v_answer.lease).lock) then -- P15; as by HTTP
+        expires_at := null;
+        v_answer.lease := null;
+        v_answer.left_ms := 1000;
     end if;
     holder := (v_answer.lease).owner_id;
     queue_length := v_answer.queue_length;

@@ -25,7 +25,7 @@ begin
     perform fence.check_lease_call(p_locks[1], p_owner_id);
     perform fence.check_ttl(p_ttl_ms);
     perform fence.check_gates(p_locks[1]);
-    perform fence.check_provider(l) from unnest(p_locks) l;
+    perform fence.check_use(l), fence.check_provider(l) from unnest(p_locks) l;
     v_locks := fence.try_gates(
         p_locks[:fence.count_within_gates(p_locks, array_fill('node'::text, array[v_count]), 64)]);
 

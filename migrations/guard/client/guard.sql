@@ -15,8 +15,9 @@
 -- write again.
 --
 -- Raises the SQLSTATE of the rejection (fence.rejection_error), 22023 for an invalid argument, 25006 as
--- fence.check_writable does, and 40001 as fence.guard_by_rule does, or if the first policy was set while this waited for
--- the fence. A policy that was set in the last milliseconds may not apply yet.
+-- fence.check_writable does, 42501 as fence.check_use does, and 40001 as fence.guard_by_rule does, or if the first policy
+-- was set while this waited for the fence. A policy that was set in the last milliseconds may not apply yet. Nor may a
+-- name that was allowed, or is not any more, while this waited.
 --
 -- Bounds how long the transaction may keep the fence (fence.bound_transaction): 60 s, or the setting
 -- fencegate.guard_timeout.
@@ -48,6 +49,7 @@ begin
         where f.resource operator(pg_catalog.=) guard.resource
             and fence.fast_path_admits(f, guard.token, guard.sequence)
             and not exists (select from fence.policies)
+            and fence.may_use(guard.resource)
             -- A query here would have the statement planned anew in each call: without a lease_id its plan is cheaper.
             and (guard.lease_id is null or fence.has_lease_id(guard.resource, guard.token, guard.lease_id));
         if found then

@@ -20,7 +20,7 @@
 -- unknown raises 40001, if it may have been granted since. Policies are those of the snapshot.
 --
 -- Raises 40001 as fence.admit and fence.lock_write_tokens do, 22023 for an invalid argument, 25006 as
--- fence.check_writable does.
+-- fence.check_writable does, and 42501 as fence.check_use does, before it looks at the fence.
 create or replace function fence.guard_by_rule(
     p_resource text, p_token bigint, p_sequence bigint, p_lease_id uuid, p_digest bytea)
 returns fence.ruling
@@ -36,7 +36,8 @@ declare
     v_locked   text[];
     v_ruling   fence.ruling;
 begin
-    perform fence.check_guard_arguments(p_resource, p_token, p_sequence, p_digest), fence.check_writable();
+    perform fence.check_guard_arguments(p_resource, p_token, p_sequence, p_digest), fence.check_use(p_resource),
+        fence.check_writable();
     perform fence.bound_transaction('fencegate.guard_timeout', '60 s');
     foreach v_wait in array array[false, true] loop
         select l.* into v_covering, v_locked

@@ -4,6 +4,8 @@
 -- LF101 token_required, LF102 token_unknown, LF103 token_stale, LF104 lease_mismatch, LF105 lease_expired,
 -- LF106 token_reused, LF107 truncate (a protected table that has many resources was to be truncated)
 --
+-- 42501 instead, and no note, for a resource that the role may not use (fence.check_use)
+--
 -- DETAIL has the numbers as JSON, HINT the advice. table is the protected table; null for a call of fence.guard. Of a
 -- resource that is too long for a name only the begin is shown.
 create or replace function fence.rejection_error(
@@ -17,6 +19,7 @@ declare
     v_table    text := fence.name_of_table(p_table);
     v_only     text := nullif(current_setting('fencegate.resource', true), '');
 begin
+    perform fence.check_use(p_resource); -- the numbers of other names are not for its role
     if octet_length(p_resource) > 512 then
         v_resource := left(p_resource, 100) || '…';
     end if;

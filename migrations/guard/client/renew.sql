@@ -6,8 +6,9 @@
 --         lost     the caller no longer holds the lock; reason: expired, released, broken, max_hold, superseded,
 --                  mismatch or not_found, see fence.lease_status
 --
--- Raises 22023 for a bad argument, also for a lease in a session; 25000 and 25006, see fence.check_lease_call. It leaves
--- synchronous_commit to the caller: a renewal that a crash loses makes the lease shorter, never longer.
+-- Raises 22023 for a bad argument, also for a lease in a session; 42501, see fence.check_use; 25000 and 25006, see
+-- fence.check_lease_call. It leaves synchronous_commit to the caller: a renewal that a crash loses makes the lease
+-- shorter, never longer.
 create or replace function fence.renew(
     lock text, owner_id text, lease_id uuid, fencing_token bigint, ttl_ms integer default null,
     out status text, out reason text, out expires_at timestamptz, out hold_until timestamptz)
@@ -17,6 +18,7 @@ declare
     v_answer record;
 begin
     perform fence.check_lease_ref(lock, owner_id, lease_id, fencing_token);
+    perform fence.check_use(lock);
     if ttl_ms is not null then
         perform fence.check_ttl(ttl_ms);
     end if;

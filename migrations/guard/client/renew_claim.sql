@@ -23,7 +23,8 @@ begin
     end if;
     select array_agg(l.lock::text), array_agg(l.fencing_token::bigint) into v_locks, v_tokens
     from fence.leases l
-    where l.owner_id = renew_claim.owner_id and l.ended_at is null and l.lease_id = renew_claim.lease_id;
+    where l.owner_id = renew_claim.owner_id and l.ended_at is null and l.lease_id = renew_claim.lease_id
+        and fence.may_use(l.lock);
     if v_locks is null then
         return;
     end if;
