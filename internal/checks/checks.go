@@ -39,7 +39,7 @@ type Check struct {
 }
 
 // All is all checks of a database, the worst findings first.
-var All = worstFirst(slices.Concat(ofTables, OfRoles, ofFailovers))
+var All = worstFirst(slices.Concat(ofTables, OfRoles, ofNames, ofFailovers))
 
 func worstFirst(all []Check) []Check {
 	severities := []Severity{Error, Warning, Notice}

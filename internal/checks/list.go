@@ -86,6 +86,19 @@ var OfRoles = []Check{
 	},
 }
 
+// ofNames says which names the roles of applications may use.
+var ofNames = []Check{
+	{
+		Name: "sql_role", Severity: Notice,
+		SQL: `
+			select r.role_name, 'may use ' || case
+				when r.prefixes is null then 'all names'
+				else coalesce(nullif(array_to_string(r.prefixes, ', '), '') || ', and all names below', 'no name') end
+			from fence.sql_roles r order by 1`,
+		Advice: "That is what it may guard, lease and write by SQL. To restrict a role: select fence.allow_names(role, name).",
+	},
+}
+
 // ofFailovers are the checks of what a crash or a failover can lose, and of what makes it take long.
 //
 // pg_stat_replication shows a role without pg_read_all_stats that there are standbys, and not what they do.
