@@ -59,6 +59,7 @@ var accessRules = map[string]endpoint.AccessRule{
 	"DELETE /v1/policies/{prefix}":                  endpoint.OnName("prefix", access.Admin),
 	"GET /v1/policies":                              endpoint.OnEach(access.Admin),
 	"GET /v1/tables":                                endpoint.OnAll(access.Observe),
+	"GET /v1/sql-roles":                             endpoint.OnAll(access.Observe),
 	"GET /v1/rejections":                            endpoint.OnEach(access.Observe),
 	"GET /v1/rejections/summary":                    endpoint.OnEach(access.Observe),
 	"GET /v1/rejections/{id}":                       endpoint.OnEach(access.Observe),

@@ -73,7 +73,8 @@ func requestsOf(lease api.Lease) []invalidInput {
 	}
 	for _, path := range []string{
 		session, "/v1/elections/job", observePath, watchPath, "/v1/locks/job", "/v1/locks", record,
-		"/v1/resources/job/records", "/v1/resources/job/fence", "/v1/policies/job", "/v1/policies", "/v1/tables", "/v1/rejections",
+		"/v1/resources/job/records", "/v1/resources/job/fence", "/v1/policies/job", "/v1/policies", "/v1/tables",
+		"/v1/sql-roles", "/v1/rejections",
 		"/v1/rejections/summary", streamPath, streamPath + "?last_event_id=1",
 	} {
 		requests = append(requests, invalidInput{method: "GET", path: path})

@@ -37,6 +37,7 @@ func ActorOf(ctx context.Context) Actor {
 var Actions = []string{
 	"policy_set", "policy_deleted", "lease_broken", "fence_set", "key_created", "key_rotated", "key_revoked",
 	"database_accepted", "table_protected", "table_unprotected", "table_opened", "table_closed",
+	"names_allowed", "names_disallowed",
 }
 
 // AuditEntry is an action of an administrator. It was recorded in the transaction of the action.

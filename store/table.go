@@ -239,6 +239,12 @@ type ProtectedTable struct {
 	Rejections int64
 }
 
+// SQLRole is a role of the database with the rights of an application.
+type SQLRole struct {
+	Name     string
+	Prefixes *[]string // of the names that it may use by SQL; nil: all names
+}
+
 // TableQuery selects protected tables, in byte order of their names.
 type TableQuery struct {
 	Prefix string // of the name, any text

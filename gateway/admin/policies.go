@@ -32,6 +32,7 @@ type Database interface {
 	Keys(context.Context, store.KeyQuery) ([]store.Key, error)
 	Audit(context.Context, store.AuditQuery) ([]store.AuditEntry, error)
 	Tables(context.Context, store.TableQuery) ([]store.ProtectedTable, error)
+	SQLRoles(context.Context) ([]store.SQLRole, error)
 }
 
 // Endpoints are what administrators use: policies, API keys, the audit log and the protected tables.
@@ -50,6 +51,7 @@ func New(server *endpoint.Server, engine Engine, database Database) *Endpoints {
 // Routes adds the routes of policies, keys, the audit log and tables.
 func (e *Endpoints) Routes(router *mux.Router) {
 	e.Route(router, "/v1/tables", endpoint.Methods{"GET": e.WithoutBody(e.listTables)})
+	e.Route(router, "/v1/sql-roles", endpoint.Methods{"GET": e.WithoutBody(e.listSQLRoles)})
 	e.Route(router, "/v1/audit", endpoint.Methods{"GET": e.WithoutBody(e.listAudit)})
 	e.keyRoutes(router)
 	e.Route(router, "/v1/policies/{prefix"+endpoint.AnyText, endpoint.Methods{

@@ -34,3 +34,13 @@ func tableAnswer(table store.ProtectedTable) api.Table {
 	}
 	return answer
 }
+
+func (e *Endpoints) listSQLRoles(ctx context.Context, r *http.Request) (any, error) {
+	if _, err := endpoint.Query(r); err != nil {
+		return nil, err
+	}
+	roles, err := e.database.SQLRoles(ctx)
+	return api.SQLRoles{SQLRoles: endpoint.Convert(roles, func(role store.SQLRole) api.SQLRole {
+		return api.SQLRole{Role: role.Name, Prefixes: role.Prefixes}
+	})}, err
+}

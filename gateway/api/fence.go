@@ -93,6 +93,18 @@ type Tables struct {
 	NextCursor string  `json:"next_cursor,omitempty"`
 }
 
+// SQLRole is a role of the database with the rights of an application.
+type SQLRole struct {
+	Role string `json:"role"`
+	// Prefixes are the names that it may use by SQL, with all names below each; absent: all names.
+	Prefixes *[]string `json:"prefixes,omitempty"`
+}
+
+// SQLRoles is the answer to GET /v1/sql-roles, ordered by role.
+type SQLRoles struct {
+	SQLRoles []SQLRole `json:"sql_roles"`
+}
+
 // RejectionKind says what a rejection shows about its writer.
 type RejectionKind string
 

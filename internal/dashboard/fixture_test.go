@@ -3,8 +3,12 @@
 package dashboard
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/fencegate/fencegate/gateway/api"
 )
@@ -53,6 +57,7 @@ func newFixture(t *testing.T) *fixture {
 	check(t, err)
 	f.key(t, "billing", "lock,write:accounts/eu", "observe:")
 	f.protectTables(t)
+	f.sqlRole(t)
 	return f
 }
 
@@ -67,6 +72,22 @@ func (g *gateway) protectTables(t *testing.T) {
 		`insert into orders values ('acme', 7)`,
 		`create table ledger (id bigint)`, `select fence.protect('ledger', 'ledger/{id}')`,
 		`alter table ledger disable trigger fencegate_update`)
+}
+
+// sqlRole makes a role with the rights of an application on some names.
+func (g *gateway) sqlRole(t *testing.T) {
+	t.Helper()
+	config, err := pgx.ParseConfig(g.database)
+	check(t, err)
+	role := config.Database + "_shop" // roles belong to all databases of the server
+	g.sql(t, "create role "+role, "grant execute on function fence.guard to "+role,
+		"select fence.allow_names('"+role+"', 'orders'), fence.allow_names('"+role+"', 'tenants/7')")
+	t.Cleanup(func() {
+		conn, err := pgx.Connect(context.Background(), g.database)
+		check(t, err)
+		_, err = conn.Exec(context.Background(), "drop owned by "+role+"; drop role "+role)
+		check(t, errors.Join(err, conn.Close(context.Background())))
+	})
 }
 
 // manyLocks makes n held locks many/00001…, the last with the longest lease.

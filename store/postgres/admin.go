@@ -200,6 +200,16 @@ const tablesSQL = `
 	) t
 	order by t.name, t.id`
 
+// SQLRoles returns the first 1,000 roles with the rights of an application, by name. It returns ErrUnavailable.
+func (s *Store) SQLRoles(ctx context.Context) ([]store.SQLRole, error) {
+	roles, err := collect(ctx, s.query, `select r.role_name::text, r.prefixes from fence.sql_roles r
+		order by r.role_name collate "C" limit 1000`, nil, pgx.RowToStructByPos[store.SQLRole])
+	if err != nil {
+		return nil, fmt.Errorf("list the roles of applications: %w", err)
+	}
+	return roles, nil
+}
+
 // Tables returns protected tables. It returns ErrInvalid or ErrUnavailable.
 func (s *Store) Tables(ctx context.Context, query store.TableQuery) ([]store.ProtectedTable, error) {
 	if err := query.Check(); err != nil {

@@ -11,11 +11,12 @@ const actions = {
   lease_broken: 'lease broken', policy_set: 'policy set', policy_deleted: 'policy deleted', fence_set: 'fence set',
   key_created: 'key created', key_rotated: 'key rotated', key_revoked: 'key revoked',
   table_protected: 'table protected', table_unprotected: 'table no longer protected', table_opened: 'table opened',
-  table_closed: 'table closed', database_accepted: 'database accepted',
+  table_closed: 'table closed', names_allowed: 'names allowed', names_disallowed: 'names no longer allowed',
+  database_accepted: 'database accepted',
 };
 
 function nameCell(entry) {
-  if (!entry.name) return entry.action.startsWith('policy_') && h('span', {class: 'note'}, 'every name');
+  if (!entry.name) return /^(policy|names)_/.test(entry.action) && h('span', {class: 'note'}, 'every name');
   return name(entry.name, {href: entry.action.startsWith('policy_') ? null : link('locks', entry.name)});
 }
 

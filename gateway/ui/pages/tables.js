@@ -1,8 +1,10 @@
-// Protected tables: users' own tables whose rows can be written only under the fence of their resource.
+// Protected tables: users' own tables whose rows can be written only under the fence of their resource; and the roles of
+// the database that may guard and lease.
 
 import {fill, h} from '../dom.js';
 import {compact, count} from '../format.js';
-import {badge, emptyMessage, name} from '../parts.js';
+import {badge, emptyMessage, name, panel} from '../parts.js';
+import {byContent, createTable} from '../table.js';
 import {link} from '../router.js';
 import {pagedList} from '../paged.js';
 import {timeAgo} from '../left.js';
@@ -36,6 +38,31 @@ const columns = [
   {id: 'since', label: 'Protected', class: 'tight', cell: (table) => timeAgo(table.protected_at)},
 ];
 
+const betweenRoles = 30_000;
+
+function namesCell({prefixes}) {
+  if (!prefixes) return 'all names';
+  if (prefixes.length === 0) return 'no name';
+  return h('span', {class: 'stack'}, prefixes.map((prefix) => name(prefix)));
+}
+
+function rolesPanel(app) {
+  const table = createTable({
+    caption: 'SQL roles', key: (role) => role.role, changed: byContent,
+    columns: [
+      {id: 'role', label: 'Role', class: 'grow', cell: (role) => name(role.role)},
+      {id: 'names', label: 'Names', class: 'grow', hint: 'Each with all names below it', cell: namesCell},
+    ],
+    empty: () => emptyMessage('No role has the rights of an application.',
+      h('pre', null, 'fencegate migrate --app-role NAME')),
+  });
+  const load = () => app.run(async () => table.update((await app.get('/v1/sql-roles')).sql_roles),
+    (error) => table.setError(error, load));
+  load();
+  app.every(betweenRoles, load);
+  return panel('SQL roles', {note: 'and the names that each may guard, lease and write by SQL'}, table.element);
+}
+
 export function mount(container, params, app) {
   const rejected = h('span', {class: 'badges spaced'});
   const showRejected = ({database}) => {
@@ -46,7 +73,7 @@ export function mount(container, params, app) {
         title: 'Too many came at once, or for names on which no lease was ever granted'},
       count(database.unlisted_by_sql), ' of them are not listed'));
   };
-  return pagedList(container, params, app, {
+  const list = pagedList(container, params, app, {
     page: 'tables', title, intro: ['Rows of these tables can be written only under the fence of their resource. ',
       rejected],
     noun: 'table', caption: 'Protected tables', columns, key: (table) => table.table, overview: showRejected,
@@ -55,4 +82,6 @@ export function mount(container, params, app) {
       h('p', null, 'The owner of a table protects it by SQL. From then on a write needs an admitted token:'),
       h('pre', null, 'select fence.protect(\'public.accounts\', \'accounts/{id}\');')),
   });
+  container.querySelector('.page').append(rolesPanel(app));
+  return list;
 }
