@@ -10,6 +10,8 @@
 //
 // GCPause runs the same two variants with the same workers, as do the demos of package staged. Each is a Failure: a value
 // with what happens before A asks for the lock, while A works, when B has the lock, and when B has written.
+//
+// Claim freezes a worker that has claimed jobs of a table, until another has done them.
 package demo
 
 import (
@@ -82,6 +84,8 @@ type scenario struct {
 	// lock, if set, is the format of the names of locks. prepare, if set, is called before the first round.
 	lock    string
 	prepare func(ctx context.Context, setup *setup) (undo func(), err error)
+	// variants, if set, replaces the two variants and the result.
+	variants func(ctx context.Context, setup *setup) error
 }
 
 // Failure is what goes wrong in a round. A method that a failure does not need is that of NoFailure.
@@ -152,6 +156,9 @@ func (c Config) run(ctx context.Context, scenario scenario) (err error) {
 			return err
 		}
 		defer undo()
+	}
+	if scenario.variants != nil {
+		return scenario.variants(ctx, setup)
 	}
 	return c.variants(ctx, setup, scenario.withDefaults(c))
 }

@@ -108,6 +108,7 @@ func (r *Round) args(worker Worker) []string {
 		"--ttl", worker.TTL.String(), "--work", worker.Work.String(), "--database-url", worker.DatabaseURL)
 	for flag, value := range map[string]string{
 		"--gateway-via": worker.GatewayVia, "--database-via": worker.DatabaseVia, "--busy": worker.Busy,
+		"--jobs": worker.Jobs,
 	} {
 		if value != "" {
 			args = append(args, flag, value)

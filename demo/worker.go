@@ -43,6 +43,8 @@ type Worker struct {
 	ServiceName string
 	// DatabaseURL, if set, makes it write to a plain table there, without a fence.
 	DatabaseURL string
+	// Jobs, if set, makes it claim the jobs of a table there instead of the lock: fenced or unfenced.
+	Jobs string
 	// GatewayVia and DatabaseVia, if set, are a host and a port to which it connects in place of those in the URLs.
 	GatewayVia, DatabaseVia string
 	// TLS and Options are for its client of the gateway.
@@ -60,6 +62,9 @@ func (w Worker) value() string { return "the result of " + w.Name }
 // Run does the work, and prints Events to out, one a line. A rejected write is an Event, not an error.
 func (w Worker) Run(ctx context.Context, out io.Writer) error {
 	emit := w.emitter(out)
+	if w.Jobs != "" {
+		return w.doJobs(ctx, emit)
+	}
 	client, err := w.client()
 	if err != nil {
 		return err
