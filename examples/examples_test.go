@@ -1,6 +1,7 @@
 package examples_test
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/fencegate/fencegate/internal/testenv/await"
@@ -71,6 +73,67 @@ func TestExamples(t *testing.T) {
 	}
 }
 
+// TestWorkers checks that each worker does the jobs that it claims, notes the one that fails, stops the work on one whose
+// lease is lost, and goes on after one whose completion is rejected.
+func TestWorkers(t *testing.T) {
+	psql := postgres.Require(t, "psql")
+	for _, words := range [][]string{
+		{"go", "run", "-C", "examples/go", "./pgxworker"}, {python, "examples/python/psycopg_worker.py"},
+		{"node", "examples/node/pg_worker.js"},
+	} {
+		example := words[len(words)-1]
+		t.Run(example, func(t *testing.T) {
+			t.Parallel()
+			require(t, example)
+			databaseURL := postgres.Migrated(t)
+			env := environment(t, databaseURL)
+			if output, err := command(t, env, psql, "-X", "-f", "examples/jobs.sql").CombinedOutput(); err != nil {
+				t.Fatalf("jobs.sql: %v\n%s", err, output)
+			}
+			worker := command(t, env, words[0], words[1:]...)
+			var output, errors strings.Builder
+			worker.Stdout, worker.Stderr = &output, &errors
+			check(t, worker.Start())
+			takeJobsOver(t, databaseURL)
+			const want = "jobs/1: done\njobs/2: lost\njobs/3: lost\njobs/4: failed: less than no time\njobs/5: done\n"
+			if err := worker.Wait(); err != nil || output.String() != want {
+				t.Errorf("%v\n%s\nprinted:\n%s\nexpected:\n%s", err, &errors, &output, want)
+			}
+			var left string
+			check(t, connect(t, databaseURL).QueryRow(t.Context(), `
+				select string_agg(format('%s after %s', id, attempts), ', ') from jobs where not done`).Scan(&left))
+			if left != "4 after 1" {
+				t.Errorf("of the jobs are left: %s, expected 4 after 1", left)
+			}
+		})
+	}
+}
+
+// takeJobsOver waits for a worker to work on job 2, which hangs, and does the jobs 2 and 3 itself: 2 under a lease of its
+// own, and 3 under a number of the worker's token, whose lease the worker goes on to renew.
+func takeJobsOver(t *testing.T, databaseURL string) {
+	t.Helper()
+	conn := connect(t, databaseURL)
+	await.True(t, "the worker has done job 1", func() (done bool) {
+		check(t, conn.QueryRow(t.Context(), "select done from jobs where id = 1").Scan(&done))
+		return done
+	})
+	_, err := conn.Exec(t.Context(), `
+		select fence.guard(lock, fencing_token, 2) from fence.held where lock = 'jobs/3';
+		select fence.release(lock, owner_id, lease_id, fencing_token) from fence.leases where lock = 'jobs/2';
+		select fence.guard(lock, fencing_token, 1) from fence.acquire('jobs/2', 'another') a, (values ('jobs/2')) as l (lock);
+		update jobs set done = true where id in (2, 3)`)
+	check(t, err)
+}
+
+func connect(t *testing.T, databaseURL string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), databaseURL)
+	check(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	return conn
+}
+
 // python is that of the operating system, whose packages have the drivers.
 const python = "/usr/bin/python3"
 
@@ -85,7 +148,7 @@ func require(t *testing.T, example string) {
 			process.Missing(t, "psycopg, psycopg2 or sqlalchemy is not installed")
 		}
 	case ".js":
-		driver := strings.TrimSuffix(filepath.Base(example), "_guard.js")
+		driver := strings.Split(filepath.Base(example), "_")[0]
 		resolve := command(t, nil, postgres.Require(t, "node"), "-e", "require.resolve('"+driver+"')")
 		resolve.Dir = "node"
 		if resolve.Run() == nil {
