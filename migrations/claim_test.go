@@ -81,6 +81,15 @@ var claimScripts = []script{
 		A select count(*) from fence.claim('wide', 100, 'A')  -- !54000
 		A rollback; select count(*) from fence.claim('wide', 100, 'A')  -- 63
 		A select count(*) from fence.claim('wide', 100, 'A')  -- 37`},
+	{"rows of one resource are claimed under one lease, by one worker at a time", `
+		A create table keyed (id integer primary key, key text, done boolean not null default false);
+			insert into keyed values (1, 'a'), (2, 'b'), (3, 'a'), (4, 'a'); select fence.protect('keyed', 'keyed/{key}')
+		A select string_agg(job ->> 'id', ' '), count(distinct resource), count(distinct fencing_token)
+			from fence.claim('keyed', 3, 'A', order_by => 'id')  -- 1 2 3|2|2
+		B select count(*) from fence.claim('keyed', 9, 'B')  -- 0
+		A select fencing_token from fence.held where lock = 'keyed/a'  -- $t
+		A begin; select fence.guard('keyed/a', $t, 1); update keyed set done = true where key = 'a'; commit
+		A select count(*) from fence.renew_claim('A', (select lease_id from fence.leases where lock = 'keyed/a'))  -- 2`},
 	{"the leases of a claim are renewed together, and those that are lost are not", `
 		A create table renewed (id integer primary key); insert into renewed values (1), (2), (3);
 			select fence.protect('renewed', 'renewed/{id}')

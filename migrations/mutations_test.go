@@ -106,6 +106,8 @@ var sqlMutations = []struct{ function, old, broken, script string }{
 		"a claim passes neither a waiter, nor a subtree lease, nor another's lease"},
 	{"claim_query", "skip locked", "", "of two claims at once, one skips the rows of the other"},
 	{"claim_leases", "perform fence.check_gates(p_locks[1]);", "", "a claim locks names below 64 others at most"},
+	{"claim_leases", "group by l order by min(n)", "group by l, n order by n",
+		"rows of one resource are claimed under one lease, by one worker at a time"},
 	{"claim_leases", "set lease_id = p_lease_id", "set lease_id = l.lease_id",
 		"the leases of a claim are renewed together, and those that are lost are not"},
 	{"claim_leases", "perform fence.check_outcome(v_answer.outcome);", "", "claims with bad arguments, and without rights"},

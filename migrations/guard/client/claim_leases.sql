@@ -1,5 +1,5 @@
 -- fence.claim_leases(table, locks, owner_id, ttl_ms, lease_id) → the leases that are granted on locks, which fence.claim
--- has found: exclusive ones with this lease_id. Others are left out: those that are held, or that wait; those whose fence
+-- has found, each once or more: exclusive ones with this lease_id. Others are left out: those that are held, or that wait; those whose fence
 -- another transaction has locked, for which it does not wait; and what needs more than 64 gates (fence.check_gates).
 --
 -- Raises what fence.acquire raises.
@@ -15,7 +15,9 @@ declare
     v_setting   text := current_setting('synchronous_commit');
     v_principal text := 'sql:' || session_user;
     v_metadata  json := json_build_object('table', fence.name_of_table(p_table));
-    v_count     integer := cardinality(p_locks);
+    v_found     text[] := array(
+        select l from unnest(p_locks) with ordinality as u (l, n) group by l order by min(n));
+    v_count     integer := cardinality(v_found);
     v_locks     text[];
     v_made      text[];
     v_leases    fence.leases[];
@@ -25,9 +27,9 @@ begin
     perform fence.check_lease_call(p_locks[1], p_owner_id);
     perform fence.check_ttl(p_ttl_ms);
     perform fence.check_gates(p_locks[1]);
-    perform fence.check_use(l), fence.check_provider(l) from unnest(p_locks) l;
+    perform fence.check_use(l), fence.check_provider(l) from unnest(v_found) l;
     v_locks := fence.try_gates(
-        p_locks[:fence.count_within_gates(p_locks, array_fill('node'::text, array[v_count]), 64)]);
+        v_found[:fence.count_within_gates(v_found, array_fill('node'::text, array[v_count]), 64)]);
 
     with made as (
         insert into fence.fences (resource)
