@@ -71,6 +71,8 @@ var exceptions = map[string]exception{
 	"docs/sql.md: select fence.protect('public": {before: createAccounts},
 	"docs/sql/tables.md: begin;": {before: createAccounts + ` -c "select fence.protect('accounts', 'accounts/{id}')" \
 		-c "select setval('fence.tokens', 33)" -c "select fence.acquire('accounts/42', 'worker-1')"`},
+	"docs/sql/claims.md: $ psql": {
+		before: psql + " -qc 'select fence.unprotect($$jobs$$); drop table jobs' -c \"select setval('fence.tokens', 33)\""},
 	"docs/sql/roles.md: $ fencegate migrate": {
 		before: createApp},
 	"docs/sql/roles.md: app=> ":                    {before: "OWNER=$PGUSER; export PGUSER=app"},

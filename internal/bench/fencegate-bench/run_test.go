@@ -85,6 +85,7 @@ func TestTables(t *testing.T) {
 	for _, clients := range []string{"1 clients", "3 clients"} {
 		want["writes, "+clients] = transactionNames()
 		want["five, "+clients] = []string{"five", "five-protected", "five-steps", "five-steps-protected"}
+		want["claims, "+clients] = []string{"plain queue", "claim 1", "claim 10", "claim 100"}
 	}
 	measured(t, report, 1, want)
 	if goals := (&tablesCmd{BulkRows: 40, BulkResources: 4}).goals(report); len(goals) < 3 {

@@ -19,7 +19,7 @@ type tablesCmd struct {
 	rig.Servers
 	rig.Pace `set:"clients=1,8,64" set:"rounds=10" set:"duration=500ms" set:"warmup=200ms"` //nolint:staticcheck // kong takes several "set"
 
-	Measure       []string `help:"What to measure: ${enum}." enum:"writes,five,bulk" default:"writes,five,bulk"`
+	Measure       []string `help:"What to measure: ${enum}." enum:"writes,five,bulk,claims" default:"writes,five,bulk,claims"`
 	Targets       []string `help:"What takes part in writes: ${enum}." enum:"${transactions}" default:"${transactions}"`
 	Rows          int      `help:"Rows of each table, and fences." default:"1000000"`
 	BulkRows      int      `help:"Bulk: how many rows one statement updates." default:"100000"`
@@ -57,6 +57,8 @@ func (c *tablesCmd) Run(ctx context.Context, to output) error {
 				err = t.transactions(ctx, "five", fiveTransactions)
 			case "bulk":
 				err = errors.Join(t.bulk(ctx, c.BulkRows, 1), t.bulk(ctx, c.BulkRows, c.BulkResources))
+			case "claims":
+				err = t.claims(ctx)
 			}
 			if err != nil {
 				return fmt.Errorf("%s: %w", measure, err)

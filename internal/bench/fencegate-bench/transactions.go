@@ -92,7 +92,7 @@ func transactionNames() (names []string) {
 type tableClient struct {
 	conn                 *pgx.Conn
 	row, token, sequence int64
-	resource             string
+	resource, leaseID    string
 }
 
 // pipeline sends statements in one round trip, or each when the last is answered.
@@ -178,7 +178,7 @@ func (t *tables) target(made transaction) rig.Target {
 				}
 				account := i * stride
 				clients = append(clients, &tableClient{conn, int64(account * rowsOfResource), t.token, sequence,
-					fmt.Sprintf("%s/%d", t.Prefix, account)})
+					fmt.Sprintf("%s/%d", t.Prefix, account), ""})
 			}
 			return session, nil
 		}}
