@@ -71,8 +71,8 @@ begin
         perform fence.commit_durably();
     end if;
     if v_made is not null then
-        perform fence.note_unused(array(
-            select m from unnest(v_made) m except select l.lock from unnest(v_leases) l));
+        perform fence.note_unused(array_agg(u.m))
+        from (select m from unnest(v_made) m except select l.lock from unnest(v_leases) l) u having count(*) > 0;
     end if;
     return query select l.lock::text, l.fencing_token::bigint, l.expires_at from unnest(v_leases) l;
 end
