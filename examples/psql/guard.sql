@@ -26,6 +26,6 @@ update accounts set balance = 0 where id = 1;
 
 \set ON_ERROR_STOP on
 begin;
-select fence.set_token(:newer, 1); -- instead of fence.guard, for software that can't call it
+select fence.set_token(:newer, 1) \g /dev/null -- instead of fence.guard, for software that can't call it
 update accounts set balance = balance - 10 where id = 1 returning 'worker-b: the balance is ' || balance;
 commit;
