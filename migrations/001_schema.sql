@@ -57,7 +57,7 @@ create table fence.guard_revision (
     digest   text not null
 );
 
--- One fence per resource. A fence that was granted or written is never deleted.
+-- One fence per resource. A fence that was granted or written is never deleted, except by fence.sweep_claims.
 create table fence.fences (
     resource      fence.name primary key,
     granted_token fence.token not null default 0,
@@ -223,6 +223,7 @@ create index leases_campaigns on fence.leases (lock, fencing_token) where metada
 create index leases_check on fence.leases (check_at) where ended_at is null and check_at < 'infinity';
 create index leases_ended on fence.leases (ended_at) where ended_at is not null and not kept;
 create index leases_expired on fence.leases (lock, fencing_token) where end_reason = 'expired';
+create index leases_claims on fence.leases (ended_at) where kept and metadata ->> 'table' is not null;
 
 -- The leases whose fence must still be closed at hold_until: running ones, and expired ones that may still write.
 create index leases_hold on fence.leases (hold_until)
@@ -610,7 +611,7 @@ comment on column fence.sweeps.counted is
 
 insert into fence.sweeps (part, age, count_max) values
     ('holds', null, null), ('leases', null, null), ('sessions', '10 minutes', null), ('expiries', null, null),
-    ('ended leases', '10 minutes', null), ('reported', null, null), ('rejections', '7 days', 100000),
+    ('ended leases', '10 minutes', null), ('claims', '1 day', null), ('reported', null, null), ('rejections', '7 days', 100000),
     ('gateways', null, null), ('waiting', '10 minutes', null), ('events', '10 minutes', 100000),
     ('audit', '400 days', 100000), ('unused', null, null);
 

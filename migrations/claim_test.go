@@ -127,6 +127,29 @@ var claimScripts = []script{
 		A update fence.policies set leases = null, require_principal_owner = true;
 			select fence.claim('good', 1, 'A')  -- !22023 the policy demands an owner_id
 		A delete from fence.policies; select count(*) from fence.claim('good', 1, 'A')  -- 1`},
+	{"claimed names are forgotten when no older token can be admitted", `
+		A create table forgotten (id integer primary key); insert into forgotten select generate_series(1, 7);
+			select fence.protect('forgotten', 'forgotten/{id}'); select test.grant('forgotten', 'exclusive', 'subtree')  -- $s
+		A select test.expire('forgotten'); select count(*) from fence.claim('forgotten', 1, 'A')  -- 1
+		A select test.release('forgotten/1', fencing_token) from fence.held where lock = 'forgotten/1'  -- released
+		A select test.forget('forgotten')  -- forgotten/1
+		A select fence.guard('forgotten/1', $s, 1)  -- !LF103 superseded
+		A select test.grant('forgotten', 'exclusive', 'subtree')  -- $s
+		A select test.release('forgotten', $s); select count(*) from fence.claim('forgotten', 7, 'A')  -- 7
+		A select min(fencing_token) from fence.held where lock = 'forgotten/2'  -- $t
+		A select test.write('forgotten/3 ' || fencing_token || ' value') from fence.held where lock = 'forgotten/3'
+		A update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where lock = 'forgotten/4';
+			select test.sweep(); insert into fence.policies (prefix, authority) values ('forgotten/5', 'external')
+		A insert into fence.gateways values ('00000000-0000-0000-0000-000000000002', 'infinity');
+			insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, queued_at, deadline_at) values
+			('forgotten/6', '00000000-0000-0000-0000-000000000002', 'W', 'exclusive', 'node', 1000, now(), 'infinity')
+		A select count(test.release(lock, fencing_token)) from fence.held where lock like 'forgotten/%'  -- 6
+		A select test.grant('forgotten/7'); select test.forget('forgotten')
+			-- forgotten/3 forgotten/4 forgotten/5 forgotten/6 forgotten/7
+		A select count(*) from fence.leases where lock = 'forgotten/2'  -- 0
+		A select fence.guard('forgotten/2', $t, 1)  -- !LF102
+		A select fencing_token > $t from fence.claim('forgotten', 1, 'A', condition => 'id = 2')  -- t
+		A delete from fence.policies where prefix = 'forgotten/5'`},
 	{"the commit of a claim is durable, and of none as it was", `
 		A create table durable (id integer primary key); insert into durable values (1);
 			select fence.protect('durable', 'durable/{id}')

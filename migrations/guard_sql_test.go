@@ -15,7 +15,7 @@ var guardScripts = []script{
 		A select verdict, reason from fence.try_guard('lf101', null)  -- token_required|`},
 	{"LF102 a token that was never granted", `
 		A select fence.guard('lf102', 1)  -- !LF102 {"code":"token_unknown","resource":"lf102","fencing_token":1,
-		A select fence.guard('lf102', 1)  -- !LF102 No lease was ever granted on lf102: acquire it
+		A select fence.guard('lf102', 1)  -- !LF102 No lease on lf102 is known: acquire it
 		A select test.grant('lf102')  -- $t
 		A select fence.guard('lf102', $t + 1000)  -- !LF102 "granted_token":$t,
 		A select fence.guard('lf102', $t)  -- t`},

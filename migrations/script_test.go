@@ -336,6 +336,11 @@ create function test.leases(p_lock text) returns text language sql as $$
             case when l.mode = 'exclusive' and l.granted_at < lag(least(l.ended_at, fence.runs_until(l)))
                 over (order by l.fencing_token) then 'too early' end) as lease
         from fence.leases l where l.lock = p_lock) shown $$;
+-- test.forget sweeps all that has ended, and returns the fences below the name that stay.
+create function test.forget(p_name text) returns text language sql as $$
+    update fence.leases set ended_at = '-infinity' where ended_at is not null;
+    select fence.sweep('ended leases', '0', 1000, '1 s', null); select fence.sweep('claims', '0', 1000, '1 s', null);
+    select string_agg(resource, ' ' order by resource) from fence.fences where fence.is_below(resource, p_name) $$;
 create function test.nothing() returns trigger language plpgsql as $$ begin return null; end $$;
 create function test.expire(p_lock text) returns void language sql as $$
     update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity'

@@ -134,6 +134,7 @@ func (s *Sweeper) parts(swept *store.Swept) []sweepPart {
 		{"sessions", c.LeaseRetention, 0, &swept.SessionsExpired},
 		{"expiries", 0, 0, &swept.Expired},
 		{"ended leases", c.LeaseRetention, 0, &swept.LeasesForgotten},
+		{"claims", 0, 0, uncounted},
 		{"reported", 0, 0, uncounted},
 		{"rejections", c.RejectionAge, c.RejectionsMax, &swept.RejectionsForgotten},
 		{"gateways", 0, 0, uncounted},

@@ -1,6 +1,9 @@
 -- fence.claim_leases(table, locks, owner_id, ttl_ms, lease_id) → the leases that are granted on locks, which fence.claim
--- has found, each once or more: exclusive ones with this lease_id. Others are left out: those that are held, or that wait; those whose fence
--- another transaction has locked, for which it does not wait; and what needs more than 64 gates (fence.check_gates).
+-- has found, each once or more: exclusive ones with this lease_id. Others are left out: those that are held, or that wait;
+-- those whose fence another transaction has locked, for which it does not wait; and what needs more than 64 gates
+-- (fence.check_gates).
+--
+-- It makes fences without a bound (fence.check_new_fence), because the sweep forgets them (fence.sweep_claims).
 --
 -- Raises what fence.acquire raises.
 create or replace function fence.claim_leases(
@@ -41,10 +44,6 @@ begin
         returning resource
     )
     select array_agg(m.resource) into v_made from made m;
-    if v_made is not null then
-        perform fence.check_new_fence(v_principal);
-        perform fence.note_new_fence(v_principal) from unnest(v_made);
-    end if;
 
     v_leases := array(
         select l from fence.acquire_leases(v_locks, array_fill(p_owner_id, array[v_count]),

@@ -57,7 +57,8 @@ begin
             message := format('the token %s was never granted', v_write);
             hint := case
                 when p_ruling.granted_token = 0 then format(
-                    'No lease was ever granted on %s: acquire it (fence.acquire), or check the name.', v_resource)
+                    'No lease on %s is known: acquire it (fence.acquire), or check the name. Those of claimed rows are '
+                    'forgotten a day after their end.', v_resource)
                 else 'Pass the fencing token of a lease on this name, or on a name above it with a subtree lease.' end;
         when 'token_stale' then
             state := 'LF103';

@@ -31,6 +31,7 @@ begin
             when 'sessions' then select * into done, more, unsettled from fence.sweep_sessions(p_rows_max, p_age);
             when 'expiries' then select * into done, more from fence.sweep_expiries(p_rows_max);
             when 'ended leases' then select * into done, more from fence.sweep_ended(p_rows_max, p_age);
+            when 'claims' then select * into done, more from fence.sweep_claims(p_rows_max, p_age);
             when 'rejections' then select * into done, more from fence.sweep_rejections(p_rows_max, p_age, p_count_max);
             when 'gateways' then select * into done, more from fence.sweep_gateways(p_rows_max);
             when 'waiting' then select * into done, more from fence.sweep_waiting(p_rows_max, p_age);
