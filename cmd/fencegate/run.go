@@ -299,19 +299,22 @@ func (e *runError) Error() string {
 
 func (e *runError) Unwrap() error { return e.err }
 
-// conclude releases the lease, and reports how the command ended.
+// conclude releases the lease, and reports how the command ended. lost is a loss that was reported before.
 func conclude(con *console, lease *lockclient.Lease, status syscall.WaitStatus, lost error) error {
 	code := status.ExitStatus()
 	if status.Signaled() {
 		code = exitRunSignal + int(status.Signal())
 	}
+	text := fmt.Sprintf("the command ended with %d", code)
 	if lost == nil {
-		lost = giveBack(con, lease)
+		if lost = giveBack(con, lease); lost != nil {
+			text += "; " + lostText(lease, lost)
+		}
 	}
 	switch {
 	case lost != nil:
 		// The reason is in the text. A problem in the error would add a hint that does not fit here.
-		return &runError{exitRunLeaseLost, fmt.Errorf("the command ended with %d; %s", code, lostText(lease, lost))}
+		return &runError{exitRunLeaseLost, errors.New(text)}
 	case code != 0:
 		return &runError{code: code}
 	}
