@@ -147,7 +147,7 @@ func TestServeRefusesToBeOpen(t *testing.T) {
 		}
 	}
 	authority := networkFlags{}
-	if err := authority.checkOpen(&net.TCPAddr{IP: net.IPv4zero}, true); err != nil {
+	if err := authority.checkOpen(":8080", &net.TCPAddr{IP: net.IPv4zero}, true); err != nil {
 		t.Errorf("with authentication checkOpen returned %v", err)
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/fencegate/fencegate/gateway"
@@ -36,14 +38,14 @@ func (f networkFlags) scheme() string {
 	return "http"
 }
 
-// checkOpen refuses a gateway that any machine could use.
-func (f networkFlags) checkOpen(listen net.Addr, authenticated bool) error {
+// checkOpen refuses a gateway that any machine could use. typed is the --listen of its address.
+func (f networkFlags) checkOpen(typed string, listen net.Addr, authenticated bool) error {
 	if authenticated || f.InsecureNoAuth || gateway.IsLoopback(listen) {
 		return nil
 	}
 	return usagef("other machines can reach --listen %s, and no authentication is configured: every one of them could "+
-		"acquire, write, break leases and set policies. Listen on 127.0.0.1, or, if the network keeps others away, give "+
-		"--insecure-no-auth.", listen)
+		"acquire, write, break leases and set policies. Give --auth keys, so that requests need an API key, or listen on "+
+		"127.0.0.1, or, if the network keeps others away, give --insecure-no-auth.", typed)
 }
 
 // hosts returns the Hosts that requests may have.
@@ -84,14 +86,34 @@ func (f networkFlags) certificates() (*gateway.Certificates, error) {
 // listen opens the listener, unless every machine could use the gateway. A host name may have another address each
 // time.
 func (c *serveCmd) listen(ctx context.Context) (net.Listener, error) {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Listen)
+	listener, err := listenOn(ctx, "--listen", c.Listen)
 	if err != nil {
-		return nil, fmt.Errorf("--listen %s: %w", c.Listen, err)
+		return nil, err
 	}
-	if err := c.checkOpen(listener.Addr(), c.authenticated()); err != nil {
+	if err := c.checkOpen(c.Listen, listener.Addr(), c.authenticated()); err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
 	return listener, nil
+}
+
+// listenOn opens the listener that a flag names.
+func listenOn(ctx context.Context, flag, address string) (net.Listener, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err == nil {
+		return listener, nil
+	}
+	err = fmt.Errorf("%s %s: %w", flag, address, err)
+	_, _, noPort := net.SplitHostPort(address)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		err = fmt.Errorf("%w\nEnd the program that listens there, or give %s another port", err, flag)
+	case noPort != nil && strings.Trim(address, "0123456789") == "":
+		err = fmt.Errorf("%w\nGive an address and a port: %s 127.0.0.1:%s", err, flag, address)
+	case noPort != nil:
+		withPort := net.JoinHostPort(strings.Trim(address, "[]"), "8080")
+		err = fmt.Errorf("%w\nGive an address and a port: %s %s", err, flag, withPort)
+	}
+	return nil, err
 }
 
 // tryListen reports that the address is taken, or may not be used, before a cluster is made for nothing.
@@ -152,13 +174,13 @@ func (c *serveCmd) serveProfiles(ctx context.Context, logger *slog.Logger) (stop
 	if c.DebugListen == "" {
 		return func() {}, nil
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.DebugListen)
+	listener, err := listenOn(ctx, "--debug-listen", c.DebugListen)
 	if err != nil {
-		return nil, fmt.Errorf("--debug-listen %s: %w", c.DebugListen, err)
+		return nil, err
 	}
 	if !c.InsecureNoAuth && !gateway.IsLoopback(listener.Addr()) {
 		return nil, errors.Join(usagef("other machines can reach --debug-listen %s, and profiles need no credential. Listen on "+
-			"127.0.0.1, or, if the network keeps others away, give --insecure-no-auth.", listener.Addr()), listener.Close())
+			"127.0.0.1, or, if the network keeps others away, give --insecure-no-auth.", c.DebugListen), listener.Close())
 	}
 	handler, err := gateway.NewProfiles(c.hosts(listener.Addr(), false))
 	if err != nil {
