@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -35,13 +36,55 @@ type database struct {
 
 func (f databaseFlags) open(ctx context.Context, logger *slog.Logger) (*database, error) {
 	if f.DatabaseURL != "" {
-		return &database{url: f.DatabaseURL}, nil
+		return &database{url: f.DatabaseURL}, checkDatabaseURL("--database-url", f.DatabaseURL)
 	}
 	cluster, err := embeddedpg.Start(ctx, embeddedpg.Config{DataDir: f.DataDir, Logger: logger})
 	if err != nil {
 		return nil, err
 	}
 	return &database{url: cluster.URL(), cluster: cluster}, nil
+}
+
+// checkDatabaseURL returns an error for a URL that can't be read, and nil for none. The error shows nothing of the URL,
+// in which the end of the password is not certain. A password with an unescaped @ or / would be taken for the name of a
+// host or a database.
+func checkDatabaseURL(flag, url string) error {
+	if url == "" {
+		return nil
+	}
+	const likeThis = "\nA URL is like postgres://USER:PASSWORD@HOST:5432/DATABASE. In the password, write %%40 for @, " +
+		"%%2F for / and %%25 for %%"
+	address, _, _ := strings.Cut(url, "?")
+	if strings.Contains(address, "://") && strings.Count(address, "@") > 1 {
+		return fmt.Errorf("%s: there is more than one @"+likeThis, flag)
+	}
+	if _, err := pgx.ParseConfig(url); err != nil {
+		text := err.Error() // cannot parse `URL`: SUBJECT (REASON: "PART OF THE URL")
+		why, _, _ := strings.Cut(text[strings.LastIndexAny(text, "`(")+1:], `: "`)
+		return fmt.Errorf("%s: %s"+likeThis, flag, strings.Trim(why, ": )"))
+	}
+	return nil
+}
+
+// noDatabase returns the error of a connection to the database that a flag names, with what to do about it.
+func noDatabase(flag string, err error) error {
+	next := fmt.Sprintf("Is PostgreSQL running there, and is %s right?", flag)
+	if failed, ok := errors.AsType[*pgconn.PgError](err); ok {
+		switch failed.Code {
+		case "28P01": // invalid_password
+			next = fmt.Sprintf("The password of the role is another one, or there is no such role: is %s right?", flag)
+		case "28000": // invalid_authorization_specification
+			next = fmt.Sprintf("Create the role (createuser), admit it in pg_hba.conf, or name another in %s.", flag)
+		case "3D000": // invalid_catalog_name
+			next = fmt.Sprintf("Create the database (createdb), or name another in %s.", flag)
+		}
+	}
+	if failed, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		err = failed
+	}
+	// Without sslmode, each address is tried twice: with TLS, and without.
+	lines := slices.Compact(strings.Split(err.Error(), "\n"))
+	return fmt.Errorf("%s\n%s", strings.Join(lines, "\n"), next)
 }
 
 // ended is closed when a private cluster ended by itself; it is nil, and never ready, where there is none.
@@ -69,7 +112,7 @@ func awaitDatabase(ctx context.Context, st *postgres.Store, logger *slog.Logger)
 		}
 	}
 	if err := st.Await(ctx, databaseTimeout, waiting); err != nil {
-		return fmt.Errorf("%w\nIs PostgreSQL running, and is --database-url right?", err)
+		return noDatabase("--database-url", err)
 	}
 	return nil
 }
@@ -215,7 +258,7 @@ func (c *checkCmd) Run(ctx context.Context, con *console) (err error) {
 	defer func() { err = errors.Join(err, db.close()) }()
 	conn, err := pgx.Connect(ctx, db.url)
 	if err != nil {
-		return fmt.Errorf("%w\nIs PostgreSQL running, and is --database-url right?", err)
+		return noDatabase("--database-url", err)
 	}
 	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
 	if err := migrations.Check(ctx, conn); err != nil {

@@ -57,6 +57,9 @@ func (c *keysCreateCmd) Run(ctx context.Context, con *console) error {
 func (c *keysCreateCmd) createDirectly(ctx context.Context, con *console, grants []access.Grant) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
+	if err := checkDatabaseURL("--in-database", c.InDatabase); err != nil {
+		return err
+	}
 	st, err := postgres.Open(ctx, postgres.Config{DatabaseURL: c.InDatabase})
 	if err != nil {
 		return err
@@ -71,7 +74,9 @@ func (c *keysCreateCmd) createDirectly(ctx context.Context, con *console, grants
 	var text string
 	text, request.ID, request.Digest = apikey.New()
 	key, err := st.CreateKey(ctx, request)
-	if err != nil {
+	if store.OutcomeOf(err) != "" {
+		return noDatabase("--in-database", err)
+	} else if err != nil {
 		return err
 	}
 	made := api.NewKey{Secret: text, Key: api.Key{

@@ -145,6 +145,9 @@ func (c *serveCmd) Run(ctx context.Context, streams streams) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.close()) }()
+	if err := checkDatabaseURL("--listen-url", c.ListenURL); err != nil {
+		return err
+	}
 	return c.endInTime(ctx, func() error {
 		return c.serveOn(ctx, db, certificates, directory, c.of(traces), gateway.NewMetrics(programVersion()).WatchTracing(traces.Dropped), logger,
 			streams.out)

@@ -89,13 +89,15 @@ func (f databaseFlags) connect(
 	ctx context.Context, logging logFlags, con *console, use func(conn *pgx.Conn) error,
 ) (err error) {
 	db, err := f.open(ctx, logging.logger(con.err))
-	if err != nil {
+	if err != nil && f.DatabaseURL != "" {
+		return &runError{exitUnavailable, err}
+	} else if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.close()) }()
 	conn, err := pgx.Connect(ctx, db.url)
 	if err != nil {
-		return &runError{exitUnavailable, fmt.Errorf("%w\nIs PostgreSQL running, and is --database-url right?", err)}
+		return &runError{exitUnavailable, noDatabase("--database-url", err)}
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	return use(conn)
