@@ -12,9 +12,13 @@ import (
 	"net"
 	"os"
 	"os/user"
+	"reflect"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/alecthomas/kong"
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/lockclient"
@@ -148,7 +152,14 @@ func (f connectionFlags) connect(flag, url string, options ...lockclient.Option)
 		lockclient.WithLogger(slog.New(slog.DiscardHandler)))
 	client, err := lockclient.New(f.withScheme(url), options...)
 	if err != nil {
-		return nil, usagef("%s: %v", flag, err)
+		why := strings.TrimPrefix(err.Error(), "lockclient: ")
+		switch {
+		case strings.HasPrefix(why, "the token file is"):
+			flag = "--token-file"
+		case strings.HasPrefix(why, "the token is"):
+			flag = variableBearer
+		}
+		return nil, usagef("%s: %s", flag, why)
 	}
 	return client, nil
 }
@@ -205,9 +216,26 @@ func answer[T any](
 
 // leaseFlags name a lease that the caller holds.
 type leaseFlags struct {
-	OwnerID string `help:"The owner." default:"${owner}"`
-	LeaseID string `help:"The secret of the lease, which acquire printed." required:"" placeholder:"UUID"`
-	Token   int64  `help:"The fencing token of the lease, without a sequence." required:"" placeholder:"TOKEN"`
+	OwnerID string     `help:"The owner." default:"${owner}"`
+	LeaseID string     `help:"The secret of the lease, which acquire printed." required:"" placeholder:"UUID"`
+	Token   leaseToken `help:"The fencing token of the lease, without a sequence." required:"" placeholder:"TOKEN"`
+}
+
+// leaseToken is a fencing token without a sequence.
+type leaseToken int64
+
+// UnmarshalText reads the flag.
+func (t *leaseToken) UnmarshalText(text []byte) error {
+	token, _, sequenced := strings.Cut(string(text), ".")
+	number, err := strconv.ParseInt(token, 10, 64)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%q is not a fencing token, such as 34", text)
+	case sequenced:
+		return fmt.Errorf("%s has a sequence, and a lease has none: give %s", text, token)
+	}
+	*t = leaseToken(number)
+	return nil
 }
 
 // tokenFlag reads 34, or 34.2 with a sequence.
@@ -237,11 +265,31 @@ type millisecondsFlag struct{ ms *int64 }
 
 // UnmarshalText reads the flag.
 func (m *millisecondsFlag) UnmarshalText(text []byte) error {
-	duration, err := time.ParseDuration(string(text))
+	duration, err := parseDuration(string(text))
 	if err == nil && duration%time.Millisecond != 0 {
 		err = fmt.Errorf("%s is not whole milliseconds", text)
 	}
 	m.ms = new(duration.Milliseconds())
+	return err
+}
+
+// parseDuration is time.ParseDuration with an error that shows what is missing.
+func parseDuration(text string) (time.Duration, error) {
+	duration, err := time.ParseDuration(text)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a duration: give a number and a unit, such as 500ms, 1s, 5m or 24h", text)
+	}
+	return duration, nil
+}
+
+// durationFlag reads flags of the type time.Duration.
+func durationFlag(ctx *kong.DecodeContext, target reflect.Value) error {
+	var text string
+	if err := ctx.Scan.PopValueInto("duration", &text); err != nil {
+		return err
+	}
+	duration, err := parseDuration(text)
+	target.SetInt(int64(duration))
 	return err
 }
 

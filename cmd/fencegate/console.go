@@ -27,9 +27,17 @@ const (
 	formatEnv   outputFormat = "env"
 )
 
-// outputFlag is the form in which a command answers. "text" is what the table was called before.
+// UnmarshalText reads the flag. "text" is what the table was called before.
+func (f *outputFormat) UnmarshalText(text []byte) error { //nolint:unparam // of encoding.TextUnmarshaler
+	if *f = outputFormat(text); *f == "text" {
+		*f = formatTable
+	}
+	return nil
+}
+
+// outputFlag is the form in which a command answers.
 type outputFlag struct {
-	Output outputFormat `group:"connection" help:"table; json: a document on a line, as the API has it; yaml: the same documents; env: assignments for the eval of a shell. In json and yaml, errors are problem documents." enum:"table,json,yaml,env,text" default:"table" short:"o" placeholder:"FORMAT"`
+	Output outputFormat `group:"connection" help:"table; json: a document on a line, as the API has it; yaml: the same documents; env: assignments for the eval of a shell. In json and yaml, errors are problem documents." enum:"table,json,yaml,env" default:"table" short:"o" placeholder:"FORMAT"`
 }
 
 // AfterApply is called by the parser.
@@ -207,7 +215,7 @@ func (c *console) fail(err error) int {
 	case err == nil:
 	case errors.As(err, &ran) && ran.err == nil:
 	case isUsage(err):
-		_, _ = fmt.Fprintf(c.err, "fencegate: %s\n%s\n", printableLines(err), usageOf(c.command))
+		_, _ = fmt.Fprintf(c.err, "fencegate: %s\n%s\n", printableLines(plain(err)), usageOf(c.command))
 	case c.format.problems():
 		_ = c.problem(problemOf(err))
 	default:

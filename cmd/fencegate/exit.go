@@ -1,8 +1,13 @@
 package main
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -111,16 +116,31 @@ func description() string {
 // comes next; "" where there is nothing to add.
 func hint(err error) string {
 	var problem *api.Problem
-	if !errors.As(err, &problem) {
+	var foreign *lockclient.AnswerError
+	switch {
+	case errors.As(err, &foreign) && foreign.Status == http.StatusBadRequest && strings.Contains(foreign.Fault, "HTTPS"):
+		return "It speaks TLS there: begin the URL with https:// (--url or FENCEGATE_URL)."
+	case !errors.As(err, &problem):
 		return ""
 	}
 	switch problem.Code {
 	case api.CodeUnavailable:
 		if failed := (*lockclient.Error)(nil); errors.As(err, &failed) && failed.Cause != nil {
-			return "Is the gateway running there? Another is named by --url or FENCEGATE_URL; --timeout allows more time."
+			return noAnswer(failed.Cause)
+		}
+	case api.CodeUnauthenticated:
+		return "Give an API key or a token by --token-file or FENCEGATE_BEARER_TOKEN, or a certificate by --cert. " +
+			"\"fencegate keys create\" makes keys."
+	case api.CodeForbidden:
+		return "\"fencegate whoami\" shows what this credential may do."
+	case api.CodeNotFound:
+		path, below := strings.CutPrefix(problem.Instance, "/v1/")
+		if path != "" && (!below || strings.HasPrefix(path, "v1/")) {
+			return "Is the URL right? It has a path only where a proxy adds one (--url or FENCEGATE_URL)."
 		}
 	case api.CodeLockHeld:
-		next := "\"fencegate lock get\" shows the holder; \"fencegate lock break\" ends its lease."
+		next := "--wait 1m waits in the queue; \"fencegate lock get\" shows the holder; " +
+			"\"fencegate lock break\" ends its lease."
 		if problem.RecommendedRetryMS != nil {
 			next = fmt.Sprintf("Try again in %s. ", time.Duration(*problem.RecommendedRetryMS)*time.Millisecond) + next
 		}
@@ -142,6 +162,53 @@ func hint(err error) string {
 		return "There is no such record now."
 	}
 	return ""
+}
+
+// noAnswer returns a hint for a gateway that could not be called.
+func noAnswer(cause error) string {
+	var unknown x509.UnknownAuthorityError
+	var otherName x509.HostnameError
+	var connection *net.OpError
+	switch {
+	case errors.As(cause, &unknown):
+		return "Name the PEM file of the authority that has signed the gateway's certificate: --ca-cert or FENCEGATE_CA_CERT."
+	case errors.As(cause, &otherName):
+		return "Call the gateway by a name or an address that its certificate has: --url or FENCEGATE_URL."
+	case errors.Is(cause, http.ErrSchemeMismatch):
+		return "It speaks no TLS there: begin the URL with http:// (--url or FENCEGATE_URL)."
+	case errors.As(cause, &connection) && connection.Op == "remote error": // an alert of TLS
+		return "Give a certificate that the authority of the gateway's --client-ca has signed: --cert and --key."
+	}
+	return "Is the gateway running there? Another is named by --url or FENCEGATE_URL; --timeout allows more time."
+}
+
+// notInEnum matches the parser's error of a value that is none of a list.
+var notInEnum = regexp.MustCompile(`^(.+) must be one of "(.*)" but got "(.*)"$`)
+
+// plain rewrites errors of the parser for people.
+func plain(err error) error {
+	text := strings.Replace(err.Error(), "a valid 64 bit int", "a whole number", 1)
+	parts := notInEnum.FindStringSubmatch(text)
+	if parts == nil {
+		return errors.New(text)
+	}
+	values := slices.DeleteFunc(strings.Split(parts[2], `","`), func(value string) bool { return value == "" })
+	text = fmt.Sprintf("%s is %q, it must be one of %s", parts[1], parts[3], strings.Join(values, ", "))
+	if i := slices.IndexFunc(values, func(value string) bool { return near(value, parts[3]) }); i >= 0 {
+		text += fmt.Sprintf(": did you mean %s?", values[i])
+	}
+	return errors.New(text)
+}
+
+// near reports whether a letter of one word was added, left out, changed, or exchanged with its neighbor in the other.
+func near(a, b string) bool {
+	for a != "" && b != "" && a[0] == b[0] {
+		a, b = a[1:], b[1:]
+	}
+	for a != "" && b != "" && a[len(a)-1] == b[len(b)-1] {
+		a, b = a[:len(a)-1], b[:len(b)-1]
+	}
+	return len(a) <= 1 && len(b) <= 1 || len(a) == 2 && len(b) == 2 && a[0] == b[1] && a[1] == b[0]
 }
 
 // nextNumber returns a hint with the number of the next write under a token.

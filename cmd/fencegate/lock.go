@@ -115,7 +115,7 @@ func (c *renewCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	request := api.RenewRequest{OwnerID: c.OwnerID, LeaseID: c.LeaseID, FencingToken: c.Token, TTLMS: c.TTL.ms}
+	request := api.RenewRequest{OwnerID: c.OwnerID, LeaseID: c.LeaseID, FencingToken: int64(c.Token), TTLMS: c.TTL.ms}
 	return answer(ctx, con, c.clientFlags, leaseFields, func(ctx context.Context, gateway calls) (api.Lease, error) {
 		return gateway.Renew(ctx, lock, request)
 	})
@@ -133,9 +133,9 @@ func (c *releaseCmd) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	request := api.ReleaseRequest{OwnerID: c.OwnerID, LeaseID: c.LeaseID, FencingToken: c.Token}
+	request := api.ReleaseRequest{OwnerID: c.OwnerID, LeaseID: c.LeaseID, FencingToken: int64(c.Token)}
 	fields := func(api.Released) []field {
-		return []field{{"released", lock}, {"fencing_token", strconv.FormatInt(c.Token, 10)}}
+		return []field{{"released", lock}, {"fencing_token", strconv.FormatInt(int64(c.Token), 10)}}
 	}
 	return answer(ctx, con, c.clientFlags, fields, func(ctx context.Context, gateway calls) (api.Released, error) {
 		return api.Released{Released: true}, gateway.Release(ctx, lock, request)

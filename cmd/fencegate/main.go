@@ -8,12 +8,14 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"reflect"
 	"runtime"
 	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -97,9 +99,15 @@ type program struct {
 func (p *program) run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	p.commands, p.con, p.helped = commands{}, console{streams: streams{stdin, stdout, stderr}}, false
 	p.parser.Stdout, p.parser.Stderr = stdout, stderr
+	bare := len(args) == 0
+	if bare {
+		p.parser.Stdout, args = stderr, []string{"--help"}
+	}
 	selected, err := p.parser.Parse(singular(args))
 	p.con.command = commandOf(p.parser.Model.Node, selected, err)
 	switch {
+	case bare && p.helped:
+		return exitUsage
 	case p.helped:
 		// The parser continued after it wrote the help, and its error is about what the help describes.
 		return exitOK
@@ -122,6 +130,7 @@ func newProgram() (p *program, err error) {
 			"version": thisBuild().line(),
 		},
 		kong.ExplicitGroups(groups),
+		kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(durationFlag)),
 		kong.ConfigureHelp(kong.HelpOptions{NoAppDescFormat: true, Compact: true, WrapUpperBound: 120}),
 		kong.Exit(func(int) { p.helped = true }),
 		kong.Bind(&p.con),

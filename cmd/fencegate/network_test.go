@@ -83,11 +83,11 @@ func TestUnusableCredentialFlags(t *testing.T) {
 	}
 	bad := file("bad", "fgk_secret with spaces")
 	for words, flags := range map[string][]string{
-		"--ca-cert":    {"--ca-cert", bad},
-		"--cert":       {"--cert", bad},
-		"missing":      {"--key", filepath.Join(dir, "missing"), "--cert", bad},
-		"token file":   {"--token-file", bad},
-		"no such file": {"--token-file", filepath.Join(dir, "missing")},
+		"--ca-cert":                    {"--ca-cert", bad},
+		"--cert":                       {"--cert", bad},
+		"missing":                      {"--key", filepath.Join(dir, "missing"), "--cert", bad},
+		"--token-file: the token file": {"--token-file", bad},
+		"no such file":                 {"--token-file", filepath.Join(dir, "missing")},
 	} {
 		got := shell{t, "https://127.0.0.1:1"}.do(append([]string{"lock", "ls"}, flags...)...)
 		if got.code != exitUsage || !strings.Contains(got.errOut, words) && words != "missing" ||
@@ -97,7 +97,8 @@ func TestUnusableCredentialFlags(t *testing.T) {
 	}
 	bearer := exec.CommandContext(t.Context(), process.Build(t), "lock", "ls", "--url", "http://127.0.0.1:1")
 	bearer.Env = append(os.Environ(), variableBearer+"=fgk_secret with spaces")
-	if out, err := bearer.CombinedOutput(); bearer.ProcessState.ExitCode() != exitUsage || strings.Contains(string(out), "secret") {
+	if out, err := bearer.CombinedOutput(); bearer.ProcessState.ExitCode() != exitUsage ||
+		!strings.HasPrefix(string(out), "fencegate: "+variableBearer+": ") || strings.Contains(string(out), "secret") {
 		t.Errorf("an unusable %s: %v, %s", variableBearer, err, out)
 	}
 }

@@ -59,7 +59,7 @@ func TestBashCompletes(t *testing.T) {
 		{"locks re", "renew release"},
 		{"lock acquire a --sh", "--shared"},
 		{"lock acquire a --output = y", "yaml"},
-		{"lock ls -o ''", "table json yaml env text"},
+		{"lock ls -o ''", "table json yaml env"},
 		{"rejections --code token_s", "token_stale"},
 		{"completion ''", "bash zsh fish"},
 		{"put a k --file ''", "files"},

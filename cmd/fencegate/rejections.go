@@ -55,7 +55,7 @@ type agoFlag struct{ time.Time }
 
 // UnmarshalText reads the flag.
 func (a *agoFlag) UnmarshalText(text []byte) error {
-	duration, err := time.ParseDuration(string(text))
+	duration, err := parseDuration(string(text))
 	switch {
 	case err != nil:
 		return err
