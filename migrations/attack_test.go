@@ -27,7 +27,7 @@ var attackScripts = []script{
 			update forged set n = 2  -- !LF101
 		A alter table forged disable trigger fencegate_update  -- !42501
 		A drop trigger fencegate_update on forged  -- !42501
-		A truncate forged  -- !LF107
+		A truncate forged  -- !LF107 TRUNCATE is rejected
 		A select fence.protect('forged', 'x/{id}', 'observe')  -- !42501
 		A select fence.unprotect('forged')  -- !42501
 		A update fence.fences set admitted_in = pg_current_xact_id()  -- !42501

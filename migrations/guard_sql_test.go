@@ -64,7 +64,8 @@ var guardScripts = []script{
 		A select test.grant('plain')  -- $t
 		A select fence.guard('plain', $t)  -- t
 		A select fence.guard('plain', $t)  -- !LF103 "reason":"reused"
-		A select fence.guard('plain', $t)  -- !LF103 whether it was this one, repeated, is not known
+		A select fence.guard('plain', $t)  -- !LF103 the token $t was used before: the last accepted write had $t
+		A select fence.guard('plain', $t)  -- !LF103 whether it was this one, repeated, is not known. Number
 		A select fence.guard('plain', $t, 0)  -- !LF106 If it is another one, give it a greater sequence.`},
 	{"a rejected try_guard in an open transaction delays no grant", `
 		A select test.grant('undone-try')  -- $t
@@ -293,7 +294,7 @@ var ruledScripts = []script{
 	{"require_lease_id", `
 		A insert into fence.policies (prefix, require_lease_id) values ('id', true)
 		A select test.grant('id')  -- $t
-		A select fence.guard('id', $t, 1)  -- !LF104
+		A select fence.guard('id', $t, 1)  -- !LF104 returned with this token (fence.acquire)
 		A select fence.guard('id', $t, 1, test.lease('id', $t))  -- t
 		A select fence.guard('id', $t, 1, test.lease('id', $t))  -- !LF106`},
 	{"LF105 require_live_lease, by the clock", `

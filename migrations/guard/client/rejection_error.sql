@@ -40,15 +40,16 @@ begin
                     octet_length(p_resource));
                 hint := 'No transaction can write this row. Use shorter values in the columns of the template.';
             else
-                message := 'this transaction has no admitted token for it';
+                message := 'this transaction has no fencing token for it';
                 hint := case
                     when current_setting('fencegate.token', true) <> '' and v_only <> p_resource then format(
                         'fencegate.resource is %s, so fencegate.token does not count for this row.',
                         fence.quote_begin(v_only))
                     when exists (select from fence.admitted a where a.resource = any (fence.ancestors(p_resource)))
-                        then 'It is admitted for a name above, by a lease on that name alone. '
+                        then 'It has a token for a name above, of a lease on that name alone. '
                             'To write to all names below, acquire that lease with the scope subtree.'
-                    else format('Begin a transaction, call fence.guard(%L, token) first, then write. '
+                    else format('Begin a transaction, call fence.guard(%L, token) first, with the token of a '
+                        'lease (fence.acquire), then write. '
                         'In autocommit mode each statement is a transaction of its own. '
                         'Or call fence.set_token in the transaction.', p_resource) end;
             end if;
@@ -63,13 +64,14 @@ begin
         when 'token_stale' then
             state := 'LF103';
             if p_ruling.reason = 'reused' then
-                message := format('the token %s was used: the last accepted write had %s.%s',
-                    v_write, p_ruling.last_token, p_ruling.last_sequence);
+                message := format('the token %s was used before: the last accepted write had %s',
+                    v_write, p_ruling.last_token || coalesce('.' || nullif(p_ruling.last_sequence, 0), ''));
                 hint := case
                     when p_sequence is null and p_ruling.last_sequence = 0 then 'A token without a sequence admits one '
                         'transaction. It was committed; whether it was this one, repeated, is not known. '
                     else '' end
-                    || 'Number the transactions of one token: each sequence is greater than the one before.';
+                    || 'Number the transactions of one token: fence.guard(resource, token, sequence), '
+                    'each sequence greater than the one before.';
             elsif p_ruling.reason = 'shared' then
                 message := format('the token %s is that of a shared lease, which cannot write', v_write);
                 hint := 'Acquire an exclusive lease to write.';
@@ -84,7 +86,7 @@ begin
         when 'lease_mismatch' then
             state := 'LF104';
             message := format('the lease_id is not that of the lease with token %s', v_write);
-            hint := 'Pass the lease_id of the grant.';
+            hint := 'Pass the lease_id that was returned with this token (fence.acquire).';
         when 'lease_expired' then
             state := 'LF105';
             message := format('the lease with token %s has expired, and the policy requires a live lease', v_write);
@@ -96,7 +98,7 @@ begin
                 'If it is another one, give it a greater sequence.';
         when 'truncate' then
             state := 'LF107';
-            message := format('the rows of %s belong to many resources', v_table);
+            message := format('TRUNCATE is rejected: the rows of %s belong to many resources', v_table);
             hint := 'Delete the rows of each resource under its token, or call fence.unprotect first.';
     end case;
     message := v_resource || ': ' || message;
