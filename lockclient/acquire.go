@@ -45,10 +45,10 @@ func (c *Client) AcquireWithRetry(
 // The ctx of work is the lease's Context, which ends with the given ctx, too. work must stop when it ends; Do waits
 // for it.
 //
-// If the lease was lost before work returned, the error matches ErrLeaseLost, and work's own error: unfenced effects of
-// work may have happened beside another holder's. Otherwise Do returns the error of work. It does not report a failed
-// release: work is done, and the lease ends with its TTL. If the lock is not granted, Do returns the error of Acquire
-// without running work. While no gateway serves, Do retries: see [WithRetryHook].
+// If the lease was lost before work returned, the error matches ErrNotHolder and ErrLeaseLost, and work's own error:
+// unfenced effects of work may have happened beside another holder's. Otherwise Do returns the error of work. It does
+// not report a failed release: work is done, and the lease ends with its TTL. If the lock is not granted, Do returns the
+// error of Acquire without running work. While no gateway serves, Do retries: see [WithRetryHook].
 func (c *Client) Do(
 	ctx context.Context, lock string, work func(ctx context.Context, lease *Lease) error, opts ...LeaseOption,
 ) error {
@@ -58,13 +58,16 @@ func (c *Client) Do(
 	}
 	defer lease.ReleaseOnce()
 	err = work(lease.Context(), lease)
-	if lost := lease.Err(); errors.Is(lost, ErrLeaseLost) {
-		return errors.Join(lost, err)
+	found, released := lease.Err(), lease.finish()
+	if !isLost(found) {
+		found = released
 	}
-	if lost := lease.finish(); isLost(lost) {
-		return errors.Join(lost, err)
+	var lost *LostError
+	if !errors.As(found, &lost) {
+		return err
 	}
-	return err
+	lease.askForHolder(ctx)
+	return lost.withWork(err)
 }
 
 // acquire makes a lease whose context has the values and the end of base.

@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -151,6 +153,53 @@ func TestDoReportsALoss(t *testing.T) {
 		if errors.Is(err, late) != (what != "work that succeeds") {
 			t.Errorf("Do of %s returned %v, expected the error of work in it", what, err)
 		}
+	}
+}
+
+// Do reports a loss that work has reported as well, once, and says who holds the lock.
+func TestDoReportsALossOnce(t *testing.T) {
+	t.Parallel()
+	client, lock := shared(t)
+	for what, report := range map[string]func(lease *lockclient.Lease, rejected error) error{
+		"the rejection":               func(_ *lockclient.Lease, rejected error) error { return rejected },
+		"the rejection after its end": func(_ *lockclient.Lease, rejected error) error { return rejected },
+		"the rejection wrapped":       func(_ *lockclient.Lease, rejected error) error { return fmt.Errorf("work: %w", rejected) },
+		"the end of the lease":        func(lease *lockclient.Lease, _ error) error { return fmt.Errorf("work: %w", lease.Err()) },
+		"the end of its context": func(lease *lockclient.Lease, _ error) error {
+			return second(lease.Put(lease.Context(), "k", nil))
+		},
+		"nothing": func(*lockclient.Lease, error) error { return nil },
+	} {
+		expires, ttl := what == "the rejection after its end", time.Minute
+		if expires {
+			ttl = 2 * time.Second
+		}
+		var newer *lockclient.Lease
+		err := client.Do(await.Context(t), lock, func(ctx context.Context, lease *lockclient.Lease) error {
+			if expires {
+				_ = causeOf(t, "work's context", ctx)
+			} else {
+				mustBreak(t, client, lock)
+			}
+			newer = mustAcquire(t, client, lock, lockclient.WithLeaseOwner("newer"), lockclient.WithWait(await.Limit))
+			_, rejected := lease.Put(context.WithoutCancel(ctx), "k", nil)
+			wantErr(t, "Put", rejected, lockclient.ErrNotHolder)
+			return report(lease, rejected)
+		}, lockclient.WithTTL(ttl), lockclient.WithoutHeartbeat())
+		wantErr(t, "Do after "+what, err, lockclient.ErrNotHolder)
+		wantErr(t, "Do after "+what, err, lockclient.ErrLeaseLost)
+		wantErr(t, "Do after "+what, err, lockclient.ErrTokenStale)
+		loss := lockclient.LossOf(err)
+		if !expires && loss.Paused != 0 || loss.Holder == nil || loss.Holder.OwnerID != "newer" ||
+			loss.Holder.FencingToken != newer.FencingToken() || loss.Holder.GrantedAt.IsZero() {
+			t.Errorf("Do after %s: the loss is %+v, expected the newer holder alone", what, loss)
+		}
+		for _, once := range []string{"is lost:", "has token", "newer has held the lock since 20"} {
+			if n := strings.Count(err.Error(), once); n != 1 {
+				t.Errorf("Do after %s says %q %d times, expected once: %v", what, once, n, err)
+			}
+		}
+		check(t, newer.Release(await.Context(t)))
 	}
 }
 

@@ -15,6 +15,20 @@ type codeError api.Code
 
 func (e codeError) Error() string { return "fencegate: " + string(e) }
 
+// Is matches ErrNotHolder for the codes that it is the parent of.
+func (e codeError) Is(target error) bool {
+	switch api.Code(e) {
+	case api.CodeLeaseLost, api.CodeTokenStale, api.CodeTokenUnknown, api.CodeLeaseMismatch, api.CodeLeaseExpired:
+		return target == ErrNotHolder
+	}
+	return false
+}
+
+// ErrNotHolder says that the caller is not the holder: stop. It is the parent of [ErrLeaseLost] and [ErrTokenStale],
+// whichever comes first after a loss, and of [ErrTokenUnknown], [ErrLeaseMismatch] and [ErrLeaseExpired]; also of those
+// that the packages pgxguard and sqlguard return. [LossOf] returns what is known about the loss.
+var ErrNotHolder = errors.New("fencegate: this process is not the holder")
+
 // A sentinel for each code of the API.
 var (
 	// ErrInvalidRequest says that the request is malformed; the problem names the field and the limit.
@@ -90,8 +104,7 @@ var ErrOutcomeUnknown = errors.New("it is unknown whether it was applied")
 //
 //   - ErrLockHeld: try again after RetryAfter.
 //   - ErrDeadlock: release your leases, and begin again.
-//   - ErrTokenStale, ErrTokenUnknown, ErrLeaseLost, ErrLeaseMismatch, ErrLeaseExpired: the caller is not the holder.
-//     Stop.
+//   - ErrNotHolder, the parent of five codes: the caller is not the holder. Stop.
 //   - ErrVersionMismatch: read the record again.
 //   - ErrUnavailable: try again.
 //   - ErrLockHeld with context.DeadlineExceeded or context.Canceled: ctx ended the wait for a lock. The Holder of the
@@ -112,10 +125,12 @@ type Error struct {
 	Earlier error
 	// RetryAfter is the pause that the gateway asks for before the next try; 0: none.
 	RetryAfter time.Duration
+
+	loss *loss // nil: the error is not the loss of a lease
 }
 
 func (e *Error) Error() string {
-	text := e.Op + ": " + e.Problem.Error()
+	text := e.Op + ": " + e.Problem.Error() + e.loss.text()
 	if e.Cause != nil && e.Problem.Code == api.CodeLockHeld {
 		text += " (" + e.Cause.Error() + ")"
 	}
@@ -125,13 +140,13 @@ func (e *Error) Error() string {
 	return text
 }
 
-// Is matches the sentinel of the code, and ErrOutcomeUnknown.
+// Is matches the sentinel of the code, its parent ErrNotHolder, and ErrOutcomeUnknown.
 func (e *Error) Is(target error) bool {
 	if target == ErrOutcomeUnknown {
 		return e.Problem.Outcome == api.OutcomeUnknown || (e.Earlier != nil && !e.settlesEarlier())
 	}
-	code, ok := target.(codeError)
-	return ok && api.Code(code) == e.Problem.Code
+	code := codeError(e.Problem.Code)
+	return target == code || code.Is(target)
 }
 
 // settlesEarlier says that the refusal proves that no earlier attempt of the same call was applied. The gateway looks
@@ -320,24 +335,47 @@ var errMaxHold = &api.Problem{
 		"Stop the work that it protected; acquire the lock again to continue.",
 }
 
-// LostError says that this process must not rely on a lease any more. It matches [ErrLeaseLost] and, since it is the
-// error of a context, context.Canceled.
+// LostError says that this process must not rely on a lease any more. It matches [ErrLeaseLost], its parent
+// [ErrNotHolder] and, since it is the error of a context, context.Canceled.
 type LostError struct {
 	// What names what was lost, e.g. "the lease on job-42 with token 34".
 	What string
 	// Why is the refusal of a gateway, or says that the TTL has run out.
 	Why error
+
+	loss *loss
 }
 
-func (e *LostError) Error() string { return fmt.Sprintf("%s is lost: %v", e.What, e.Why) }
+func (e *LostError) Error() string {
+	text := fmt.Sprintf("%s is lost: %v", e.What, e.Why)
+	var why *Error
+	if errors.As(e.Why, &why) && why.loss == e.loss {
+		return text
+	}
+	return text + e.loss.text()
+}
 
-// Is matches ErrLeaseLost and context.Canceled.
+// Is matches ErrLeaseLost, ErrNotHolder and context.Canceled.
 func (e *LostError) Is(target error) bool {
-	return target == ErrLeaseLost || target == context.Canceled
+	return target == ErrLeaseLost || target == ErrNotHolder || target == context.Canceled
 }
 
 // Unwrap returns Why.
 func (e *LostError) Unwrap() error { return e.Why }
+
+// withWork returns the loss and the error of the work that it ended. What both say is said once.
+func (e *LostError) withWork(err error) error {
+	var rejected *Error
+	switch {
+	case err == nil || errors.Is(e, err):
+		return e
+	case errors.Is(err, e):
+		return err
+	case errors.As(err, &rejected) && rejected.loss == e.loss:
+		return &LostError{What: e.What, Why: err, loss: e.loss}
+	}
+	return errors.Join(e, err)
+}
 
 func isLost(err error) bool {
 	var lost *LostError

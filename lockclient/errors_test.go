@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -45,6 +46,11 @@ var sentinels = map[api.Code]error{
 	api.CodeInternal:            lockclient.ErrInternal,
 }
 
+// notHolder are the codes below ErrNotHolder.
+var notHolder = []api.Code{
+	api.CodeLeaseLost, api.CodeTokenStale, api.CodeTokenUnknown, api.CodeLeaseMismatch, api.CodeLeaseExpired,
+}
+
 func TestErrorsMatchByCode(t *testing.T) {
 	t.Parallel()
 	token := int64(7)
@@ -60,6 +66,10 @@ func TestErrorsMatchByCode(t *testing.T) {
 			if errors.Is(err, sentinel) != (other == code) {
 				t.Errorf("the error %s matches %s: %t", code, other, other != code)
 			}
+		}
+		below := slices.Contains(notHolder, code)
+		if errors.Is(err, lockclient.ErrNotHolder) != below || errors.Is(want, lockclient.ErrNotHolder) != below {
+			t.Errorf("the error or the sentinel %s matches ErrNotHolder: %t", code, !below)
 		}
 		var problem *api.Problem
 		if !errors.Is(err, want) || !errors.As(err, &problem) || problem.Code != code || *problem.Token != token {

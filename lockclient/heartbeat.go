@@ -67,6 +67,7 @@ func (h *heartbeat) run(client *Client, v *validity, config heartbeatConfig, sen
 	for failed := 0; sleep(v.life, pause) == nil; {
 		ttl := v.currentTTL()
 		err := send(v.life, max(ttl/tryLimitShare, tryLimitMin))
+		_ = v.check() // before the error of a request that was under way while this process did not run
 		switch {
 		case err == nil:
 			failed, pause = 0, config.interval(v.currentTTL(), jitter())

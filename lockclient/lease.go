@@ -78,6 +78,7 @@ type Lease struct {
 	renewing chan struct{}
 	writing  chan struct{}
 	sequence int64
+	loss     loss
 	// order is the order in which Transact locks leases, so that no deadlock is possible.
 	order int64
 
@@ -102,7 +103,8 @@ func newLease(base context.Context, c *Client, granted api.Lease, session *Sessi
 }
 
 func (l *Lease) lost(why error) error {
-	return &LostError{What: l.String(), Why: why}
+	l.loss.notePause(l.validity.pausedBy(why, l.HeartbeatErr()))
+	return &LostError{What: l.String(), Why: why, loss: &l.loss}
 }
 
 // String names the lease, without its secret.
@@ -162,12 +164,15 @@ func (l *Lease) RenewWithTTL(ctx context.Context, ttl time.Duration) error {
 }
 
 func (l *Lease) renewBy(ctx context.Context, ttl *time.Duration) error {
-	if err := l.Err(); err != nil {
-		return err
+	err := l.Err()
+	if err == nil {
+		err = l.renew(ctx, ttl)
+		if isGone(err) {
+			err = l.validity.end(l.lost(err))
+		}
 	}
-	err := l.renew(ctx, ttl)
-	if isGone(err) {
-		return l.validity.end(l.lost(err))
+	if isLost(err) {
+		l.askForHolder(ctx)
 	}
 	return err
 }
@@ -240,6 +245,14 @@ func (l *Lease) HeartbeatErr() error {
 // lease is released, by this call or another; ErrLeaseLost if it was broken, or has expired and was replaced;
 // ErrUnavailable if no gateway answered: then the lease ends with its TTL.
 func (l *Lease) Release(ctx context.Context) error {
+	err := l.release(ctx)
+	if isLost(err) {
+		l.askForHolder(ctx)
+	}
+	return err
+}
+
+func (l *Lease) release(ctx context.Context) error {
 	ctx, cancel := l.validity.endBefore(ctx)
 	defer cancel()
 	if l.released.Load() {
@@ -273,22 +286,28 @@ func (l *Lease) finish() (err error) {
 	l.once.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), releaseOnceTimeout)
 		defer cancel()
-		err = l.Release(ctx)
+		err = l.release(ctx)
 	})
 	return err
 }
 
-// endIfRejected ends the lease if the rejection of a write says that the lease has ended. That of a shared lease does
-// not: it may not write, and others are granted beside it.
-func (l *Lease) endIfRejected(resource string, err error) {
+// endIfRejected ends the lease if the rejection of a write says that the lease has ended, and returns whether it does.
+// That of a shared lease does not: it may not write, and others are granted beside it.
+func (l *Lease) endIfRejected(resource string, err error) bool {
 	problem := ProblemOf(err)
 	if problem == nil || resource != l.granted.Lock || l.granted.Mode == "shared" || endedByCaller(err) {
-		return
+		return false
 	}
 	ended := problem.Reason == "superseded" || problem.Reason == "released" || problem.Reason == reasonMaxHold
-	if errors.Is(err, ErrTokenStale) && ended || errors.Is(err, ErrLeaseExpired) || errors.Is(err, ErrLeaseLost) {
-		_ = l.validity.end(l.lost(err))
+	if !(errors.Is(err, ErrTokenStale) && ended || errors.Is(err, ErrLeaseExpired) || errors.Is(err, ErrLeaseLost)) {
+		return false
 	}
+	var rejected *Error // which nobody else has seen yet
+	if errors.As(err, &rejected) {
+		rejected.loss = &l.loss
+	}
+	_ = l.validity.end(l.lost(err))
+	return true
 }
 
 // takeTurn waits until turn is free, and takes it. The capacity of turn is 1: one caller has it at a time.

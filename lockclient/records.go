@@ -103,7 +103,9 @@ func (l *Lease) numbered(
 		result, err = retry(ctx, l.client, untilAnswered, retryable, func() (api.WriteResult, error) {
 			return send(config.Write)
 		})
-		l.endIfRejected(config.resource, err)
+		if l.endIfRejected(config.resource, err) {
+			l.askForHolder(ctx)
+		}
 		return err
 	})
 	return result, err
@@ -185,7 +187,9 @@ func (c *Client) Transact(ctx context.Context, leases []*Lease, ops ...api.Op) (
 	})
 	if problem := ProblemOf(err); problem != nil {
 		for _, lease := range inOrder {
-			lease.endIfRejected(problem.Resource, err)
+			if lease.endIfRejected(problem.Resource, err) {
+				lease.askForHolder(ctx)
+			}
 		}
 	}
 	return result, err

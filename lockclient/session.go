@@ -14,6 +14,7 @@ type Session struct {
 	granted   api.Session
 	validity  *validity
 	heartbeat heartbeat
+	loss      loss
 }
 
 // NewSession creates a session, and renews it. WithTTL, WithMetadata, WithLeaseOwner, HeartbeatEvery and OnHeartbeatError
@@ -58,7 +59,8 @@ func (c *Client) NewSession(ctx context.Context, opts ...LeaseOption) (*Session,
 }
 
 func (s *Session) lost(why error) error {
-	return &LostError{What: s.String(), Why: why}
+	s.loss.notePause(s.validity.pausedBy(why, s.HeartbeatErr()))
+	return &LostError{What: s.String(), Why: why, loss: &s.loss}
 }
 
 // String names the session by its owner, without its secret.

@@ -2,6 +2,7 @@ package lockclient
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -43,6 +44,25 @@ type validity struct {
 	hold  *hold // nil: no limit
 	timer *time.Timer
 	cause error
+	pause pause
+}
+
+// pause is for how long this process did not run, at least: the timer was so late.
+type pause struct {
+	// due is when the timer should run, by the monotonic clock; 0: not armed.
+	due time.Duration
+	// since and length are those of the longest pause in the window.
+	since, length time.Duration
+}
+
+// note looks at the clock. from is the beginning of the window.
+func (p *pause) note(from dualClock) {
+	if p.since < from.monotonic {
+		p.length = 0
+	}
+	if late := readClock().monotonic - p.due; p.due > 0 && late > p.length {
+		p.since, p.length = p.due, late
+	}
 }
 
 // hold is the end that no renewal moves: from is before the request that was answered with it, and left is the rest of
@@ -75,10 +95,34 @@ func (v *validity) set(from dualClock, ttl time.Duration, end *hold) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.cause == nil {
+		v.pause.note(v.from)
 		v.from, v.ttl, v.hold = from, ttl, end
 		v.arm()
 	}
 }
+
+// pausedBy returns for how long this process did not run, if it lost this for that: the loss was answered as why, or
+// the window is over, and would not be without the pause. A pause that is shorter than the time between two heartbeats
+// leaves time for one. beat is the error of the last heartbeat.
+func (v *validity) pausedBy(why, beat error) time.Duration {
+	if v.within != nil {
+		return v.within.pausedBy(why, beat)
+	}
+	if problem := ProblemOf(why); beat != nil || problem != nil && slices.Contains(lostWithoutPause, problem.Reason) {
+		return 0
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.pause.note(v.from)
+	over, length := readClock().since(v.from)-window(v.ttl), v.pause.length
+	if length < v.ttl/beatsPerTTL || over < 0 || over >= length {
+		return 0
+	}
+	return length
+}
+
+// lostWithoutPause are reasons of gateways which no renewal would have prevented.
+var lostWithoutPause = []string{"broken", "released", reasonMaxHold}
 
 // remains returns what is left of the window, and the error that ends it. At 0 or less it is over. ok is false if it
 // has no end of its own. v.mu is held.
@@ -114,7 +158,9 @@ func (v *validity) arm() {
 	if !ok {
 		return
 	}
-	v.timer = time.AfterFunc(max(0, min(left, checkEvery)), func() {
+	next := max(0, min(left, checkEvery))
+	v.pause.due = readClock().monotonic + next
+	v.timer = time.AfterFunc(next, func() {
 		if v.check() == nil {
 			v.mu.Lock()
 			defer v.mu.Unlock()
@@ -135,6 +181,7 @@ func (v *validity) check() error {
 	v.mu.Lock()
 	cause := v.cause
 	left, ok, end := v.remains()
+	v.pause.note(v.from)
 	v.mu.Unlock()
 	if cause == nil {
 		if !ok || left > 0 {
@@ -174,6 +221,8 @@ func (v *validity) end(cause error) error {
 	first := v.cause == nil
 	if first {
 		v.cause = cause
+		v.pause.note(v.from)
+		v.pause.due = 0
 		if v.timer != nil {
 			v.timer.Stop()
 		}

@@ -19,6 +19,8 @@ package guard
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -76,9 +78,23 @@ func InTx(
 	for attempt := 1; ; attempt++ {
 		err := attemptTx(ctx, pool, lease, resources, fn)
 		if !repeatable(err) || attempt == attemptsMax || pause(ctx, attempt) != nil {
-			return err
+			return explained(ctx, lease, err)
 		}
 	}
+}
+
+// explained adds the loss of the lease whose context has canceled the transaction, and has the error of a loss say who
+// holds the lock now. The transaction has ended: it must not keep the fence locked meanwhile.
+func explained(ctx context.Context, lease *lockclient.Lease, err error) error {
+	lost := context.Cause(ctx)
+	if errors.Is(err, context.Canceled) && errors.Is(lost, lockclient.ErrNotHolder) &&
+		!errors.Is(err, lockclient.ErrNotHolder) {
+		err = fmt.Errorf("%w: %w", lost, err)
+	}
+	if errors.Is(err, lockclient.ErrNotHolder) && lease.Err() != nil {
+		_ = lease.Renew(ctx) // of a lost lease, it asks for the holder, and sends no renewal
+	}
+	return err
 }
 
 func attemptTx(

@@ -167,6 +167,8 @@ func (x *test) replace(ctx context.Context) (*lockclient.Lease, error) {
 // A grant waits for an open transaction. Afterwards the old holder's transactions are rejected, and recorded.
 func testZombie(t *testing.T, x *test) {
 	ctx := await.Context(t)
+	canceled, cancel := context.WithCancel(x.lease.Context())
+	defer cancel()
 	replaced := make(chan *lockclient.Lease, 1)
 	check(t, x.inTx(ctx, x.lease, nil, func(run exec) error {
 		if err := run("select set_config('application_name', $1, true)", x.account); err != nil {
@@ -202,7 +204,15 @@ func testZombie(t *testing.T, x *test) {
 		*problem.GrantedToken != newer.FencingToken() || *problem.LastSequence != 2 || problem.Resource != x.account {
 		t.Errorf("the problem is %+v", problem)
 	}
+	wantErr(t, "the zombie", err, lockclient.ErrNotHolder)
+	if loss := lockclient.LossOf(err); loss.Holder == nil || loss.Holder.FencingToken != newer.FencingToken() {
+		t.Errorf("the loss is %+v, expected the newer holder", loss)
+	}
 	wantErr(t, "Err of the lease", x.lease.Err(), lockclient.ErrLeaseLost)
+	await.Receive(t, "the end of the lease's context", canceled.Done())
+	err = x.inTx(canceled, x.lease, nil, func(exec) error { return nil })
+	wantErr(t, "a transaction under the lease's context", err, lockclient.ErrNotHolder)
+	wantErr(t, "a transaction under the lease's context", err, context.Canceled)
 	want := fmt.Sprintf("token_stale %d.0", x.lease.FencingToken())
 	await.True(t, "the rejection is recorded", func() bool { return x.reported(t) == want })
 	x.wantBalance(t, 101)
