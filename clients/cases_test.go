@@ -4,7 +4,9 @@ package clients_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -13,12 +15,14 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	"github.com/fencegate/fencegate/internal/testenv/gateway"
 	"github.com/fencegate/fencegate/internal/testenv/network"
 	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/lockclient"
 )
 
 func TestMain(m *testing.M) { os.Exit(postgres.Main(m)) }
@@ -29,7 +33,9 @@ type contractCase struct {
 	Group string `json:"group"`
 	Name  string `json:"name"`
 	// Needs names an ability that a client may lack.
-	Needs  string `json:"needs"`
+	Needs string `json:"needs"`
+	// Alone says that a runner runs the case after all others, and no other meanwhile.
+	Alone  bool `json:"alone"`
 	Client struct {
 		AnswerTimeoutMS int64    `json:"answer_timeout_ms"`
 		AnswerBytesMax  int64    `json:"answer_bytes_max"`
@@ -61,6 +67,7 @@ type step struct {
 	Background  string            `json:"background"`
 	Of          string            `json:"of"`
 	Until       bool              `json:"until"`
+	Raises      bool              `json:"raises"`
 	Expect      map[string]any    `json:"expect"`
 }
 
@@ -235,7 +242,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	run, path, _ := strings.Cut(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/")
 	network := p.network(run)
 	if command, ok := strings.CutPrefix(path, "-/"); ok {
-		obey(w, r, network, command)
+		p.obey(w, r, network, command)
 		return
 	}
 	if r.Header.Get("Authorization") != "Bearer "+apiKey {
@@ -270,11 +277,38 @@ func (p *proxy) end() {
 	}
 }
 
-// obey does what the runner asks for: harm, let_go, or calls?path=, the number of calls to paths that end so, since the
-// last harm to it.
-func obey(w http.ResponseWriter, r *http.Request, n *network.Proxy, command string) {
+// freeze stops the process until another owner was granted the lock that it holds.
+func (p *proxy) freeze(ctx context.Context, pid int, lock string) error {
+	client, err := lockclient.New(p.gatewayURL, lockclient.WithOwner("newer"))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		return err
+	}
+	_, err = client.Acquire(ctx, lock, lockclient.WithWait(await.Limit))
+	return errors.Join(err, syscall.Kill(pid, syscall.SIGCONT))
+}
+
+// obey does what the runner asks for: harm, let_go, freeze, or calls?path=, the number of calls to paths that end so,
+// since the last harm to it.
+func (p *proxy) obey(w http.ResponseWriter, r *http.Request, n *network.Proxy, command string) {
 	count := 0
 	switch command {
+	case "freeze":
+		var what struct {
+			PID  int    `json:"pid"`
+			Lock string `json:"lock"`
+		}
+		err := json.NewDecoder(r.Body).Decode(&what)
+		if err == nil {
+			err = p.freeze(r.Context(), what.PID, what.Lock)
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
 	case "harm":
 		var what network.Harm
 		if err := json.NewDecoder(r.Body).Decode(&what); err != nil {

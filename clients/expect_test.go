@@ -14,6 +14,9 @@ import (
 // caseError is a fault of a step within do.
 type caseError struct{ error }
 
+// raised is the error of a step that ends the work of do.
+type raised struct{ error }
+
 // fault compares a result with what is expected.
 func (t *caseRun) fault(expect map[string]any, got result, err error) error {
 	var inner caseError
@@ -69,7 +72,14 @@ func (t *caseRun) matches(want, got any) bool {
 
 // describe says in the words of cases.json what an error is.
 func describe(err error) result {
-	got := result{"error": "", "outcome_unknown": errors.Is(err, lockclient.ErrOutcomeUnknown)}
+	loss := lockclient.LossOf(err)
+	got := result{
+		"error": "", "outcome_unknown": errors.Is(err, lockclient.ErrOutcomeUnknown),
+		"not_holder": errors.Is(err, lockclient.ErrNotHolder), "paused_ms": loss.Paused.Milliseconds(),
+	}
+	if loss.Holder != nil {
+		got["holder"] = loss.Holder.OwnerID
+	}
 	problem := lockclient.ProblemOf(err)
 	if problem != nil {
 		got["error"], got["reason"] = problem.Code, problem.Reason

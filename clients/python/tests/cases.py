@@ -79,6 +79,9 @@ class CaseRun:
         if "background" in step:
             self.tasks[step["background"]] = asyncio.ensure_future(self.perform(step))
             return
+        if step.get("raises"):
+            await self.perform(step)
+            return
         while True:
             try:
                 return await self.judge(step)
@@ -222,12 +225,14 @@ class CaseRun:
             return {}
         if do == "calls":
             return dict(await self.call(self.ask_proxy, f"calls?path={quote(step['path'])}"))
+        if do == "freeze":
+            return dict(await self.call(self.ask_proxy, do, {"pid": os.getpid(), "lock": lock}))
         if do in ("harm", "let_go"):
             return dict(await self.call(self.ask_proxy, do, step))
         raise Fault("it is no step")
 
     def ask_proxy(self, command: str, step: Optional[Step] = None) -> Result:
-        body = {name: (step or {}).get(name) for name in ("path", "faults", "always")}
+        body = {name: (step or {}).get(name) for name in ("path", "faults", "always", "pid", "lock")}
         request = urllib.request.Request(f"{self.proxy}/-/{command}", json.dumps(body).encode())
         with urllib.request.urlopen(request, timeout=LIMIT) as answer:
             result: Result = json.load(answer)
@@ -248,7 +253,9 @@ def lease_result(lease: Any) -> Result:
 
 
 def describe(error: BaseException) -> Result:
-    got: Result = {"error": type(error).__name__, "outcome_unknown": getattr(error, "outcome_unknown", False)}
+    got: Result = {
+        "error": type(error).__name__, "outcome_unknown": getattr(error, "outcome_unknown", False), "not_holder": False,
+    }
     names = {fencegate.LeaseReleased: "released", fencegate.ForeignAnswer: "foreign_answer", Work: "work"}
     got["error"] = names.get(type(error), got["error"])
     if isinstance(error, fencegate.ApiError):
@@ -258,6 +265,11 @@ def describe(error: BaseException) -> Result:
         got.update(error=error.code, reason=error.reason)
     if isinstance(error, fencegate.LockHeld):
         got["holder"] = error.holder
+    if isinstance(error, fencegate.NotHolder):
+        got.update(not_holder=True, paused_ms=error.paused * 1000, holder=error.holder)
+        since = f"{error.holder} has held the lock since {error.held_since})"
+        if error.holder is not None and not str(error).endswith(since):
+            raise Fault(f"it does not end with {since}: {error}")
     if isinstance(error, fencegate.VersionMismatch):
         got["version"] = error.version
     return got
@@ -281,7 +293,7 @@ async def verdict(mode: str, number: int, case: Dict[str, Any], threads: ThreadP
 async def main(mode: str, path: str) -> None:
     with open(path, encoding="utf-8") as file:
         cases = json.load(file)["cases"]
-    waiting = iter(list(enumerate(cases)))
+    waiting = iter([each for each in enumerate(cases) if not each[1].get("alone")])
 
     async def run_next() -> None:
         for number, case in waiting:
@@ -289,6 +301,9 @@ async def main(mode: str, path: str) -> None:
 
     with ThreadPoolExecutor(6 * CASES_AT_ONCE) as threads:
         await asyncio.gather(*(run_next() for _ in range(CASES_AT_ONCE)))
+        for number, case in enumerate(cases):
+            if case.get("alone"):
+                await verdict(mode, number, case, threads)
 
 
 if __name__ == "__main__":

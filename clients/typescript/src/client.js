@@ -1,5 +1,5 @@
 import { Caller, asObject, withJSON } from './calls.js';
-import { ClientClosed, FencegateError, LeaseLost, LockHeld, isRetryable } from './errors.js';
+import { ClientClosed, FencegateError, LeaseLost, LockHeld, Loss, NotHolderError, isRetryable } from './errors.js';
 import { Lease, leaseCall } from './lease.js';
 import { namePath, recordPath } from './names.js';
 import { lostAnswers, pauseAfter, retry, sleep, untilAnswered } from './retry.js';
@@ -124,10 +124,13 @@ export class Client {
       scope: subtree ? 'subtree' : 'node', ...(metadata && { metadata }),
     };
     const either = anySignal([options.signal, this.#closed.signal]);
+    const caller = new Error();
     try {
       const lease = await this.#awaitGrant(lock, body, performance.now() + waitMs, either.signal);
       if (heartbeat) void lease.beat();
       return lease;
+    } catch (error) {
+      throw error instanceof NotHolderError ? error.to(new Loss(), caller) : error;
     } finally {
       either.done();
     }
@@ -137,8 +140,8 @@ export class Client {
    * Runs work while it holds the lock, and returns what work returns. By default it waits for the lock without an end.
    *
    * The signal that work gets aborts when the lease is lost or the caller's signal aborts: work must stop then. If the
-   * lease was lost before work ended, do rejects with LeaseLost: effects of work that no fence guards may have happened
-   * beside another holder's.
+   * lease was lost before work ended, do rejects with LeaseLost, a NotHolderError: effects of work that no fence guards
+   * may have happened beside another holder's.
    *
    * @template T
    * @param {string} lock
@@ -147,13 +150,14 @@ export class Client {
    * @returns {Promise<T>}
    */
   async do(lock, work, options = {}) {
+    const caller = new Error();
     const lease = await this.acquire(lock, { waitMs: Infinity, ...options, heartbeat: true });
     const either = anySignal([lease.signal, options.signal]);
     try {
       return await work(lease, either.signal);
     } finally {
       either.done();
-      await lease.finish();
+      await lease.explained(() => lease.finish(), caller);
     }
   }
 

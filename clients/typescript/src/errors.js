@@ -71,16 +71,75 @@ export class LockHeld extends ApiError {
 }
 /** The wait would close a cycle of owners that wait for each other: problem.cycle. */
 export class Deadlock extends ApiError {}
+/** What this process knows about the loss of a lease. All errors of the lease share it. */
+export class Loss {
+  pausedMs = 0;
+  /** @type {{owner_id: string, granted_at: string} | undefined} */
+  holder;
+
+  toString() {
+    const parts = [];
+    if (this.pausedMs) {
+      parts.push(`this process or its event loop did not run for at least ${(this.pausedMs / 1000).toFixed(1)} s`);
+    }
+    if (this.holder) parts.push(`${this.holder.owner_id} has held the lock since ${this.holder.granted_at}`);
+    return parts.length ? ` (${parts.join('; ')})` : '';
+  }
+}
+
+/**
+ * The caller is not the holder: stop. It is the parent of LeaseLost and TokenStale, whichever comes first after a loss,
+ * and of TokenUnknown, LeaseMismatch and LeaseExpired.
+ */
+export class NotHolderError extends ApiError {
+  #loss = new Loss();
+
+  /**
+   * For how long this process or its event loop did not run, at least, if that is why the lease was not renewed; 0: it
+   * is not, or was not measured. The clock is monotonic, and may miss a suspended system.
+   */
+  get pausedMs() {
+    return this.#loss.pausedMs;
+  }
+
+  /**
+   * The owner of the newer lease on the lock, at the moment at which a call has found the loss; undefined: there was
+   * none, the caller may not see it, or no gateway answered within half a second.
+   */
+  get holder() {
+    return this.#loss.holder?.owner_id;
+  }
+
+  /** When that lease was granted, by the database's clock (RFC 3339). */
+  get heldSince() {
+    return this.#loss.holder?.granted_at;
+  }
+
+  /**
+   * Returns the same error with what is known about the loss, and with the stack of a caller.
+   *
+   * @internal @param {Loss} loss @param {Error} caller
+   */
+  to(loss, caller) {
+    const same = /** @type {NotHolderError} */ (ofProblem(
+      this.problem, 'cause' in this ? { cause: this.cause } : {}));
+    same.outcomeUnknown = this.outcomeUnknown;
+    same.#loss = loss;
+    same.message += loss;
+    same.stack = `${same.name}: ${same.message}\n${(caller.stack ?? '').replace(/^Error.*\n/, '')}`;
+    return same;
+  }
+}
 /** The lease is not the lock's current one any more. Stop the work that it protected. */
-export class LeaseLost extends ApiError {}
+export class LeaseLost extends NotHolderError {}
 /** The token may not write any more, or its number is used; see reason. The caller is not the holder: stop. */
-export class TokenStale extends ApiError {}
+export class TokenStale extends NotHolderError {}
 /** The token was never granted on this name. */
-export class TokenUnknown extends ApiError {}
+export class TokenUnknown extends NotHolderError {}
 export class TokenRequired extends ApiError {}
-export class LeaseMismatch extends ApiError {}
+export class LeaseMismatch extends NotHolderError {}
 /** The policy demands a live lease, and this one has expired. */
-export class LeaseExpired extends ApiError {}
+export class LeaseExpired extends NotHolderError {}
 /** A condition on the record does not hold. */
 export class VersionMismatch extends ApiError {
   /** The record's current version; 0: there is no record. */

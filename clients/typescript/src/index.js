@@ -1,10 +1,10 @@
 export { Client, StoredRecord } from './client.js';
 export { Lease } from './lease.js';
 export {
-  ApiError, ClientClosed, ConstraintViolation, Deadlock, FencegateError, Forbidden, ForeignAnswer, Internal, InvalidName,
-  InvalidRequest, InvalidToken, LeaseExpired, LeaseLost, LeaseMismatch, LeaseReleased, LockHeld, NotFound, RateLimited,
-  RowsMismatch, TokenRequired, TokenStale, TokenUnknown, TooLarge, Unauthenticated, Unavailable, VersionMismatch,
-  WrongFleet,
+  ApiError, ClientClosed, ConstraintViolation, Deadlock, FencegateError, Forbidden, ForeignAnswer, Internal,
+  InvalidName, InvalidRequest, InvalidToken, LeaseExpired, LeaseLost, LeaseMismatch, LeaseReleased, LockHeld, NotFound,
+  NotHolderError, RateLimited, RowsMismatch, TokenRequired, TokenStale, TokenUnknown, TooLarge, Unauthenticated, Unavailable,
+  VersionMismatch, WrongFleet,
 } from './errors.js';
 
 /** @typedef {import('./client.js').ClientOptions} ClientOptions */

@@ -1,11 +1,11 @@
 // A lease, and the writes under its token.
 import { asObject, jsonText, withJSON } from './calls.js';
 import {
-  ApiError, FencegateError, LeaseExpired, LeaseLost, LeaseReleased, NotFound, TokenStale, isRetryable,
+  ApiError, FencegateError, LeaseExpired, LeaseLost, LeaseReleased, NotFound, NotHolderError, TokenStale, isRetryable,
 } from './errors.js';
 import { namePath, recordPath } from './names.js';
 import { pauseAfter, retry, sleep, untilAnswered } from './retry.js';
-import { Clocks, Validity, lost } from './validity.js';
+import { Clocks, Validity, beatsPerTTL } from './validity.js';
 
 /** @typedef {import('./calls.js').Answer} Answer */
 /** @typedef {import('./calls.js').Call} Call */
@@ -35,12 +35,13 @@ import { Clocks, Validity, lost } from './validity.js';
  * }} Granted
  */
 
-const beatsPerTTL = 3;
 /** The part of a TTL that one gateway may take to answer a heartbeat, so that time is left for another. */
 const tryShare = 6;
 const tryLimitMinMs = 50;
 const releaseTryLimitMs = 2000;
 const releaseOnceMs = 5000;
+/** Bounds the request for the holder, by which the error of a loss may come later. */
+const holderLookupMaxMs = 500;
 
 /** @param {Granted} granted @param {string} verb @returns {Call} */
 export function leaseCall({ lock, owner_id, lease_id, fencing_token }, verb) {
@@ -71,6 +72,8 @@ export class Lease {
   #writing = new Turns();
   #sequence = 0;
   #released = false;
+  /** @type {Promise<void> | undefined} */
+  #asked;
 
   /** @param {Send} send @param {Granted} granted */
   constructor(send, granted) {
@@ -89,7 +92,7 @@ export class Lease {
      * @type {FencegateError | undefined}
      */
     this.heartbeatError = undefined;
-    this.#validity = new Validity(String(this));
+    this.#validity = new Validity(String(this), () => this.heartbeatError !== undefined);
   }
 
   toString() {
@@ -122,12 +125,14 @@ export class Lease {
 
   /** Renews the lease now. A lease that has ended stays ended: LeaseLost. */
   async renew() {
-    if (this.error) throw this.error;
-    try {
-      await retry(untilAnswered, () => this.#renewOnce(), { again: (error) => isRetryable(error) && this.valid });
-    } catch (error) {
-      throw isGone(error) ? this.#endWith(error) : error;
-    }
+    return this.explained(async () => {
+      if (this.error) throw this.error;
+      try {
+        await retry(untilAnswered, () => this.#renewOnce(), { again: (error) => isRetryable(error) && this.valid });
+      } catch (error) {
+        throw isGone(error) ? this.#endWith(error) : error;
+      }
+    });
   }
 
   /**
@@ -138,6 +143,11 @@ export class Lease {
    * @param {{signal?: AbortSignal}} [options]
    */
   async release({ signal } = {}) {
+    return this.explained(() => this.#release(signal));
+  }
+
+  /** @param {AbortSignal | undefined} signal */
+  async #release(signal) {
     this.end(new LeaseReleased(`${this} was released`));
     if (this.#released) return;
     const call = { ...leaseCall(this.info, 'release'), limitMs: releaseTryLimitMs, signal };
@@ -194,14 +204,14 @@ export class Lease {
    * @returns {Promise<{results: Record<string, unknown>[], replayed: boolean}>}
    */
   transaction(ops, { signal } = {}) {
-    return this.#writing.take(() => {
+    return this.explained(() => this.#writing.take(() => {
       const token = { fencing_token: this.fencingToken, sequence: ++this.#sequence, lease_id: this.id };
       const named = ops.map((op) => ({ resource: this.name, ...op }));
       const resources = new Set([this.name, ...named.map((op) => op.resource)]);
       const fences = [...resources].map((resource) => ({ resource, ...token }));
       const call = { ...withJSON('POST', '/v1/transactions', { fences, ops: named }), signal };
       return this.#decide(this.name, call, asObject('results'));
-    });
+    }));
   }
 
   /**
@@ -222,12 +232,12 @@ export class Lease {
     const path = recordPath(resource, key);
     if (ifVersion !== undefined) headers['If-Match'] = `"${ifVersion}"`;
     if (ifAbsent) headers['If-None-Match'] = '*';
-    return this.numbered((token) => {
+    return this.explained(() => this.numbered((token) => {
       /** @type {Call} */
       const call = { method, path, headers: { ...headers, 'Fencing-Token': token, 'Lease-Id': this.id }, signal };
       if (body) call.body = body;
       return this.#decide(resource, call, asObject('version', 'fencing_token', 'sequence'));
-    });
+    }));
   }
 
   /**
@@ -258,7 +268,7 @@ export class Lease {
 
   /** @param {ApiError} why */
   #endWith(why) {
-    return this.end(lost(String(this), why.message, why.reason, why));
+    return this.end(this.#validity.lost(why.message, why.reason, why));
   }
 
   /**
@@ -321,13 +331,45 @@ export class Lease {
     const late = new AbortController();
     const timer = setTimeout(() => late.abort(), releaseOnceMs);
     try {
-      await this.release({ signal: late.signal });
+      await this.#release(late.signal);
     } catch (error) {
-      if (isGone(error) && !before) throw lost(String(this), error.message, error.reason, error);
+      if (isGone(error) && !before) throw this.#validity.lost(error.message, error.reason, error);
     } finally {
       clearTimeout(timer);
     }
     if (before instanceof LeaseLost) throw before;
+  }
+
+  /**
+   * Runs call. If it rejects with a loss, the error says what is known about that, and has the stack of the caller: the
+   * error may be made in a timer.
+   *
+   * @internal @template T @param {() => Promise<T>} call @returns {Promise<T>}
+   */
+  async explained(call, caller = new Error()) {
+    try {
+      return await call();
+    } catch (error) {
+      if (!(error instanceof NotHolderError)) throw error;
+      if (error instanceof LeaseLost || this.error instanceof LeaseLost) {
+        this.#validity.noteLoss(error.reason);
+        if (this.info.mode !== 'shared') await (this.#asked ??= this.#askForHolder());
+      }
+      throw error.to(this.#validity.loss, caller);
+    }
+  }
+
+  /** Asks which newer lease the lock has. */
+  async #askForHolder() {
+    const path = `/v1/locks/${namePath(this.name)}`;
+    try {
+      const call = { method: 'GET', path, signal: AbortSignal.timeout(holderLookupMaxMs) };
+      const state = await this.#send(call, asObject('holders'));
+      this.#validity.loss.holder = state.holders.find((/** @type {Granted} */ { fencing_token: token }) =>
+        token > this.fencingToken);
+    } catch {
+      // The error does without.
+    }
   }
 }
 

@@ -1,8 +1,11 @@
 // For how long this process may rely on a lease.
-import { FencegateError, local } from './errors.js';
+import { FencegateError, Loss, NotHolderError, local } from './errors.js';
 
 /** The longest time between two looks at the wall clock: timers miss a suspended system. */
 const checkEveryMs = 1000;
+export const beatsPerTTL = 3;
+/** Reasons of gateways which no renewal would have prevented. */
+const lostWithoutPause = ['broken', 'released', 'max_hold'];
 
 /**
  * A hundredth of the TTL does not count: the database's clock may run faster than this machine's.
@@ -16,12 +19,12 @@ const window = (ttlMs) => ttlMs * 0.99;
  * and NTP set the wall clock.
  */
 export class Clocks {
-  #monotonic = performance.now();
+  monotonic = performance.now();
   #wall = Date.now();
 
   /** The milliseconds since then, by the clock that says more. */
   elapsed() {
-    return Math.max(performance.now() - this.#monotonic, Date.now() - this.#wall);
+    return Math.max(performance.now() - this.monotonic, Date.now() - this.#wall);
   }
 }
 
@@ -37,10 +40,17 @@ export class Validity {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #timer;
   ttlMs = 0;
+  loss = new Loss();
+  #beatsFail;
+  /** When the timer should run, by the monotonic clock; Infinity: it is not armed. */
+  #due = Infinity;
+  /** The longest pause in the window: by how much the timer was late, and when it was due. */
+  #pause = { at: 0, ms: 0 };
 
-  /** @param {string} what */
-  constructor(what) {
+  /** @param {string} what @param {() => boolean} beatsFail */
+  constructor(what, beatsFail) {
     this.#what = what;
+    this.#beatsFail = beatsFail;
   }
 
   /** Aborts at the end, with the cause as its reason. */
@@ -56,6 +66,7 @@ export class Validity {
    * @param {Clocks} since @param {number} ttlMs @param {number | undefined} holdLeftMs
    */
   set(since, ttlMs, holdLeftMs) {
+    this.#lookAtClock();
     this.ttlMs = ttlMs;
     this.#windows = [{ since, lengthMs: window(ttlMs), reason: 'expired' }];
     if (holdLeftMs !== undefined) this.#windows.push({ since, lengthMs: window(holdLeftMs), reason: 'max_hold' });
@@ -68,8 +79,11 @@ export class Validity {
    * @returns {FencegateError | undefined}
    */
   check() {
+    this.#lookAtClock();
     const over = this.#windows.find(({ since, lengthMs }) => since.elapsed() >= lengthMs);
-    if (over) this.end(lost(this.#what, 'its TTL may have run out before a renewal was answered', over.reason));
+    if (over && !this.#controller.signal.aborted) {
+      this.end(this.lost('its TTL may have run out before a renewal was answered', over.reason));
+    }
     return this.#controller.signal.reason;
   }
 
@@ -87,19 +101,52 @@ export class Validity {
    */
   end(cause) {
     clearTimeout(this.#timer);
+    this.#lookAtClock();
+    this.#due = Infinity;
     if (!this.#controller.signal.aborted) this.#controller.abort(cause);
     return this.#controller.signal.reason;
   }
 
   #arm() {
     clearTimeout(this.#timer);
-    if (!this.check()) this.#timer = setTimeout(() => this.#arm(), Math.min(this.leftMs(), checkEveryMs));
+    if (this.check()) return;
+    const left = Math.min(this.leftMs(), checkEveryMs);
+    this.#due = performance.now() + left;
+    this.#timer = setTimeout(() => this.#arm(), left);
   }
-}
 
-/** @param {string} what @param {string} why @param {string} reason @param {unknown} [cause] */
-export function lost(what, why, reason, cause) {
-  return local('lease_lost', `${what} is lost: ${why}`, cause ? { reason, cause } : { reason });
+  /**
+   * Makes the error of a loss.
+   *
+   * @param {string} why @param {string} reason @param {unknown} [cause]
+   */
+  lost(why, reason, cause) {
+    this.noteLoss(reason);
+    const error = local('lease_lost', `${this.#what} is lost: ${why}`, cause ? { reason, cause } : { reason });
+    return /** @type {NotHolderError} */ (error).to(this.loss, new Error());
+  }
+
+  /**
+   * Notes the pause if it explains the loss: the window is over, and would not be without it. A pause that is shorter
+   * than the time between two heartbeats leaves time for one.
+   *
+   * @param {string} reason
+   */
+  noteLoss(reason) {
+    const [ttlWindow] = this.#windows;
+    if (!ttlWindow || this.loss.pausedMs || lostWithoutPause.includes(reason) || this.#beatsFail()) return;
+    this.#lookAtClock();
+    const overMs = ttlWindow.since.elapsed() - ttlWindow.lengthMs;
+    const { ms } = this.#pause;
+    if (ms >= this.ttlMs / beatsPerTTL && overMs >= 0 && overMs < ms) this.loss.pausedMs = ms;
+  }
+
+  #lookAtClock() {
+    const [ttlWindow] = this.#windows;
+    if (ttlWindow && this.#pause.at < ttlWindow.since.monotonic) this.#pause = { at: 0, ms: 0 };
+    const late = performance.now() - this.#due;
+    if (late > this.#pause.ms) this.#pause = { at: this.#due, ms: late };
+  }
 }
 
 /**

@@ -43,7 +43,7 @@ class CaseRun {
         })]);
       } catch (error) {
         this.over = true; // so that no step waits on, and the process ends
-        throw error instanceof Work ? error : new Fault(`step ${i + 1} (${step.do}): ${error.message}`);
+        throw error instanceof Work || step.raises ? error : new Fault(`step ${i + 1} (${step.do}): ${error.message}`);
       }
     }
   }
@@ -55,6 +55,10 @@ class CaseRun {
       const task = { controller, result: this.perform(step, controller.signal) };
       task.result.catch(() => {});
       this.tasks[step.background] = task;
+      return;
+    }
+    if (step.raises) {
+      await this.perform(step);
       return;
     }
     while (!this.over) {
@@ -76,6 +80,9 @@ class CaseRun {
     } catch (error) {
       if (error instanceof Fault) throw error;
       got = describe(error);
+      const since = got.not_holder && error.holder ? `${error.holder} has held the lock since ${error.heldSince})` : '';
+      if (!error.message.endsWith(since)) throw new Fault(`it does not end with ${since}: ${error.message}`);
+      if (got.not_holder && !error.stack.includes('cases.js')) throw new Fault(`it has no caller: ${error.stack}`);
       if (!expect.error) throw new Fault(`it failed: ${error.stack}`);
     }
     if (expect.error && !got.error) {
@@ -90,6 +97,7 @@ class CaseRun {
 
   matches(want, got) {
     if (typeof want === 'string') return got === want.replaceAll('{run}', this.run);
+    if (want === null) return got === undefined;
     if (typeof want !== 'object') return got === want;
     const comparisons = {
       at_least: (bound) => got >= bound,
@@ -182,6 +190,8 @@ class CaseRun {
         return {};
       case 'calls':
         return this.askProxy(`calls?path=${encodeURIComponent(step.path)}`);
+      case 'freeze':
+        return this.askProxy('freeze', { pid: process.pid, lock });
       case 'harm': case 'let_go':
         return this.askProxy(step.do, { path: step.path, faults: step.faults, always: step.always });
     }
@@ -205,13 +215,16 @@ function leaseResult(lease) {
 }
 
 function describe(error) {
-  const got = { error: error.name, outcome_unknown: error.outcomeUnknown };
+  const got = { error: error.name, outcome_unknown: error.outcomeUnknown, not_holder: false };
   if (error instanceof fencegate.ApiError) {
     const named = error.code.replaceAll(/(?:^|_)(.)/g, (_, letter) => letter.toUpperCase());
     if (error.name !== named) throw new Fault(`${error.code} is the class ${error.name}`);
     Object.assign(got, { error: error.code, reason: error.reason });
   }
   if (error instanceof fencegate.LockHeld) got.holder = error.holder;
+  if (error instanceof fencegate.NotHolderError) {
+    Object.assign(got, { not_holder: true, paused_ms: error.pausedMs, holder: error.holder });
+  }
   if (error instanceof fencegate.VersionMismatch) got.version = error.version;
   if (error instanceof fencegate.LeaseReleased) got.error = 'released';
   if (error instanceof fencegate.ForeignAnswer) got.error = 'foreign_answer';
@@ -221,9 +234,8 @@ function describe(error) {
 }
 
 const { cases } = JSON.parse(readFileSync(process.argv[2], 'utf8'));
-const waiting = cases.entries();
-await Promise.all(Array.from({ length: casesAtOnce }, async () => {
-  for (const [number, each] of waiting) {
+const runAll = async (numbered) => {
+  for (const [number, each] of numbered) {
     const run = new CaseRun(`${globalThis.Deno ? 'deno' : 'node'}-${number}`, each);
     const verdict = { case: each.name };
     try {
@@ -234,4 +246,7 @@ await Promise.all(Array.from({ length: casesAtOnce }, async () => {
     Object.values(run.clients).forEach((client) => client.close());
     console.log(JSON.stringify(verdict));
   }
-}));
+};
+const together = [...cases.entries()].filter(([, { alone }]) => !alone).values();
+await Promise.all(Array.from({ length: casesAtOnce }, () => runAll(together)));
+await runAll([...cases.entries()].filter(([, { alone }]) => alone));

@@ -39,8 +39,8 @@ export class Client {
      * Runs work while it holds the lock, and returns what work returns. By default it waits for the lock without an end.
      *
      * The signal that work gets aborts when the lease is lost or the caller's signal aborts: work must stop then. If the
-     * lease was lost before work ended, do rejects with LeaseLost: effects of work that no fence guards may have happened
-     * beside another holder's.
+     * lease was lost before work ended, do rejects with LeaseLost, a NotHolderError: effects of work that no fence guards
+     * may have happened beside another holder's.
      *
      * @template T
      * @param {string} lock

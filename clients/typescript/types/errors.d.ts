@@ -95,21 +95,56 @@ export class LockHeld extends ApiError {
 /** The wait would close a cycle of owners that wait for each other: problem.cycle. */
 export class Deadlock extends ApiError {
 }
+/** What this process knows about the loss of a lease. All errors of the lease share it. */
+export class Loss {
+    pausedMs: number;
+    /** @type {{owner_id: string, granted_at: string} | undefined} */
+    holder: {
+        owner_id: string;
+        granted_at: string;
+    } | undefined;
+    toString(): string;
+}
+/**
+ * The caller is not the holder: stop. It is the parent of LeaseLost and TokenStale, whichever comes first after a loss,
+ * and of TokenUnknown, LeaseMismatch and LeaseExpired.
+ */
+export class NotHolderError extends ApiError {
+    /**
+     * For how long this process or its event loop did not run, at least, if that is why the lease was not renewed; 0: it
+     * is not, or was not measured. The clock is monotonic, and may miss a suspended system.
+     */
+    get pausedMs(): number;
+    /**
+     * The owner of the newer lease on the lock, at the moment at which a call has found the loss; undefined: there was
+     * none, the caller may not see it, or no gateway answered within half a second.
+     */
+    get holder(): string | undefined;
+    /** When that lease was granted, by the database's clock (RFC 3339). */
+    get heldSince(): string | undefined;
+    /**
+     * Returns the same error with what is known about the loss, and with the stack of a caller.
+     *
+     * @internal @param {Loss} loss @param {Error} caller
+     */
+    to(loss: Loss, caller: Error): NotHolderError;
+    #private;
+}
 /** The lease is not the lock's current one any more. Stop the work that it protected. */
-export class LeaseLost extends ApiError {
+export class LeaseLost extends NotHolderError {
 }
 /** The token may not write any more, or its number is used; see reason. The caller is not the holder: stop. */
-export class TokenStale extends ApiError {
+export class TokenStale extends NotHolderError {
 }
 /** The token was never granted on this name. */
-export class TokenUnknown extends ApiError {
+export class TokenUnknown extends NotHolderError {
 }
 export class TokenRequired extends ApiError {
 }
-export class LeaseMismatch extends ApiError {
+export class LeaseMismatch extends NotHolderError {
 }
 /** The policy demands a live lease, and this one has expired. */
-export class LeaseExpired extends ApiError {
+export class LeaseExpired extends NotHolderError {
 }
 /** A condition on the record does not hold. */
 export class VersionMismatch extends ApiError {

@@ -116,6 +116,13 @@ export class Lease {
      * @internal
      */
     finish(): Promise<void>;
+    /**
+     * Runs call. If it rejects with a loss, the error says what is known about that, and has the stack of the caller: the
+     * error may be made in a timer.
+     *
+     * @internal @template T @param {() => Promise<T>} call @returns {Promise<T>}
+     */
+    explained<T>(call: () => Promise<T>, caller?: Error): Promise<T>;
     #private;
 }
 export type Answer = import("./calls.js").Answer;

@@ -1,5 +1,3 @@
-/** @param {string} what @param {string} why @param {string} reason @param {unknown} [cause] */
-export function lost(what: string, why: string, reason: string, cause?: unknown): import("./errors.js").ApiError;
 /**
  * Returns a signal that aborts with the first of these, and what ends its listening.
  *
@@ -10,11 +8,13 @@ export function anySignal(signals: (AbortSignal | undefined)[]): {
     signal: AbortSignal;
     done: () => void;
 };
+export const beatsPerTTL: 3;
 /**
  * A point in time by both clocks of this machine. The monotonic one may stop while the system is suspended, and people
  * and NTP set the wall clock.
  */
 export class Clocks {
+    monotonic: number;
     /** The milliseconds since then, by the clock that says more. */
     elapsed(): number;
     #private;
@@ -24,9 +24,10 @@ export class Clocks {
  * are never used.
  */
 export class Validity {
-    /** @param {string} what */
-    constructor(what: string);
+    /** @param {string} what @param {() => boolean} beatsFail */
+    constructor(what: string, beatsFail: () => boolean);
     ttlMs: number;
+    loss: Loss;
     /** Aborts at the end, with the cause as its reason. */
     get signal(): AbortSignal;
     /**
@@ -51,6 +52,21 @@ export class Validity {
      * @returns {FencegateError}
      */
     end(cause: FencegateError): FencegateError;
+    /**
+     * Makes the error of a loss.
+     *
+     * @param {string} why @param {string} reason @param {unknown} [cause]
+     */
+    lost(why: string, reason: string, cause?: unknown): NotHolderError;
+    /**
+     * Notes the pause if it explains the loss: the window is over, and would not be without it. A pause that is shorter
+     * than the time between two heartbeats leaves time for one.
+     *
+     * @param {string} reason
+     */
+    noteLoss(reason: string): void;
     #private;
 }
+import { Loss } from './errors.js';
 import { FencegateError } from './errors.js';
+import { NotHolderError } from './errors.js';

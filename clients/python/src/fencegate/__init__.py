@@ -6,14 +6,14 @@ from .client import Client, Lease
 from .errors import (
     ApiError, ClientClosed, ConstraintViolation, Deadlock, FencegateError, Forbidden, ForeignAnswer, Internal,
     InvalidName, InvalidRequest, InvalidToken, LeaseExpired, LeaseLost, LeaseMismatch, LeaseReleased, LockHeld,
-    NotFound, RateLimited, RowsMismatch, TokenRequired, TokenStale, TokenUnknown, TooLarge, Unauthenticated,
-    Unavailable, VersionMismatch, WrongFleet,
+    NotFound, NotHolder, RateLimited, RowsMismatch, TokenRequired, TokenStale, TokenUnknown, TooLarge,
+    Unauthenticated, Unavailable, VersionMismatch, WrongFleet,
 )
 
 __all__ = [
     "ApiError", "AsyncClient", "AsyncLease", "Client", "ClientClosed", "ConstraintViolation", "Deadlock",
     "FencegateError", "Forbidden", "ForeignAnswer", "Internal", "InvalidName", "InvalidRequest", "InvalidToken",
-    "Lease", "LeaseExpired", "LeaseLost", "LeaseMismatch", "LeaseReleased", "LockHeld", "NotFound", "RateLimited",
-    "Record", "RowsMismatch", "TokenRequired", "TokenStale", "TokenUnknown", "TooLarge", "Unauthenticated",
-    "Unavailable", "VersionMismatch", "WriteResult", "WrongFleet",
+    "Lease", "LeaseExpired", "LeaseLost", "LeaseMismatch", "LeaseReleased", "LockHeld", "NotFound", "NotHolder",
+    "RateLimited", "Record", "RowsMismatch", "TokenRequired", "TokenStale", "TokenUnknown", "TooLarge",
+    "Unauthenticated", "Unavailable", "VersionMismatch", "WriteResult", "WrongFleet",
 ]

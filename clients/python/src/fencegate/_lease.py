@@ -12,18 +12,21 @@ from ._calls import Call, as_object, json_text, with_json
 from ._http import Answer
 from ._names import name_path, record_path
 from ._retry import UNTIL_ANSWERED, Policy, retry, within
-from ._validity import Clocks, Validity, lost
-from .errors import ApiError, FencegateError, LeaseLost, LeaseReleased, NotFound, TokenStale, LeaseExpired, is_retryable
+from ._validity import BEATS_PER_TTL, Clocks, Validity
+from .errors import (
+    ApiError, FencegateError, LeaseExpired, LeaseLost, LeaseReleased, NotFound, NotHolder, TokenStale, is_retryable,
+)
 
 if TYPE_CHECKING:
     from .aio import AsyncClient
 
-_BEATS_PER_TTL = 3
 #: The part of a TTL that one gateway may take to answer a heartbeat, so that time is left for another.
 _TRY_SHARE = 6
 _TRY_LIMIT_MIN = 0.05
 _RELEASE_TRY_LIMIT = 2.0
 _RELEASE_ONCE_TIMEOUT = 5.0
+#: Bounds the request for the holder, by which the error of a loss may come later.
+_HOLDER_LOOKUP_MAX = 0.5
 _LEASE_FIELDS = ("lease_id", "fencing_token", "ttl_ms")
 
 
@@ -73,11 +76,14 @@ class AsyncLease:
         self.owner: str = granted["owner_id"]
         #: Greater than every token granted on this name before. Pass it to each system that the work writes to.
         self.fencing_token: int = granted["fencing_token"]
-        self._validity = Validity(str(self))
+        self._validity = Validity(str(self), lambda: self.heartbeat_error is not None)
         self._renewing = asyncio.Lock()
         self._writing = asyncio.Lock()
         self._sequence = 0
         self._released = False
+        #: Whether the end of a block reports the loss, which cancels the block's task.
+        self._in_block = False
+        self._asked: Optional[asyncio.Task[None]] = None
         self._beat: Optional[asyncio.Task[None]] = None
         #: The error of the last heartbeat; None if it succeeded, or if there was none yet.
         self.heartbeat_error: Optional[FencegateError] = None
@@ -125,16 +131,27 @@ class AsyncLease:
 
     async def renew(self) -> None:
         """Renews the lease now. A lease that has ended stays ended: LeaseLost."""
+        if self.error is None:
+            try:
+                return await retry(UNTIL_ANSWERED, self._renew_once, lambda e: is_retryable(e) and self.error is None)
+            except (LeaseLost, NotFound) as error:
+                self._end(error)
+        if isinstance(self.error, LeaseLost):
+            await self._ask_for_holder()
         self.check()
-        try:
-            await retry(UNTIL_ANSWERED, self._renew_once, lambda e: is_retryable(e) and self.error is None)
-        except (LeaseLost, NotFound) as error:
-            raise self._end(error) from error
 
     async def release(self) -> None:
         """Ends the lease, and closes the fence behind it: later writes are TokenStale. It is resent until it is
         answered, for some 30 seconds, and may be called again. LeaseLost: it was broken, or has expired and was
         replaced. Unavailable: no gateway answered, and the lease ends with its TTL."""
+        try:
+            await self._release()
+        except LeaseLost as error:
+            self._validity.note_loss(error)
+            await self._ask_for_holder()
+            raise
+
+    async def _release(self) -> None:
         self._stop(LeaseReleased(f"{self} was released"))
         if self._released:
             return
@@ -211,6 +228,10 @@ class AsyncLease:
                 stale or isinstance(error, (LeaseExpired, LeaseLost))
             ):
                 self._end(error)
+                if isinstance(error, NotHolder):
+                    self._validity.note_loss(error)
+                if not self._in_block:
+                    await self._ask_for_holder()
             raise
 
     async def _renew_once(self, limit: Optional[float] = None) -> None:
@@ -247,7 +268,7 @@ class AsyncLease:
         failed = 0
         while True:
             ttl = self._validity.ttl
-            pause = ttl / _BEATS_PER_TTL * (1 - random.random() / 5)
+            pause = ttl / BEATS_PER_TTL * (1 - random.random() / 5)
             if failed:
                 pause = Policy(base=ttl / 60, longest=ttl / 12).pause(failed)
             await asyncio.sleep(pause)
@@ -259,10 +280,11 @@ class AsyncLease:
                 self._end(error)
                 return
             except FencegateError as error:
-                failed, self.heartbeat_error = failed + 1, error
+                if self.valid:  # otherwise nothing ran until the request was over
+                    failed, self.heartbeat_error = failed + 1, error
 
     def _end(self, why: ApiError) -> FencegateError:
-        return self._stop(lost(str(self), str(why), why.reason))
+        return self._stop(self._validity.lost(str(why), why.reason))
 
     def _stop(self, cause: FencegateError) -> FencegateError:
         return self._validity.end(cause)
@@ -270,11 +292,28 @@ class AsyncLease:
     async def _finish(self) -> None:
         """Releases within five seconds. It raises only that the lease was lost: otherwise nothing is left to do."""
         try:
-            await within(_RELEASE_ONCE_TIMEOUT, self.release())
+            await within(_RELEASE_ONCE_TIMEOUT, self._release())
         except (LeaseLost, NotFound) as error:
-            raise lost(str(self), str(error), error.reason) from error
+            raise self._validity.lost(str(error), error.reason) from error
         except (FencegateError, asyncio.TimeoutError):
             pass
+
+    async def _ask_for_holder(self) -> None:
+        """Asks once which newer lease the lock has."""
+        if self.info.get("mode") == "shared":
+            return
+        if self._asked is None:
+            self._asked = self._client.background(self._find_holder())
+        await asyncio.wait({self._asked})
+
+    async def _find_holder(self) -> None:
+        try:
+            state = await within(_HOLDER_LOOKUP_MAX, self._client.lock_state(self.name))
+        except (FencegateError, asyncio.TimeoutError):
+            return
+        for holder in state.get("holders", ()):
+            if holder["fencing_token"] > self.fencing_token:
+                self._validity.loss.holder, self._validity.loss.held_since = holder["owner_id"], holder["granted_at"]
 
 
 def lease_call(granted: Mapping[str, Any], verb: str) -> Call:

@@ -7,10 +7,13 @@ import threading
 import time
 from typing import Callable, List, NamedTuple, Optional, Tuple
 
-from .errors import FencegateError, LeaseReleased, local
+from .errors import FencegateError, LeaseLost, LeaseReleased, Loss, NotHolder
 
 #: The longest time between two looks at the wall clock: timers miss a suspended system.
 _CHECK_EVERY = 1.0
+BEATS_PER_TTL = 3
+#: Reasons of gateways which no renewal would have prevented.
+_LOST_WITHOUT_PAUSE = ("broken", "released", "max_hold")
 
 
 def window(ttl: float) -> float:
@@ -39,8 +42,8 @@ class Validity:
     """The window of a lease: it lasts at least until its TTL after the moment before it was requested. The times in
     answers are never used. Any thread may check it, and the event loop moves it."""
 
-    def __init__(self, what: str) -> None:
-        self._what = what
+    def __init__(self, what: str, beats_fail: Callable[[], bool] = lambda: False) -> None:
+        self._what, self._beats_fail = what, beats_fail
         self._loop = asyncio.get_running_loop()
         self._mutex = threading.Lock()
         self._windows: List[Tuple[Clocks, float, str]] = []
@@ -48,6 +51,11 @@ class Validity:
         self._cause: Optional[FencegateError] = None
         self._callbacks: List[Callable[[FencegateError], None]] = []
         self.ttl = 0.0
+        self.loss = Loss()
+        #: When the timer should run, by the monotonic clock; None: it is not armed.
+        self._due: Optional[float] = None
+        #: The longest pause in the window: by how much the timer was late, and when it was due.
+        self._pause, self._paused_at = 0.0, 0.0
 
     def set(self, since: Clocks, ttl: float, hold_left: Optional[float]) -> None:
         """Moves the window after a grant or a renewal that was requested after since. hold_left is the rest of the
@@ -56,6 +64,7 @@ class Validity:
         if hold_left is not None:
             windows.append((since, window(hold_left), "max_hold"))
         with self._mutex:
+            self._note_pause()
             self.ttl, self._windows = ttl, windows
         self._arm()
 
@@ -63,9 +72,10 @@ class Validity:
         """Reads the clocks, ends the validity if its window is over, and returns why it has ended."""
         with self._mutex:
             cause, windows = self._cause, self._windows
+            self._note_pause()
         for since, length, reason in windows:
             if cause is None and since.elapsed() >= length:
-                cause = self.end(lost(self._what, "its TTL may have run out before a renewal was answered", reason))
+                cause = self.end(self.lost("its TTL may have run out before a renewal was answered", reason))
         return cause
 
     def left(self) -> float:
@@ -81,6 +91,8 @@ class Validity:
             if self._cause is not None:
                 return self._cause
             self._cause, callbacks = cause, self._callbacks
+            self._note_pause()
+            self._due = None
         for callback in callbacks:
             try:
                 callback(cause)
@@ -109,10 +121,37 @@ class Validity:
         if self._timer is not None:
             self._timer.cancel()
         if self.check() is None:
-            self._timer = self._loop.call_later(min(self.left(), _CHECK_EVERY), self._arm)
+            left = min(self.left(), _CHECK_EVERY)
+            self._due = time.monotonic() + left
+            self._timer = self._loop.call_later(left, self._arm)
 
+    def lost(self, why: str, reason: str) -> LeaseLost:
+        """Makes the error of a loss."""
+        error = LeaseLost({"code": LeaseLost.code, "detail": f"{self._what} is lost: {why}", "reason": reason})
+        self.note_loss(error)
+        return error
 
-def lost(what: str, why: str, reason: str) -> FencegateError:
-    error = local("lease_lost", f"{what} is lost: {why}")
-    error.reason = error.problem["reason"] = reason
-    return error
+    def note_loss(self, error: NotHolder) -> None:
+        """Has an error say what is known about the loss."""
+        error._loss = self.loss
+        if not self.loss.paused and error.reason not in _LOST_WITHOUT_PAUSE and not self._beats_fail():
+            self.loss.paused = self._paused()
+
+    def _note_pause(self) -> None:
+        """Looks at the clock. The mutex is held."""
+        if self._windows and self._paused_at < self._windows[0][0].monotonic:
+            self._pause = 0.0
+        late = 0.0 if self._due is None else time.monotonic() - self._due
+        if self._due is not None and late > self._pause:
+            self._pause, self._paused_at = late, self._due
+
+    def _paused(self) -> float:
+        """For how long nothing ran, if the window is over, and would not be without that. A pause that is shorter than
+        the time between two heartbeats leaves time for one."""
+        with self._mutex:
+            self._note_pause()
+            if not self._windows:
+                return 0.0
+            since, length, _ = self._windows[0]
+            over = since.elapsed() - length
+            return self._pause if self._pause >= self.ttl / BEATS_PER_TTL and 0 <= over < self._pause else 0.0

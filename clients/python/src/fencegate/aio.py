@@ -106,8 +106,8 @@ class AsyncClient:
             async with client.lock("job-42") as lease:
                 await lease.put("result", await compute())
 
-        If the lease is lost, the block's task is canceled, and the block raises LeaseLost: effects of the block that
-        no fence guards may have happened beside another holder's. The options are those of acquire."""
+        If the lease is lost, the block's task is canceled, and the block raises LeaseLost, a NotHolder: effects of the
+        block that no fence guards may have happened beside another holder's. The options are those of acquire."""
         return Holding(self, name, {**options, "wait": wait})
 
     async def do(self, name: str, work: Callable[[AsyncLease], Awaitable[T]], **options: Any) -> T:
@@ -251,6 +251,7 @@ class Holding:
 
     async def __aenter__(self) -> AsyncLease:
         self._lease = await self._client.acquire(self._name, **self._options)
+        self._lease._in_block = True
         self._task = asyncio.current_task()
         self._lease.on_lost(lambda _: self._client.call_soon(self._cancel))
         return self._lease
@@ -272,6 +273,7 @@ class Holding:
         except LeaseLost as found:
             cause = cause or found
         if isinstance(cause, LeaseLost):
+            await self._lease._ask_for_holder()
             raise cause from (None if kind is asyncio.CancelledError else error)
 
 

@@ -263,8 +263,8 @@ class Client:
                     lease.put(part.name, compute(part))
 
         Nothing can interrupt a thread: the block must stop when lease.lost is set. If the lease is lost before the
-        block ends, the block raises LeaseLost: effects of the block that no fence guards may have happened beside
-        another holder's. The options are those of acquire."""
+        block ends, the block raises LeaseLost, a NotHolder: effects of the block that no fence guards may have happened
+        beside another holder's. The options are those of acquire."""
         lease = self.acquire(name, wait=wait, **options)
         failure: Optional[BaseException] = None
         try:
@@ -277,6 +277,7 @@ class Client:
         except LeaseLost as found:
             cause = cause or found
         if isinstance(cause, LeaseLost):
+            lease._thread.run(lease._lease._ask_for_holder())
             raise cause from failure
         if failure is not None:
             raise failure

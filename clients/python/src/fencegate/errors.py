@@ -103,19 +103,64 @@ class Deadlock(ApiError):
     code = "deadlock"
 
 
-class LeaseLost(ApiError):
+class Loss:
+    """What this process knows about the loss of a lease. All errors of the lease share it."""
+
+    def __init__(self) -> None:
+        self.paused = 0.0
+        self.holder: Optional[str] = None
+        self.held_since: Optional[str] = None
+
+    def __str__(self) -> str:
+        parts = []
+        if self.paused:
+            parts.append(f"this process or its event loop did not run for at least {self.paused:.1f} s")
+        if self.holder is not None:
+            parts.append(f"{self.holder} has held the lock since {self.held_since}")
+        return f" ({'; '.join(parts)})" if parts else ""
+
+
+class NotHolder(ApiError):
+    """The caller is not the holder: stop. It is the parent of LeaseLost and TokenStale, whichever comes first after a
+    loss, and of TokenUnknown, LeaseMismatch and LeaseExpired."""
+
+    #: Set by the lease that was lost.
+    _loss = Loss()
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}{self._loss}"
+
+    @property
+    def paused(self) -> float:
+        """For how many seconds this process or its event loop did not run, at least, if that is why the lease was not
+        renewed; 0: it is not, or was not measured. The clock is monotonic, and may miss a suspended system."""
+        return self._loss.paused
+
+    @property
+    def holder(self) -> Optional[str]:
+        """The owner of the newer lease on the lock, at the moment at which a call has found the loss. None: there was
+        none, the caller may not see it, or no gateway answered within half a second."""
+        return self._loss.holder
+
+    @property
+    def held_since(self) -> Optional[str]:
+        """When that lease was granted, by the database's clock (RFC 3339)."""
+        return self._loss.held_since
+
+
+class LeaseLost(NotHolder):
     """The lease is not the lock's current one any more. Stop the work that it protected."""
 
     code = "lease_lost"
 
 
-class TokenStale(ApiError):
+class TokenStale(NotHolder):
     """The token may not write any more, or its number is used; see reason. The caller is not the holder: stop."""
 
     code = "token_stale"
 
 
-class TokenUnknown(ApiError):
+class TokenUnknown(NotHolder):
     """The token was never granted on this name."""
 
     code = "token_unknown"
@@ -125,11 +170,11 @@ class TokenRequired(ApiError):
     code = "token_required"
 
 
-class LeaseMismatch(ApiError):
+class LeaseMismatch(NotHolder):
     code = "lease_mismatch"
 
 
-class LeaseExpired(ApiError):
+class LeaseExpired(NotHolder):
     """The policy demands a live lease, and this one has expired."""
 
     code = "lease_expired"
@@ -184,7 +229,9 @@ class Internal(ApiError):
     code = "internal"
 
 
-_CLASSES: Dict[str, Type[ApiError]] = {each.code: each for each in ApiError.__subclasses__()}
+_CLASSES: Dict[str, Type[ApiError]] = {
+    each.code: each for each in [*ApiError.__subclasses__(), *NotHolder.__subclasses__()]
+}
 
 
 def of_problem(problem: Mapping[str, Any], *, retry_after: float = 0) -> ApiError:
