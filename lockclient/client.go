@@ -48,7 +48,7 @@ const (
 //     30 seconds or until ctx ends. The error is [ErrUnavailable]. If it also matches [ErrOutcomeUnknown], the change may
 //     have been applied.
 //   - The process or its machine is paused. It finds a canceled [Lease.Context] when it wakes; its writes are
-//     [ErrTokenStale] if another holder has the lock.
+//     [ErrTokenStale] if another holder has the lock. Both are [ErrNotHolder].
 //   - The process dies. Its leases and sessions expire with their TTLs, and the next waiters are granted the locks.
 //   - The caller cancels an acquire, or no answer arrives. If a lease was granted, the client releases it in the
 //     background, as far as it can.

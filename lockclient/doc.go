@@ -20,6 +20,9 @@
 // than all before. The fence of the resource with the lock's name rejects writes with an older token than the newest.
 // Only the fence is authoritative: don't check the lease before a write. Send the write, and obey the answer.
 //
+// A loss is [ErrNotHolder], whether a write is rejected first or the heartbeat or the clocks find it. Its text says who
+// holds the lock now, and for how long this process did not run ([LossOf]).
+//
 //   - [Client.Do]: work that needs the lock from beginning to end.
 //   - [Client.Acquire]: a lease that outlives a function; one try, or with [WithWait] a wait in the lock's queue.
 //   - [Client.NewSession]: many leases with one TTL and one heartbeat.

@@ -51,7 +51,7 @@ func ExampleClient_Do() {
 		_, err := lease.Put(ctx, "state", []byte("done"), lockclient.WithContentType("text/plain"))
 		return err
 	})
-	if errors.Is(err, lockclient.ErrLeaseLost) {
+	if errors.Is(err, lockclient.ErrNotHolder) {
 		fmt.Println("another holder may have worked at the same time")
 	}
 	record, err := client.API().Get(context.Background(), "example/do", "state")
@@ -184,7 +184,7 @@ func ExampleLease_Put_stale() {
 	defer holder.ReleaseOnce()
 
 	_, err = zombie.Put(ctx, "state", []byte("late"))
-	fmt.Println(errors.Is(err, lockclient.ErrTokenStale), errors.Is(zombie.Err(), lockclient.ErrLeaseLost))
+	fmt.Println(errors.Is(err, lockclient.ErrNotHolder), errors.Is(zombie.Err(), lockclient.ErrNotHolder))
 	// Output: true true
 }
 

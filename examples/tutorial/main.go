@@ -48,7 +48,8 @@ func (s shop) routes() http.Handler {
 		switch {
 		case err == nil:
 			_, _ = fmt.Fprintf(w, "ticket %d is yours\n", number)
-		case errors.Is(err, lockclient.ErrTokenStale), errors.Is(err, lockclient.ErrLeaseLost):
+		case errors.Is(err, lockclient.ErrNotHolder):
+			log.Print(err) // who holds the lock now, and for how long this process was frozen
 			http.Error(w, "another instance took over: nothing is sold, try again", http.StatusConflict)
 		default:
 			log.Print(err)

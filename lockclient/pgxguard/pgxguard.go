@@ -63,9 +63,9 @@ func newConfig(opts []Option) config {
 // same resource wait for it in the database, so don't wait for one of them before. To guard several resources of a
 // Subtree lease, name them all in one call. To guard several leases, call Guard for each, in the same order everywhere.
 //
-// It returns lockclient.ErrTokenStale, ErrTokenUnknown, ErrLeaseMismatch or ErrLeaseExpired if the caller is not the
-// holder: roll back, and stop. Other errors are those of pgx. In particular SQLSTATE 40001, which asks for the
-// transaction to be run again, in a new transaction with another Guard.
+// It returns an error that matches lockclient.ErrNotHolder if the caller is not the holder: roll back, and stop. Other
+// errors are those of pgx. In particular SQLSTATE 40001, which asks for the transaction to be run again, in a new
+// transaction with another Guard.
 func Guard(ctx context.Context, tx pgx.Tx, lease *lockclient.Lease, opts ...Option) error {
 	return guard.Guard(ctx, transaction{tx}, lease, newConfig(opts).resources)
 }

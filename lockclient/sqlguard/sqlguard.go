@@ -67,9 +67,9 @@ type Tx interface {
 // same resource wait for it in the database, so don't wait for one of them before. To guard several resources of a
 // Subtree lease, name them all in one call. To guard several leases, call Guard for each, in the same order everywhere.
 //
-// It returns lockclient.ErrTokenStale, ErrTokenUnknown, ErrLeaseMismatch or ErrLeaseExpired if the caller is not the
-// holder: roll back, and stop. Other errors are those of the driver. In particular SQLSTATE 40001, which asks for the
-// transaction to be run again, in a new transaction with another Guard.
+// It returns an error that matches lockclient.ErrNotHolder if the caller is not the holder: roll back, and stop. Other
+// errors are those of the driver. In particular SQLSTATE 40001, which asks for the transaction to be run again, in a
+// new transaction with another Guard.
 func Guard(ctx context.Context, tx Tx, lease *lockclient.Lease, opts ...Option) error {
 	return guard.Guard(ctx, querier{tx}, lease, newConfig(opts).resources)
 }

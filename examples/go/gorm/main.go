@@ -56,7 +56,7 @@ func run(ctx context.Context) error {
 	defer workerB.ReleaseOnce()
 
 	fmt.Println("worker-a wakes up")
-	if err := withdraw(ctx, db, workerA); !errors.Is(err, lockclient.ErrTokenStale) {
+	if err := withdraw(ctx, db, workerA); !errors.Is(err, lockclient.ErrNotHolder) {
 		return fmt.Errorf("the zombie's write returned %w", err)
 	} else if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
 		fmt.Printf("rejected: %s: %s\n", pgErr.Code, pgErr.Message)
