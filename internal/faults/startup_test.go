@@ -63,7 +63,7 @@ func TestManyStartAtOnce(t *testing.T) {
 func TestServeWithoutDatabase(t *testing.T) {
 	t.Parallel()
 	nowhere := "postgres://fencegate@/fencegate?host=" + t.TempDir() + "&sslmode=disable"
-	wantRefusal(t, nowhere, "Is PostgreSQL running, and is --database-url right?", "no such file or directory")
+	wantRefusal(t, nowhere, "Is PostgreSQL running there, and is --database-url right?", "no such file or directory")
 }
 
 // TestServeWaitsForConnection checks that a gateway waits for a database that has no connection free.
