@@ -139,6 +139,7 @@ func (p *tab) manageKeys(g *gateway) {
 		t.Errorf("the revoked key was answered %v", err)
 	}
 	p.clickText("dialog[open] button", "Close")
+	p.waitText("main table", "revoked") // the list is refreshed, so the first live key is the watcher's
 	p.clickText("main tbody button", "Rotate…")
 	p.clickText("dialog[open] button", "Rotate")
 	p.waitText("dialog[open]", "The new key of watcher")
