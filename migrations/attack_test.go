@@ -382,6 +382,8 @@ func TestShadowedNames(t *testing.T) {
 			t.Errorf("%s: %q (%v), want %q", call.sql, *got, err, call.want)
 		}
 	}
+	exec(t, conn, "select fence.set_token(null, 1)")
+	exec(t, conn, "select fence.set_token(1, 2, 'accounts/1', $1)", id)
 	if state := stateOf(t, conn, "update public.accounts set balance = 1"); state != "LF101" {
 		t.Errorf("an update without a token: SQLSTATE %q, want LF101", state)
 	}

@@ -6,11 +6,14 @@
 -- The setting names the transaction: see fence.given_token. In autocommit mode it ends with this call.
 create or replace function fence.set_token(
     token bigint, sequence bigint default null, resource text default null, lease_id uuid default null) returns void
-language sql volatile
-begin atomic
-    select
-        set_config('fencegate.token',
-            coalesce(set_token.token || coalesce('.' || set_token.sequence, '') || '@' || pg_current_xact_id(), ''), true),
-        set_config('fencegate.resource', coalesce(set_token.resource, ''), true),
-        set_config('fencegate.lease_id', coalesce(set_token.lease_id::text, ''), true);
-end;
+language plpgsql -- which keeps the plan; names are qualified, as in fence.guard
+as $$
+begin
+    perform
+        pg_catalog.set_config('fencegate.token', case when set_token.token is null then '' else pg_catalog.concat(
+            set_token.token, case when set_token.sequence is not null then '.' end, set_token.sequence, '@',
+            pg_catalog.pg_current_xact_id()) end, true),
+        pg_catalog.set_config('fencegate.resource', coalesce(set_token.resource, ''), true),
+        pg_catalog.set_config('fencegate.lease_id', pg_catalog.concat(set_token.lease_id), true);
+end
+$$;
