@@ -1,5 +1,5 @@
 -- fence.may_use(name) → whether the role of the session may use the name by SQL: guard it, lease it, and write rows of
--- protected tables that belong to it. Whoever may use a name may use all names below it.
+-- protected tables that belong to it. A role that may use a name may use all names below it.
 --
 -- A role with the right to call fence.all_names may use all names, others those of their entries (fence.is_allowed). It
 -- is session_user that counts, not current_user, which is the schema's owner in the functions of applications.

@@ -3,11 +3,11 @@
 -- the table is "observe". The triggers pass it, because the snapshot of the transaction may be older than the mode.
 --
 -- A transaction that has set its token (fence.set_token) is guarded by that now; one that has named a resource with it,
--- for that alone. For the others, one that was admitted for a name above by a subtree lease
--- is admitted, too (fence.guard_below). What is left is rejected: it raises as fence.guard does, or LF101 for a
--- transaction without a token. In the mode "observe" nothing raises; rejections are recorded instead, 100 at most in a
--- transaction, and an invalid setting counts as none. Each row of a partitioned table is a call, so a setting of the
--- transaction counts them. Rejections of another table in between start the count anew.
+-- for that alone. For the others, one that was admitted for a name above by a subtree lease is admitted, too
+-- (fence.guard_below). What is left is rejected: it raises as fence.guard does, or LF101 for a transaction without a
+-- token. In the mode "observe" nothing raises; rejections are recorded instead, 100 at most in a transaction, and an
+-- invalid setting counts as none. Each row of a partitioned table is a call, so a setting of the transaction counts
+-- them. Rejections of another table in between start the count anew.
 --
 -- Raises 22023 if a setting is invalid, 55000 for a resource that is null: a column of the template was given another
 -- type (fence.resource_expression). fence.protected shows that, too.
@@ -43,10 +43,13 @@ begin
             from unnest(p_resources) as r (resource)
             where v_given.token is not null and coalesce(v_only = r.resource, r.resource is not null)
             union all
-            select * from fence.guard_below(array(
+            select b.*
+            from fence.guard_below(array(
                 select r.resource from unnest(p_resources) as r (resource)
                 where r.resource is not null and (v_given.token is null or v_only <> r.resource)
-                order by r.resource collate "C"))) g
+                order by r.resource collate "C")) b
+            where v_given.token is null or v_only is not null -- otherwise PostgreSQL does not call it
+        ) g
         order by g.resource collate "C"
     loop
         v_ruling := null;

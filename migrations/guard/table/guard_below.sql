@@ -4,8 +4,8 @@
 -- the write token of the guard above. token is null if there is none.
 --
 -- It waits for no fence that another transaction has locked, and rejects nothing: fence.check_rows decides what is left,
--- one by one. lease_id is that of the lease, if the guard above had to show it.
--- A resource that is too long for a name is left, too.
+-- one by one. lease_id is that of the lease, if the guard above had to show it. A resource that is too long for a name is
+-- left, too.
 --
 -- Raises 40001 as fence.lock_write_tokens does.
 create or replace function fence.guard_below(p_resources text[])
