@@ -55,7 +55,7 @@ func Claim(ctx context.Context, config Config) error {
 	}})
 }
 
-// claimed freezes A when it has claimed jobs. After that, A waits until it is told to complete them.
+// claimed freezes A when it has claimed jobs. After that, A waits for the round to let it complete them.
 type claimed struct{ frozen }
 
 func (claimed) Prepare(_ context.Context, r *Round) error {

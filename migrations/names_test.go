@@ -14,7 +14,7 @@ import (
 
 // The names of scripts for mutations.
 const (
-	namesOfRoles = "a role that may use some names: the names themselves and those below, whoever calls"
+	namesOfRoles = "a role that may use some names: the names themselves and those below, for every caller"
 	rowsOfRoles  = "a role that may use some names: rows of others show it nothing, with and without a token"
 	seenByRoles  = "a role that may use some names sees no other protected table, and no owner of a lease above"
 )
