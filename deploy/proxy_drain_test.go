@@ -11,25 +11,30 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	"github.com/fencegate/fencegate/internal/testenv/gateway"
 	"github.com/fencegate/fencegate/internal/testenv/network"
 	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/migrations"
 )
 
-// TestGatewayRestartsBehindProxy checks that clients, which repeat nothing, see no error when gateways are restarted one
-// after the other.
-func TestGatewayRestartsBehindProxy(t *testing.T) {
+// TestSlow_UpgradeBehindProxy checks that clients, which repeat nothing, see no error and lose no write while gateways are
+// replaced one after the other by those of the next version, the schema is migrated between, and the gateways are
+// replaced by those of this version again.
+func TestSlow_UpgradeBehindProxy(t *testing.T) {
 	t.Parallel()
-	database := postgres.Migrated(t)
-	startAt := func(address string) *gateway.Process {
-		return gateway.Serve(t, database, "--drain-delay", "1s", "--listen", address)
-	}
+	database, this, next := postgres.Migrated(t), process.Build(t), nextVersion(t)
 	addresses := []string{network.FreeAddress(t), network.FreeAddress(t)}
-	all := []*gateway.Process{startAt(addresses[0]), startAt(addresses[1])}
+	startAt := func(index int, program string, args ...string) *gateway.Process {
+		return gateway.ServeBy(t, program, database,
+			append([]string{"--drain-delay", "1s", "--listen", addresses[index]}, args...)...)
+	}
+	all := []*gateway.Process{startAt(0, this), startAt(1, this)}
 	url := proxied(t, all, "inter 2s fastinter 500ms", "inter 100ms fastinter 100ms", "timeout connect 2s",
 		"timeout connect 2s\n    timeout check 10s")
 	ctx, stop := context.WithCancel(t.Context())
@@ -45,16 +50,51 @@ func TestGatewayRestartsBehindProxy(t *testing.T) {
 			}
 		})
 	}
-	for i, gateway := range all {
-		before := calls.Load()
-		await.True(t, "clients get on", func() bool { return calls.Load() > before+200 })
-		check(t, gateway.Stop())
-		restarted := startAt(addresses[i])
-		await.True(t, "the proxy sends it requests again", func() bool { return grants(t, restarted) > 0 })
+	begun := time.Now()
+	expectService := func(step string) {
+		for _, gateway := range all {
+			before := grants(t, gateway)
+			await.True(t, "clients get on, by each gateway: "+step, func() bool { return grants(t, gateway) > before+20 })
+		}
+		t.Logf("%5.1f s  %5d calls  %s", time.Since(begun).Seconds(), calls.Load(), step)
 	}
+	replace := func(index int, program, step string, args ...string) {
+		check(t, all[index].Stop())
+		all[index] = startAt(index, program, args...)
+		expectService(step)
+	}
+	migrate := func(program, want, step string) {
+		out := command(t, program, "migrate", "--database-url", database)
+		if !strings.Contains(string(out), want) {
+			t.Errorf("%s: it wrote %q, want %q", step, out, want)
+		}
+		expectService(step)
+	}
+	expectService("both gateways are of this version, as the schema")
+	replace(0, next, "the next version serves on the schema of this version", "--no-migrate")
+	migrate(next, fmt.Sprintf("functions revision %d; before: schema version", migrations.GuardRevision+1), "this version serves on the schema of the next version")
+	replace(1, next, "both gateways are of the next version, as the schema")
+	replace(0, this, "this version starts on the schema of the next version")
+	migrate(this, "nothing was changed: a newer fencegate", "this version migrates nothing")
+	replace(1, this, "both gateways are of this version again")
 	stop()
 	working.Wait()
-	t.Logf("%d calls", calls.Load())
+}
+
+// nextVersion builds a fencegate with another table, another column and another function than this one, and one that is
+// changed.
+func nextVersion(t *testing.T) (program string) {
+	t.Helper()
+	probe, _ := migrations.GuardSource("probe")
+	return process.BuildWith(t, map[string]string{
+		"migrations/embed.go": replace(t, read(t, "../migrations/embed.go"), fmt.Sprintf("GuardRevision = %d\n", migrations.GuardRevision),
+			fmt.Sprintf("GuardRevision = %d\n", migrations.GuardRevision+1)),
+		"migrations/999_next.sql": `create table fence.next (number bigint);
+			alter table fence.fences add column next_number bigint;`,
+		"migrations/guard/observe/probe.sql": replace(t, probe, "begin\n", "begin\n    perform fence.next();\n"),
+		"migrations/guard/observe/next.sql": `create or replace function fence.next() returns bigint language sql
+			as 'select max(number) from fence.next';`,
+	})
 }
 
 // grants returns how many leases a gateway has granted.
@@ -80,8 +120,12 @@ func callOn(ctx context.Context, calls *lockclient.API, lock string, count *atom
 			return err
 		}
 		number := api.FencingToken{Token: lease.FencingToken, Sequence: new(int64(1))}
-		_, putErr := calls.Put(ctx, lock, "k", lockclient.Write{Token: number, Value: []byte("v")})
-		_, getErr := calls.Get(ctx, lock, "k")
+		value := strconv.Itoa(n)
+		_, putErr := calls.Put(ctx, lock, "k", lockclient.Write{Token: number, Value: []byte(value)})
+		record, getErr := calls.Get(ctx, lock, "k")
+		if putErr == nil && getErr == nil && string(record.Value) != value {
+			return fmt.Errorf("%s was written and acknowledged, and %s is read", value, record.Value)
+		}
 		releaseErr := calls.Release(ctx, lock, api.ReleaseRequest{OwnerID: "worker", LeaseID: lease.LeaseID,
 			FencingToken: lease.FencingToken})
 		if err := errors.Join(putErr, getErr, releaseErr); err != nil {

@@ -161,10 +161,16 @@ func TestDatabaseSlow(t *testing.T) {
 
 func TestDatabaseMigratedByAnotherVersion(t *testing.T) {
 	h, _ := newBusyHarness(t, Config{})
+	serves := func(revision int) {
+		h.exec(t, fmt.Sprintf("update fence.guard_revision set serves_from = %d", revision))
+	}
 	for _, column := range []string{"fence.guard_revision set revision = revision",
 		"fence.tables_version set version = version"} {
+		serves(migrations.GuardRevision + 1)
 		h.exec(t, "update "+column+" + 1")
 		h.awaitNotReady(t, readiness.NotMigrated, "a newer fencegate")
+		serves(migrations.GuardRevision)
+		h.awaitReady(t)
 		h.exec(t, "update "+column+" - 2")
 		h.awaitNotReady(t, readiness.NotMigrated, "run `fencegate migrate`")
 		h.exec(t, "update "+column+" + 1")

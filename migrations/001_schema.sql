@@ -50,11 +50,12 @@ create table fence.database_identity (
     superseded_at          timestamptz
 );
 
--- The revision of the functions under guard/ that this schema has.
+-- The revision of the functions under guard/ that this schema has, and the oldest program that can call them.
 create table fence.guard_revision (
-    only_row boolean primary key default true check (only_row),
-    revision integer not null,
-    digest   text not null
+    only_row    boolean primary key default true check (only_row),
+    revision    integer not null,
+    serves_from integer not null,
+    digest      text not null
 );
 
 -- One fence per resource. A fence that was granted or written is never deleted, except by fence.sweep_claims.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 var (
 	// ErrNotMigrated means that the schema is missing or older than this program.
 	ErrNotMigrated = errors.New("the database is not migrated")
-	// ErrNewer means that a newer program has migrated the schema; this one must not touch it.
+	// ErrNewer means that a newer program has migrated the schema; this one must not change it.
 	ErrNewer = errors.New("the database was migrated by a newer fencegate")
 	// ErrPrerelease means that a program from before the first release made the schema. It cannot be migrated.
 	ErrPrerelease = errors.New("the database was made by a fencegate from before its first release")
@@ -37,48 +38,77 @@ const (
 )
 
 // lockBounds bound the wait for the locks of other transactions. Writes queue behind a migration that waits, so it
-// gives up soon, and tries again after a pause in which they continue.
+// gives up before they do, and tries again after a pause in which they continue.
 type lockBounds struct {
 	timeout, pause time.Duration
 	tries          int
 }
 
-var defaultBounds = lockBounds{timeout: 2 * time.Second, pause: time.Second, tries: 10}
+var defaultBounds = lockBounds{timeout: 200 * time.Millisecond, pause: 800 * time.Millisecond, tries: 30}
 
-// Apply brings the schema of the database that conn is connected to up to this program's, in one transaction: first the
-// numbered migrations, then the functions. Safe to call from any number of processes at once, and quick when there is nothing to
-// do. It returns ErrNewer, ErrPrerelease or ErrUnsuitable, in which case nothing was changed; ErrLocked, in which case
-// it can be called again; or the database's error. It waits for other transactions for 2 s at most at a time, and writes
-// wait behind it. Writes also wait while it builds indexes, which takes seconds for millions of locks.
+// Apply brings the schema of the database that conn is connected to up to this program's: first the numbered
+// migrations, in one transaction, then the functions, in another. Safe to call from any number of processes at once,
+// and quick when there is nothing to do. It does nothing, either, to a newer schema that this program can serve
+// with. It returns ErrNewer, ErrPrerelease or ErrUnsuitable, in which case nothing was changed; ErrLocked, in which
+// case it can be called again; or the database's error. It waits for other transactions for 200 ms at most at a
+// time, and writes wait behind it. Writes also wait while it builds indexes, which takes seconds for millions of
+// locks.
 //
 // conn should be used for nothing else: Apply holds a session lock on it while it works.
-func Apply(ctx context.Context, conn *pgx.Conn) error { return Script{}.Apply(ctx, conn) }
+func Apply(ctx context.Context, conn *pgx.Conn) error {
+	_, err := Script{}.Apply(ctx, conn)
+	return err
+}
 
-// Apply is the function Apply for this script. It finds out the version by itself, and gives no rights.
-func (s Script) Apply(ctx context.Context, conn *pgx.Conn) error {
+// Apply is the function Apply for this script, and says what it did. It finds out the version by itself, and gives no
+// rights. It returns ErrNewer for a newer schema in which tokens are to jump, too.
+func (s Script) Apply(ctx context.Context, conn *pgx.Conn) (did string, err error) {
 	return s.apply(ctx, conn, defaultBounds)
 }
 
-func (s Script) apply(ctx context.Context, conn *pgx.Conn, bounds lockBounds) error {
+func (s Script) apply(ctx context.Context, conn *pgx.Conn, bounds lockBounds) (did string, err error) {
 	if err := suits(ctx, conn); err != nil {
-		return err
+		return "", err
 	}
-	return exclusively(ctx, conn, func() error {
-		err := check(ctx, conn, s.Core)
+	err = exclusively(ctx, conn, func() error {
+		err := compare(ctx, conn, s.Core)
 		if err == nil {
+			did = "the schema is up to date: " + programs()
 			return run(ctx, conn, s.end())
+		}
+		skew, ok := errors.AsType[*SkewError](err)
+		if ok && skew.Serves && errors.Is(err, ErrNewer) && s.TokensAbove == nil {
+			did = fmt.Sprintf("nothing was changed: a newer fencegate made %s, and this program can use it", skew.schema())
+			return nil
 		}
 		extension, failed := madeByExtension(ctx, conn)
 		if extension || failed != nil || !errors.Is(err, ErrNotMigrated) {
 			return errors.Join(err, failed)
 		}
-		version, err := readNumber(ctx, conn, "select version from "+versionTable)
-		if err != nil {
+		did = fmt.Sprintf("made %d functions and views: %s", len(filesOf(s.Core)), programs())
+		if skew.version > 0 {
+			did += "; before: " + skew.schema()
+		}
+		return s.migrate(ctx, conn, skew.version, bounds)
+	})
+	return did, err
+}
+
+// migrate makes the tables before the functions, in a transaction of its own: gateways wait for changed tables until its
+// commit, and to replace the functions takes a second where the machine is busy. The functions that are there work on
+// newer tables.
+func (s Script) migrate(ctx context.Context, conn *pgx.Conn, from int, bounds lockBounds) error {
+	in := func(pieces []piece) error {
+		return bounds.retry(ctx, func() error { return run(ctx, conn, slices.Concat(s.start(bounds.timeout), pieces)) })
+	}
+	newest := len(numberedFiles())
+	if s.Version = from; from < newest {
+		if err := in(s.tables()); err != nil {
 			return err
 		}
-		s.Version = int(version)
-		return bounds.retry(ctx, func() error { return run(ctx, conn, s.pieces(bounds.timeout)) })
-	})
+	}
+	s.Version = newest
+	return in(s.functions())
 }
 
 // run runs the pieces in one transaction.

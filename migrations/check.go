@@ -14,14 +14,36 @@ const undefinedTable = "42P01"
 // prereleaseTables are the version tables of programs from before the first release, whose numbers mean other files.
 var prereleaseTables = []string{"fence.schema_version", "fence.migration_version"}
 
-// Check returns nil if the schema is this program's, ErrNotMigrated if it is missing or older, ErrNewer if it is
-// newer, ErrPrerelease if it is of before the first release or has other functions of this revision, or the database's
-// error.
-func Check(ctx context.Context, conn Querier) error { return check(ctx, conn, false) }
+// SkewError means that the schema is of an older or newer program, or has only the core. It wraps ErrNotMigrated or
+// ErrNewer.
+type SkewError struct {
+	// Serves says that this program can serve with the schema nevertheless.
+	Serves            bool
+	version, revision int
+	err               error
+}
 
-// check is Check, or the same for the core; a schema with all functions has the core.
-func check(ctx context.Context, conn Querier, core bool) error {
-	newest := int64(len(numberedFiles()))
+func (e *SkewError) Error() string { return e.err.Error() }
+
+func (e *SkewError) Unwrap() error { return e.err }
+
+// Check returns nil if this program can serve with the schema: it is this program's, or that of a version next to it.
+// Otherwise, it returns an error of Compare.
+func Check(ctx context.Context, conn Querier) error {
+	err := Compare(ctx, conn)
+	if skew, ok := errors.AsType[*SkewError](err); ok && skew.Serves {
+		return nil
+	}
+	return err
+}
+
+// Compare returns nil if the schema is this program's; a SkewError if it is missing, older or newer; ErrPrerelease if it
+// is of before the first release or has other functions of this revision; or the database's error.
+func Compare(ctx context.Context, conn Querier) error { return compare(ctx, conn, false) }
+
+// compare is Compare, or the same for the core; a schema with all functions has the core.
+func compare(ctx context.Context, conn Querier, core bool) error {
+	newest := len(numberedFiles())
 	// One statement finds that all is right, as it is once a second; the others say what is wrong.
 	current, err := readNumber(ctx, conn, fmt.Sprintf("select (version = %d and revision = %d and digest = '%s')::integer "+
 		"from %s, fence.guard_revision", newest, GuardRevision, guardDigest(core), versionTable))
@@ -31,19 +53,18 @@ func check(ctx context.Context, conn Querier, core bool) error {
 	if err := checkReleased(ctx, conn); err != nil {
 		return err
 	}
-	version, err := readNumber(ctx, conn, "select version from "+versionTable)
-	if err != nil {
-		return err
-	}
-	revision, err := readNumber(ctx, conn, "select revision from fence.guard_revision")
-	if err != nil {
-		return err
-	}
-	const all, onlyCore = 1, 2
-	functions, err := readNumber(ctx, conn, fmt.Sprintf("select case digest when '%s' then %d when '%s' then %d else 0 end "+
-		"from fence.guard_revision", guardDigest(false), all, guardDigest(true), onlyCore))
-	if err != nil {
-		return err
+	var version, revision, serves, functions int
+	const all, onlyCore, otherCore = 1, 2, 3
+	for sql, number := range map[string]*int{
+		"select version from " + versionTable:          &version,
+		"select revision from fence.guard_revision":    &revision,
+		"select serves_from from fence.guard_revision": &serves,
+		fmt.Sprintf("select case when digest = '%s' then %d when digest = '%s' then %d when digest like 'core %%' then %d "+
+			"else 0 end from fence.guard_revision", guardDigest(false), all, guardDigest(true), onlyCore, otherCore): &functions,
+	} {
+		if *number, err = readNumber(ctx, conn, sql); err != nil {
+			return err
+		}
 	}
 	how := "fencegate migrate"
 	switch extension, err := madeByExtension(ctx, conn); {
@@ -52,21 +73,32 @@ func check(ctx context.Context, conn Querier, core bool) error {
 	case extension:
 		how = "alter extension fencegate update"
 	}
+	skew := &SkewError{version: version, revision: revision}
 	switch {
 	case version > newest || revision > GuardRevision:
-		return fmt.Errorf("%w: it has schema version %d and functions revision %d, "+
-			"this program knows %d and %d; run the newer one",
-			ErrNewer, version, revision, newest, GuardRevision)
+		skew.Serves = functions < onlyCore && serves <= GuardRevision
+		skew.err = fmt.Errorf("%w: it has %s, this program knows %s; run the newer one", ErrNewer, skew.schema(), programs())
 	case version < newest || revision < GuardRevision:
-		return fmt.Errorf("%w: it has schema version %d and functions revision %d, "+
-			"this program needs %d and %d; run `%s`",
-			ErrNotMigrated, version, revision, newest, GuardRevision, how)
+		skew.Serves = functions < onlyCore && version > 0 && revision >= worksFrom
+		skew.err = fmt.Errorf("%w: it has %s, this program needs %s; run `%s`", ErrNotMigrated, skew.schema(), programs(), how)
 	case functions == onlyCore:
-		return fmt.Errorf("%w: it has only the core (`fencegate migrate --core`); run `fencegate migrate`", ErrNotMigrated)
-	case functions != all:
+		skew.err = fmt.Errorf("%w: it has only the core (`fencegate migrate --core`); run `fencegate migrate`", ErrNotMigrated)
+	case functions == all:
+		return nil
+	default:
 		return errPrerelease(ctx, conn)
 	}
-	return nil
+	return skew
+}
+
+// schema names the schema that is there.
+func (e *SkewError) schema() string { return named(e.version, e.revision) }
+
+// programs names the schema of this program.
+func programs() string { return named(len(numberedFiles()), GuardRevision) }
+
+func named(version, revision int) string {
+	return fmt.Sprintf("schema version %d and functions revision %d", version, revision)
 }
 
 // Querier is what Check needs of a connection or a pool.
@@ -107,8 +139,8 @@ func madeByExtension(ctx context.Context, conn Querier) (bool, error) {
 }
 
 // readNumber reads a number; it is 0 if its table, or the row in it, does not exist yet.
-func readNumber(ctx context.Context, conn Querier, sql string) (int64, error) {
-	var number int64
+func readNumber(ctx context.Context, conn Querier, sql string) (int, error) {
+	var number int
 	err := conn.QueryRow(ctx, sql).Scan(&number)
 	var pgErr *pgconn.PgError
 	if errors.Is(err, pgx.ErrNoRows) || (errors.As(err, &pgErr) && pgErr.Code == undefinedTable) {

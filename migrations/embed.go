@@ -20,9 +20,21 @@ package migrations
 
 import "embed"
 
-// GuardRevision numbers the functions under guard/. A change after a release raises it by one: a gateway replaces older
-// functions by its own, and refuses to start with newer ones. A test fails until it is raised.
-const GuardRevision = 1
+const (
+	// GuardRevision numbers the functions under guard/. A release that changes them, or adds a numbered file, raises it by
+	// one: a program replaces older functions by its own. A test fails until it is raised.
+	GuardRevision = 1
+
+	// servesFrom is the revision of the oldest program that can call these functions, and use these tables. So it can stay
+	// while others are replaced, and be started again. A release may raise it to the revision of the one before, not
+	// further. A function that such a program calls keeps its arguments and the columns of its result.
+	servesFrom = 1
+
+	// worksFrom is the oldest revision of functions that this program can call. So it can be started before the schema is
+	// migrated. A statement that needs newer ones fails with ErrNotMigrated until then. No acquire, renewal, release, write,
+	// read or session needs newer ones.
+	worksFrom = 1
+)
 
 //go:embed *.sql
 var numbered embed.FS

@@ -18,10 +18,14 @@ var (
 
 // ApplyWithin is Apply with other bounds of the wait for locks.
 func ApplyWithin(ctx context.Context, conn *pgx.Conn, timeout time.Duration, tries int) error {
-	return Script{}.apply(ctx, conn, lockBounds{timeout: timeout, pause: time.Millisecond, tries: tries})
+	_, err := Script{}.apply(ctx, conn, lockBounds{timeout: timeout, pause: time.Millisecond, tries: tries})
+	return err
 }
 
 // GuardDigest returns the digest of all functions.
 func GuardDigest() string { return guardDigest(false) }
 
-const AdvisoryLock = advisoryLock
+const (
+	AdvisoryLock = advisoryLock
+	ServesFrom   = servesFrom
+)

@@ -19,7 +19,7 @@ func extensionFiles() map[string]string {
 	newest := len(migrations.NumberedFiles())
 	version := fmt.Sprintf("%d.%d", newest, migrations.GuardRevision)
 	older := strings.Replace(files["fencegate--"+version+".sql"],
-		fmt.Sprintf("values (%d, '%s')", migrations.GuardRevision, migrations.GuardDigest()), "values (0, 'older')", 1)
+		fmt.Sprintf("values (%d, %d, '%s')", migrations.GuardRevision, migrations.ServesFrom, migrations.GuardDigest()), "values (0, 0, 'older')", 1)
 	files[fmt.Sprintf("fencegate--%d.0.sql", newest)] = older + "drop function fence.note_key_uses;\n"
 	files[fmt.Sprintf("fencegate--%[1]d.0--%[1]d.sql", newest)] = ""
 	return files

@@ -160,7 +160,7 @@ func TestPrintedTextIsPlain(t *testing.T) {
 func coreDatabase(t *testing.T) string {
 	t.Helper()
 	url := postgres.Empty(t)
-	if err := (migrations.Script{Core: true}).Apply(t.Context(), connect(t, url)); err != nil {
+	if _, err := (migrations.Script{Core: true}).Apply(t.Context(), connect(t, url)); err != nil {
 		t.Fatal(err)
 	}
 	return url
@@ -260,7 +260,7 @@ func TestCoreBecomesAll(t *testing.T) {
 		if !errors.Is(err, migrations.ErrNotMigrated) || !strings.Contains(err.Error(), "only the core") {
 			t.Errorf("Check returned %v, want ErrNotMigrated that names the core", err)
 		}
-		if err := (migrations.Script{Core: true}).Apply(t.Context(), conn); err != nil {
+		if _, err := (migrations.Script{Core: true}).Apply(t.Context(), conn); err != nil {
 			t.Error(err)
 		}
 	})
@@ -286,13 +286,13 @@ func TestCoreBecomesAll(t *testing.T) {
 
 	bringUpToDate(t, conn)
 	expectUntouched(t, conn, func() {
-		if err := (migrations.Script{Core: true}).Apply(t.Context(), conn); err != nil {
+		if _, err := (migrations.Script{Core: true}).Apply(t.Context(), conn); err != nil {
 			t.Error(err)
 		}
 	})
 	exec(t, conn, "update fence.guard_revision set revision = revision - 1, digest = 'of an older one'")
 	expectUntouched(t, conn, func() {
-		if err := (migrations.Script{Core: true}).Apply(t.Context(), conn); err == nil || !strings.Contains(err.Error(), "all functions") {
+		if _, err := (migrations.Script{Core: true}).Apply(t.Context(), conn); err == nil || !strings.Contains(err.Error(), "all functions") {
 			t.Errorf("on all functions of an older program, Apply of the core returned %v", err)
 		}
 	})

@@ -92,9 +92,10 @@ insert into fence.database_identity (system_identifier, timeline, tokens_oid, st
 select r.system_identifier, r.timeline, r.tokens_oid, r.started_at from fence.running_database() r
 on conflict do nothing;`
 
-// record has the revision and the digest of the functions as arguments.
-const record = `insert into fence.guard_revision (revision, digest) values (%d, '%s')
-on conflict (only_row) do update set revision = excluded.revision, digest = excluded.digest;`
+// record has the revision of the functions, the oldest one that they serve, and their digest as arguments.
+const record = `insert into fence.guard_revision (revision, serves_from, digest) values (%d, %d, '%s')
+on conflict (only_row) do update
+set revision = excluded.revision, serves_from = excluded.serves_from, digest = excluded.digest;`
 
 // Script is the text that makes or upgrades a schema. Apply runs it, and Print prints it for other tools.
 type Script struct {
@@ -135,21 +136,24 @@ func (s Script) Print(to io.Writer) error {
 
 func (s Script) text() string {
 	var text strings.Builder
-	for _, piece := range s.pieces(defaultBounds.timeout) {
+	for _, piece := range slices.Concat(s.start(defaultBounds.timeout), s.tables(), s.functions()) {
 		fmt.Fprintf(&text, "\n-- %s\n%s\n", piece.name, strings.TrimSpace(piece.sql))
 	}
 	return text.String()
 }
 
-// pieces are for one transaction, in which the caller is the schema's owner. While no table becomes protected, they
-// replace the functions.
-func (s Script) pieces(lockTimeout time.Duration) []piece {
-	pieces := []piece{
+// start begins a transaction, in which the caller is the schema's owner, on a schema of the version.
+func (s Script) start(lockTimeout time.Duration) []piece {
+	return []piece{
 		{"the database", suitable},
 		{"the schema that is there", fmt.Sprintf(begin, advisoryLock, s.Version, GuardRevision, guardDigest(false),
 			guardDigest(true), s.Core)},
 		{"settings", fmt.Sprintf(settings, lockTimeout.Milliseconds())},
 	}
+}
+
+// tables bring the tables of the version to the newest.
+func (s Script) tables() (pieces []piece) {
 	if !s.extension {
 		pieces = append(pieces, piece{"the schema", "create schema if not exists fence;"})
 	}
@@ -158,7 +162,12 @@ func (s Script) pieces(lockTimeout time.Duration) []piece {
 		pieces = append(pieces, piece{file, string(must(numbered.ReadFile(file)))},
 			piece{"the version", fmt.Sprintf("update %s set version = %d;", versionTable, s.Version+i+1)})
 	}
-	pieces = append(pieces, piece{"protected tables", "lock table fence.protected_tables in share row exclusive mode;"})
+	return pieces
+}
+
+// functions replace the functions on the newest tables, while no table becomes protected.
+func (s Script) functions() []piece {
+	pieces := []piece{{"protected tables", "lock table fence.protected_tables in share row exclusive mode;"}}
 	for _, file := range filesOf(s.Core) {
 		pieces = append(pieces, piece{file, replace(file)})
 	}
@@ -166,7 +175,7 @@ func (s Script) pieces(lockTimeout time.Duration) []piece {
 		pieces = append(pieces, piece{"trigger functions", fmt.Sprintf(membership, "add")})
 	}
 	return append(append(pieces, piece{"the end", finish},
-		piece{"the revision", fmt.Sprintf(record, GuardRevision, guardDigest(s.Core))}), s.end()...)
+		piece{"the revision", fmt.Sprintf(record, GuardRevision, servesFrom, guardDigest(s.Core))}), s.end()...)
 }
 
 // end is run also where the schema is up to date.

@@ -117,6 +117,28 @@ func awaitDatabase(ctx context.Context, st *postgres.Store, logger *slog.Logger)
 	return nil
 }
 
+// prepare waits for the database that gateways serve, and migrates it if it is to be.
+func prepare(ctx context.Context, st *postgres.Store, logger *slog.Logger, migrate bool) error {
+	if err := awaitDatabase(ctx, st, logger); err != nil {
+		return err
+	}
+	if err := st.CheckSessions(ctx); err != nil {
+		return err
+	}
+	if migrate {
+		did, err := st.MigrateBy(ctx, migrations.Script{})
+		if err != nil {
+			return err
+		}
+		logger.Info("migrated", "result", did)
+	}
+	err := st.CompareSchema(ctx)
+	if skew, ok := errors.AsType[*migrations.SkewError](err); ok && skew.Serves {
+		logger.Warn("the schema is of another version; what needs newer functions fails until it is migrated", "error", err)
+	}
+	return nil
+}
+
 const clusterStopTimeout = 30 * time.Second
 
 func (d *database) close() error {
@@ -193,7 +215,8 @@ func (c *migrateCmd) Run(ctx context.Context, streams streams) (err error) {
 	if err := awaitDatabase(ctx, st, logger); err != nil {
 		return err
 	}
-	if err := st.MigrateBy(ctx, script); err != nil {
+	did, err := st.MigrateBy(ctx, script)
+	if err != nil {
 		return err
 	}
 	if err := st.Grant(ctx, roles); err != nil {
@@ -202,7 +225,7 @@ func (c *migrateCmd) Run(ctx context.Context, streams streams) (err error) {
 	if err := c.warn(ctx, db.url, streams.err); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(streams.out, "the schema is up to date")
+	_, err = fmt.Fprintln(streams.out, did)
 	return err
 }
 

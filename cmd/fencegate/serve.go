@@ -167,7 +167,7 @@ func (c *serveCmd) serveOn(
 		return err
 	}
 	defer st.Close()
-	if err := c.prepare(ctx, st, logger); err != nil {
+	if err := prepare(ctx, st, logger, c.Migrate); err != nil {
 		return err
 	}
 	providers, err := c.redisProviders(st)
@@ -276,17 +276,6 @@ func (c *serveCmd) sweeper(st *postgres.Store) (*postgres.Sweeper, error) {
 		RejectionsMax: c.RejectionsMax, AuditRetention: c.AuditRetention,
 		AuditAnonymousMax: c.AuditAnonymousMax,
 	})
-}
-
-// prepare waits for the database, and migrates it unless --no-migrate is set.
-func (c *serveCmd) prepare(ctx context.Context, st *postgres.Store, logger *slog.Logger) error {
-	if err := awaitDatabase(ctx, st, logger); err != nil {
-		return err
-	}
-	if err := st.CheckSessions(ctx); err != nil || !c.Migrate {
-		return err
-	}
-	return st.Migrate(ctx)
 }
 
 // serve answers requests until ctx ends, or the private PostgreSQL does.

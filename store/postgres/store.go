@@ -155,11 +155,24 @@ func (s *Store) PoolStats() store.PoolStats {
 
 // Migrate brings the schema up to this program's; see migrations.Apply for the errors. It returns ErrUnavailable where
 // there is no connection.
-func (s *Store) Migrate(ctx context.Context) error { return s.alter(ctx, migrations.Apply) }
+func (s *Store) Migrate(ctx context.Context) error {
+	_, err := s.MigrateBy(ctx, migrations.Script{})
+	return err
+}
 
-// MigrateBy is Migrate for a schema that replaces another one, or for the core of one; see migrations.Script.
-func (s *Store) MigrateBy(ctx context.Context, script migrations.Script) error {
-	return s.alter(ctx, script.Apply)
+// MigrateBy is Migrate for a schema that replaces another one, or for the core of one, and says what it did; see
+// migrations.Script.
+func (s *Store) MigrateBy(ctx context.Context, script migrations.Script) (did string, err error) {
+	err = s.alter(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
+		did, err = script.Apply(ctx, conn)
+		return err
+	})
+	return did, err
+}
+
+// CompareSchema is migrations.Compare.
+func (s *Store) CompareSchema(ctx context.Context) error {
+	return s.onConnection(ctx, func(conn *pgx.Conn) error { return migrations.Compare(ctx, conn) })
 }
 
 // Grant gives roles of applications their rights; see migrations.Grant for the errors. It returns ErrUnavailable where

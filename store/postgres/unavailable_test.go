@@ -183,7 +183,7 @@ func TestUnmigratedDatabase(t *testing.T) {
 func TestNewerDatabase(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	b.Exec(t, "update fence.guard_revision set revision = revision + 1")
+	b.Exec(t, "update fence.guard_revision set revision = revision + 1, serves_from = revision + 1")
 	err := probe(t.Context(), b.Store)
 	if err := expectUnavailable(err, store.OutcomeNotApplied); err != nil {
 		t.Error(err)

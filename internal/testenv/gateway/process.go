@@ -75,9 +75,14 @@ func Run(ctx context.Context, program string, args ...string) (*Process, error) 
 // test ends. If the test fails, it shows the gateway's log.
 func Serve(t testing.TB, databaseURL string, args ...string) *Process {
 	t.Helper()
+	return ServeBy(t, process.Build(t), databaseURL, args...)
+}
+
+// ServeBy is Serve for another build of fencegate.
+func ServeBy(t testing.TB, program, databaseURL string, args ...string) *Process {
+	t.Helper()
 	args = append([]string{"--database-url", databaseURL}, args...)
-	path := process.Build(t) // the build has a limit of its own
-	p, err := Run(await.Context(t), path, args...)
+	p, err := Run(await.Context(t), program, args...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -77,15 +77,29 @@ func BuildChanged(t testing.TB, file string, changes map[string]string) string {
 		}
 		source = strings.Replace(source, old, replacement, 1)
 	}
-	dir := t.TempDir()
-	changed, overlay := filepath.Join(dir, "changed.go"), filepath.Join(dir, "overlay.json")
-	text, err := json.Marshal(map[string]map[string]string{"Replace": {file: changed}})
-	err = errors.Join(err, os.WriteFile(overlay, text, 0o600),
-		os.WriteFile(changed, []byte(source), 0o600)) //nolint:gosec // a TempDir
+	return BuildWith(t, map[string]string{file: source})
+}
+
+// BuildWith builds fencegate as BuildChanged does, with other files, or more: paths in the module and their contents.
+func BuildWith(t testing.TB, files map[string]string) string {
+	t.Helper()
+	root, err := moduleDir(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	program := filepath.Join(dir, "fencegate")
+	dir, replaced := t.TempDir(), map[string]string{}
+	for path, text := range files {
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(root, path)
+		}
+		replaced[path] = filepath.Join(dir, fmt.Sprint(len(replaced)))
+		err = errors.Join(err, os.WriteFile(replaced[path], []byte(text), 0o600))
+	}
+	overlay, program := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "fencegate")
+	text, marshalErr := json.Marshal(map[string]map[string]string{"Replace": replaced})
+	if err := errors.Join(err, marshalErr, os.WriteFile(overlay, text, 0o600)); err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), buildLimit)
 	defer cancel()
 	command := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-trimpath", "-overlay", overlay, "-o", program,
