@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/api"
@@ -135,7 +136,9 @@ func (e *Error) Error() string {
 		text += " (" + e.Cause.Error() + ")"
 	}
 	if e.Earlier != nil && errors.Is(e, ErrOutcomeUnknown) {
-		text += " (and it is unknown whether an earlier attempt was applied: " + e.Earlier.Error() + ")"
+		if earlier := strings.TrimPrefix(e.Earlier.Error(), e.Op+": "); e.Op+": "+earlier != text {
+			text += " (an earlier attempt may have been applied: " + earlier + ")"
+		}
 	}
 	return text
 }

@@ -41,17 +41,21 @@ func (t traced) WithAttrs(attrs []slog.Attr) slog.Handler { return traced{t.Hand
 func (t traced) WithGroup(name string) slog.Handler { return traced{t.Handler.WithGroup(name)} }
 
 const (
-	// warningsMax and errorsMax are how many lines of a second say the same: while the database is away, thousands of
-	// requests fail for the same reason. An error is a defect, and several of the same words may be several.
+	// warningsMax and errorsMax are how many lines of the same message are logged at once: while the database is away,
+	// thousands of requests fail for the same reason. An error is a defect, and several of the same words may be several.
 	warningsMax = 1
 	errorsMax   = 10
-	second      = time.Second
+	// atOnce is longer than the pauses between what is tried again and again in the background.
+	atOnce = 5 * time.Second
+	// repeated is the time between the lines of a warning that is repeated.
+	repeated = time.Minute
 	// messagesMax bounds the messages that are counted. They are constants of the code, and few.
 	messagesMax = 1000
 )
 
-// Bounded lets few warnings and errors of the same message through in a second. Of those left out the last is logged at
-// the second's end, with left_out, the number of the others.
+// Bounded logs a warning when it comes first, then once a minute while it is repeated, and the last one. The same
+// message with another "reason" is another warning. Of errors, it logs ten at once. Of those left out the last is
+// logged, with left_out, the number of the others.
 func Bounded(handler slog.Handler) slog.Handler {
 	return bounded{handler, &storms{storms: map[stormKey]*storm{}}}
 }
@@ -68,18 +72,18 @@ type storms struct {
 }
 
 type stormKey struct {
-	level   slog.Level
-	message string
+	level           slog.Level
+	message, reason string
 }
 
-// storm is the lines of one second that say the same.
+// storm is the lines of one period that say the same.
 type storm struct {
 	logged  int
 	leftOut int64
 	last    func(leftOut int64) // logs the last that was left out
 }
 
-// Handle logs the line, or keeps it until the second is over.
+// Handle logs the line, or keeps it until the period is over.
 func (b bounded) Handle(ctx context.Context, record slog.Record) error {
 	if record.Level < slog.LevelWarn {
 		return b.Handler.Handle(ctx, record)
@@ -112,7 +116,13 @@ func (s *storms) admit(record slog.Record, later func(leftOut int64)) bool {
 	if record.Level >= slog.LevelError {
 		most = errorsMax
 	}
-	key := stormKey{record.Level, record.Message}
+	key := stormKey{level: record.Level, message: record.Message}
+	record.Attrs(func(attr slog.Attr) bool {
+		if attr.Key == "reason" {
+			key.reason = attr.Value.String()
+		}
+		return true
+	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.storms[key]
@@ -121,7 +131,7 @@ func (s *storms) admit(record slog.Record, later func(leftOut int64)) bool {
 			return true
 		}
 		s.storms[key] = &storm{logged: 1}
-		time.AfterFunc(second, func() { s.over(key) })
+		time.AfterFunc(atOnce, func() { s.over(key) })
 		return true
 	}
 	if now.logged < most {
@@ -135,7 +145,7 @@ func (s *storms) admit(record slog.Record, later func(leftOut int64)) bool {
 	return false
 }
 
-// over ends the second of a storm. If more lines were kept, the last of them is logged now, and another second begins.
+// over ends the period of a storm. If more lines were kept, the last of them is logged now, and another period begins.
 func (s *storms) over(key stormKey) {
 	s.mu.Lock()
 	now := s.storms[key]
@@ -146,6 +156,10 @@ func (s *storms) over(key stormKey) {
 	}
 	s.storms[key] = &storm{logged: 1}
 	s.mu.Unlock()
-	time.AfterFunc(second, func() { s.over(key) })
+	next := repeated
+	if key.level >= slog.LevelError {
+		next = atOnce
+	}
+	time.AfterFunc(next, func() { s.over(key) })
 	now.last(now.leftOut)
 }

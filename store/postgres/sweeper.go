@@ -117,6 +117,12 @@ const (
 	sweepSettleMax = 500 * time.Millisecond
 )
 
+// ofAllParts are the reasons for which all parts of a sweep fail.
+var ofAllParts = []store.Reason{
+	store.ReasonConnection, store.ReasonConnectionsExhausted, store.ReasonReadOnly, store.ReasonNotMigrated,
+	store.ReasonWentBack,
+}
+
 // sweepPart is a part of a sweep; see fence.sweep. Where age or countMax is 0, the defaults of fence.sweeps count.
 type sweepPart struct {
 	name     string
@@ -146,7 +152,8 @@ func (s *Sweeper) parts(swept *store.Swept) []sweepPart {
 }
 
 // Sweep tidies once, until nothing is left to tidy, or for a hundred rounds. It returns what it did, also beside an
-// error, which is ErrUnavailable. A part that fails does not keep the others from being done.
+// error, which is ErrUnavailable. A part that fails does not keep the others from being done, unless they would fail for
+// the same reason.
 func (s *Sweeper) Sweep(ctx context.Context) (store.Swept, error) { return s.sweepTimed(ctx, 0) }
 
 // sweepTimed is Sweep without the parts that another gateway is doing, or did less than the pause ago.
@@ -175,8 +182,13 @@ func (s *Sweeper) sweep(ctx context.Context, pause time.Duration) (swept store.S
 				due = 0
 			}
 			var failed error
-			more[i], failed = s.sweepPart(ctx, part, due)
+			if more[i], failed = s.sweepPart(ctx, part, due); failed == nil {
+				continue
+			}
 			err = errors.Join(err, failed)
+			if store.OutcomeOf(failed) == store.OutcomeNotApplied && slices.Contains(ofAllParts, reasonOf(failed)) {
+				return swept, err
+			}
 		}
 		if !slices.Contains(more, true) || ctx.Err() != nil {
 			break
