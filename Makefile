@@ -170,7 +170,7 @@ golden: ## Rewrite the golden schema from the migrations and guard functions
 golden-check: ## Compare the schema that the migrations make with the golden one
 	@scripts/with-postgres scripts/golden-check
 
-docs: ## Rewrite docs/metrics.md, docs/access.md and the Grafana dashboards from the code
+docs: ## Rewrite docs/observability.md, docs/security.md and the Grafana dashboards from the code
 	scripts/with-postgres go test ./gateway/metrics -run 'TestMetricsDoc$$' -update
 	go test ./gateway -run 'TestAccessDoc$$' -update
 	go run ./deploy/grafana/generate

@@ -44,7 +44,7 @@ func dashboards(t *testing.T) map[string]dashboard {
 	return all
 }
 
-// documented returns the metrics in docs/metrics.md, and those of Prometheus and its client for Go.
+// documented returns the metrics in docs/observability.md, and those of Prometheus and its client for Go.
 func documented(t *testing.T) map[string]bool {
 	t.Helper()
 	known := map[string]bool{
@@ -53,7 +53,7 @@ func documented(t *testing.T) map[string]bool {
 		"process_max_fds": true,
 	}
 	rows := regexp.MustCompile("(?m)^\\| `(fencegate_[a-z_]+)` \\| (\\w+) \\|")
-	for _, row := range rows.FindAllStringSubmatch(read(t, "../docs/metrics.md"), -1) {
+	for _, row := range rows.FindAllStringSubmatch(read(t, "../docs/observability.md"), -1) {
 		known[row[1]] = true
 		if row[2] == "histogram" {
 			known[row[1]+"_bucket"], known[row[1]+"_sum"], known[row[1]+"_count"] = true, true, true
@@ -96,7 +96,7 @@ func TestDashboards(t *testing.T) {
 			for _, target := range panel.Targets {
 				for _, name := range metricName.FindAllString(target.Expr, -1) {
 					if !known[name] {
-						t.Errorf("%s: %q queries %s, which docs/metrics.md does not have", file, panel.Title, name)
+						t.Errorf("%s: %q queries %s, which docs/observability.md does not have", file, panel.Title, name)
 					}
 				}
 			}
@@ -111,7 +111,7 @@ func TestAlertsNameMetrics(t *testing.T) {
 	for _, file := range []string{"prometheus/alerts.yml", "prometheus/alerts_test.yml", "../docs/operations.md"} {
 		for _, name := range regexp.MustCompile(`\bfencegate_[a-z_]+\b`).FindAllString(read(t, file), -1) {
 			if !known[name] && name != "fencegate_database_" {
-				t.Errorf("%s names %s, which docs/metrics.md does not have", file, name)
+				t.Errorf("%s names %s, which docs/observability.md does not have", file, name)
 			}
 		}
 	}

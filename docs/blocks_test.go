@@ -43,8 +43,7 @@ func documents(t *testing.T) []string {
 			return err
 		}
 		name := entry.Name()
-		if entry.IsDir() && (name == "node_modules" || name == "testdata" || name == "bin" || name == "artifacts" ||
-			path != root && strings.HasPrefix(name, ".")) {
+		if entry.IsDir() && isOutside(path, entry) {
 			return filepath.SkipDir
 		}
 		if strings.HasSuffix(name, ".md") && name != "CHANGELOG.md" {
@@ -55,6 +54,12 @@ func documents(t *testing.T) []string {
 		return nil
 	}))
 	return found
+}
+
+// isOutside is whether a folder has nothing of the project's own text.
+func isOutside(path string, entry os.DirEntry) bool {
+	return slices.Contains([]string{"node_modules", "testdata", "bin", "artifacts"}, entry.Name()) ||
+		path != root && strings.HasPrefix(entry.Name(), ".")
 }
 
 // blocksOf returns the blocks of a document in their order.

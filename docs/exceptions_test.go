@@ -22,7 +22,7 @@ var exceptions = map[string]exception{
 	"clients/python/README.md":     {elsewhere: "TestPrograms of clients runs it with the installed package"},
 	"clients/typescript/README.md": {elsewhere: "TestPrograms of clients runs it with the installed package"},
 	"deploy/kubernetes/README.md":  {elsewhere: "needs a cluster; TestManifests of deploy/kubernetes"},
-	"docs/sql-clients.md":          {elsewhere: "TestExamples of examples runs it, with each program's drivers"},
+	"docs/sql/guard.md":            {elsewhere: "TestExamples of examples runs it, with each program's drivers"},
 
 	"README.md: select fence.protect(": {before: createAccounts},
 	"README.md: fencegate migrate": {
@@ -38,7 +38,7 @@ var exceptions = map[string]exception{
 	"docs/cli.md: $ fencegate lock break nightly": {
 		elsewhere: "the second terminal; TestRunStopsACommandThatHasLostItsLease of cmd/fencegate"},
 
-	"docs/external-locks.md: $ fencegate fence get jobs/42": {
+	"docs/other-locks.md: $ fencegate fence get jobs/42": {
 		before: "fencegate put jobs/42 result x --token 1767344421480.1"},
 
 	"docs/operations.md: docker compose up": {
@@ -55,31 +55,32 @@ var exceptions = map[string]exception{
 	"docs/production.md: $ fencegate put production/check": {
 		before: "for i in 1 2; do fencegate lock acquire production/check --ttl 100ms --wait 10s >/dev/null; done"},
 
-	"docs/scaling.md: fencegate serve": {
+	"docs/sizing.md: fencegate serve": {
 		before: "WEST=$DATABASE_URL EAST=$DATABASE_URL"},
-	"docs/scaling.md: $ fencegate lock break us/job": {
+	"docs/sizing.md: $ fencegate lock break us/job": {
 		elsewhere: "needs two fleets; TestSlow_Fleets of deploy"},
-	"docs/scaling.md: $ deploy/fleets/move-prefix": {
+	"docs/sizing.md: $ deploy/fleets/move-prefix": {
 		elsewhere: "needs two fleets; TestSlow_Fleets of deploy"},
 
 	"docs/security.md: $ psql": {
 		before: psql + ` -qc 'drop role if exists fencegate_gateway'
 			OWNER_URL=$DATABASE_URL GATEWAY_URL="host=$PGHOST port=$PGPORT dbname=$PGDATABASE user=fencegate_gateway"`},
 
-	"docs/sql.md: create table accounts": {
+	"docs/sql/README.md: create table accounts": {
 		before: psql + " -qc 'select fence.unprotect($$accounts$$); drop table accounts'"},
-	"docs/sql.md: select fence.protect('public": {before: createAccounts},
+	"docs/sql/README.md: select fence.protect('public": {before: createAccounts},
 	"docs/sql/tables.md: begin;": {before: createAccounts + ` -c "select fence.protect('accounts', 'accounts/{id}')" \
 		-c "select setval('fence.tokens', 33)" -c "select fence.acquire('accounts/42', 'worker-1')"`},
-	"docs/sql/claims.md: $ psql": {
+	"docs/sql/leases.md: -- Once, as the owner": {before: "export PGUSER=$OWNER"},
+	"docs/sql/leases.md: $ psql": {
 		before: psql + " -qc 'select fence.unprotect($$jobs$$); drop table jobs' -c \"select setval('fence.tokens', 33)\""},
-	"docs/sql/roles.md: $ fencegate migrate": {
+	"docs/sql/setup.md: $ fencegate migrate": {
 		before: createApp},
-	"docs/sql/roles.md: app=> ":                    {before: "OWNER=$PGUSER; export PGUSER=app"},
-	"docs/sql/roles.md: select fence.allow_names(": {before: "export PGUSER=$OWNER"},
+	"docs/sql/setup.md: app=> ":                    {before: "OWNER=$PGUSER; export PGUSER=app"},
+	"docs/sql/setup.md: select fence.allow_names(": {before: "export PGUSER=$OWNER"},
 	"docs/sql/leases.md: app=> ": {
 		before: createApp + ` -c "select setval('fence.tokens', 35)"
-		fencegate migrate --database-url "$DATABASE_URL" --app-role app; export PGUSER=app`},
+		fencegate migrate --database-url "$DATABASE_URL" --app-role app; OWNER=$PGUSER; export PGUSER=app`},
 
 	"docs/sql/incidents.md: $ fencegate rejections": {before: createAccounts + ` -c "insert into accounts values (1, 100)" \
 		-c "select fence.protect('accounts', 'accounts/{id}')"
@@ -96,12 +97,12 @@ var exceptions = map[string]exception{
 		before: psql + ` -qc "select fence.protect('accounts', 'accounts/{id}')"`},
 	"docs/sql/incidents.md: pg_dump -Fc": {
 		elsewhere: "needs a pg_dump of the server's version; TestDumpOfTables of migrations"},
-	"docs/sql/without-a-gateway.md: DIR=$(pg_config": {
+	"docs/sql/setup.md: DIR=$(pg_config": {
 		elsewhere: "changes the installation of PostgreSQL; TestExtension of migrations"},
-	"docs/sql/without-a-gateway.md: select cron.schedule": {
+	"docs/sql/setup.md: select cron.schedule": {
 		elsewhere: "needs pg_cron; TestSweepAll of store/postgres"},
 
-	"docs/tutorial.md: $ go build": {
+	"docs/quickstart.md: $ go build": {
 		instead: `go build -C "$CLONE" -o "$PWD/shop" ./examples/tutorial`},
 
 	"docs/terraform.md: $ fencegate lock get": {

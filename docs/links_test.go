@@ -11,12 +11,14 @@ import (
 )
 
 var (
-	link      = regexp.MustCompile(`\]\(([^)\s]+)\)`)
-	linked    = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
-	heading   = regexp.MustCompile(`(?m)^#{1,6} (.+)$`)
-	anchor    = regexp.MustCompile(`<a id="([^"]+)">`)
-	code      = regexp.MustCompile("(?s)```.*?```|`[^`\n]*`")
-	notInSlug = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	linked  = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
+	heading = regexp.MustCompile(`(?m)^#{1,6} (.+)$`)
+	anchor  = regexp.MustCompile(`<a id="([^"]+)">`)
+	code    = regexp.MustCompile("(?s)```.*?```|`[^`\n]*`")
+	// mentionedDocument is a document of this folder, and perhaps one of its headings.
+	mentionedDocument = regexp.MustCompile(`\b(docs/[\w/-]+\.md)(?:#([\w-]+))?`)
+	notInSlug         = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 )
 
 // TestLinks checks that the links between documents lead to a file, and to a heading of it.
@@ -47,6 +49,36 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// TestMentionedDocuments checks that the documents and headings that other files name, by their paths or URLs, exist.
+func TestMentionedDocuments(t *testing.T) {
+	t.Parallel()
+	count := 0
+	check(t, filepath.WalkDir(root, func(path string, entry os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() && isOutside(path, entry) {
+			return filepath.SkipDir
+		}
+		if !entry.Type().IsRegular() || entry.Name() == "CHANGELOG.md" || strings.HasSuffix(path, "docs/links_test.go") {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		for _, found := range mentionedDocument.FindAllStringSubmatch(string(text), -1) {
+			count++
+			if _, err := os.Stat(filepath.Join(root, found[1])); err != nil {
+				t.Errorf("%s names %s, which does not exist", path, found[1])
+			} else if found[2] != "" && !anchors(t, found[1])[found[2]] {
+				t.Errorf("%s names %s, and %s has no such heading", path, found[0], found[1])
+			}
+		}
+		return err
+	}))
+	if count < 150 {
+		t.Errorf("files name %d documents, expected more", count)
+	}
+}
+
 // withoutCode returns a document without its code, which has brackets of its own.
 func withoutCode(t *testing.T, file string) string {
 	t.Helper()
@@ -71,24 +103,24 @@ func anchors(t *testing.T, file string) map[string]bool {
 	return found
 }
 
-// TestTutorialShowsItsProgram checks that the lines of code in docs/tutorial.md are those of the program.
+// TestTutorialShowsItsProgram checks that the fragments of code in docs/quickstart.md are of the tutorial's program.
 func TestTutorialShowsItsProgram(t *testing.T) {
 	t.Parallel()
 	program, err := os.ReadFile(root + "/examples/tutorial/main.go")
 	check(t, err)
 	count := 0
-	for _, b := range blocksOf(t, "docs/tutorial.md") {
+	for _, b := range blocksOf(t, "docs/quickstart.md") {
 		for line := range strings.Lines(b.text) {
-			if line = strings.TrimSpace(line); b.language != "go" || line == "…" {
+			if line = strings.TrimSpace(line); b.language != "go" || line == "…" || isProgram(b.text) {
 				continue
 			}
 			count++
 			if !strings.Contains(string(program), line) {
-				t.Errorf("docs/tutorial.md shows a line that the program does not have: %s", line)
+				t.Errorf("docs/quickstart.md shows a line that the program does not have: %s", line)
 			}
 		}
 	}
 	if count < 10 {
-		t.Errorf("docs/tutorial.md shows %d lines of its program, expected more", count)
+		t.Errorf("docs/quickstart.md shows %d lines of its program, expected more", count)
 	}
 }

@@ -126,7 +126,7 @@ func environment(t *testing.T, folder string, steps []step) (env []string, gatew
 	check(t, os.Symlink(process.Build(t), link))
 	return append(os.Environ(),
 		"PATH="+filepath.Dir(link)+":"+path+":"+os.Getenv("PATH"), "CLONE="+clone,
-		"FENCEGATE_URL="+gateway.URL, "URL="+gateway.URL, "OPEN_URL="+gateway.URL, "REDIS_URL="+redisURL,
+		"BUCKET="+bucket(t), "FENCEGATE_URL="+gateway.URL, "URL="+gateway.URL, "OPEN_URL="+gateway.URL, "REDIS_URL="+redisURL,
 		"FREE_1="+network.FreeAddress(t), "FREE_2="+network.FreeAddress(t),
 		"FENCEGATE_DATABASE_URL="+databaseURL, "DATABASE_URL="+databaseURL,
 		"PGHOST="+config.Host, "PGPORT="+strconv.Itoa(int(config.Port)), "PGUSER="+config.User,

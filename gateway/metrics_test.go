@@ -195,7 +195,7 @@ func hostileWords(round string) []string {
 	}
 }
 
-// Whatever clients send, the number of series stays the same, and labels have the values that docs/metrics.md lists.
+// Whatever clients send, the number of series stays the same, and labels have the values that docs/observability.md lists.
 func TestMetricLabelsAreBounded(t *testing.T) {
 	h := newHarness(t, Config{})
 	for _, word := range hostileWords("A") {

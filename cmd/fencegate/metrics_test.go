@@ -37,10 +37,10 @@ func (s shell) scrape() (map[string]*dto.MetricFamily, []byte) {
 	return families, text
 }
 
-// documented are the names and types in docs/metrics.md.
+// documented are the names and types in docs/observability.md.
 func documented(t *testing.T) map[string]string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/metrics.md")
+	text, err := os.ReadFile("../../docs/observability.md")
 	check(t, err)
 	kinds := map[string]string{}
 	for _, row := range regexp.MustCompile("(?m)^\\| `(fencegate_[a-z_]+)` \\| (counter|gauge|histogram) \\|").FindAllSubmatch(text, -1) {
@@ -49,7 +49,7 @@ func documented(t *testing.T) map[string]string {
 	return kinds
 }
 
-// "serve" exposes exactly the metrics that docs/metrics.md lists: all of them once the database was read, and a call of
+// "serve" exposes exactly the metrics that docs/observability.md lists: all of them once the database was read, and a call of
 // Redis has failed.
 func TestMetricsAreDocumented(t *testing.T) {
 	t.Parallel()
@@ -70,16 +70,16 @@ func TestMetricsAreDocumented(t *testing.T) {
 	want := documented(t)
 	delete(want, "fencegate_issuer_key_readings_total") // only a gateway with --access-file shows it
 	if len(want) < 30 {
-		t.Fatalf("docs/metrics.md was not understood: %v", want)
+		t.Fatalf("docs/observability.md was not understood: %v", want)
 	}
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		if shown[name] != want[name] {
-			t.Errorf("docs/metrics.md lists %s as a %s, shown is %q", name, want[name], shown[name])
+			t.Errorf("docs/observability.md lists %s as a %s, shown is %q", name, want[name], shown[name])
 		}
 		delete(shown, name)
 	}
 	if len(shown) > 0 {
-		t.Errorf("docs/metrics.md lacks %v", shown)
+		t.Errorf("docs/observability.md lacks %v", shown)
 	}
 
 	// Prometheus' own check finds nothing to say about what is shown after some work.

@@ -42,7 +42,7 @@ type serveCmd struct {
 	Migrate     bool   `help:"Migrate the database's schema to this program's at the start." env:"FENCEGATE_MIGRATE" default:"true" negatable:""`
 
 	Leases         store.Provider `help:"What keeps the leases on names whose policy does not say: postgres, redis, or redlock (a majority of independent Redis servers). Tokens and fences are always PostgreSQL's." enum:"postgres,redis,redlock" env:"FENCEGATE_LEASES" default:"postgres"`
-	RedisURL       string         `help:"Redis that keeps leases: redis://user:password@host:port/db, or rediss:// for TLS; Sentinels and a Cluster see docs/redis.md." env:"FENCEGATE_REDIS_URL" placeholder:"URL"`
+	RedisURL       string         `help:"Redis that keeps leases: redis://user:password@host:port/db, or rediss:// for TLS; Sentinels and a Cluster see docs/other-locks.md." env:"FENCEGATE_REDIS_URL" placeholder:"URL"`
 	RedlockURLs    []string       `help:"Independent Redis servers of which a majority keeps leases: an odd number from 3 to 15." name:"redlock-urls" env:"FENCEGATE_REDLOCK_URLS" placeholder:"URL,…"`
 	RedisTimeout   time.Duration  `help:"Time for one call of a Redis server; 0 is 1s, and 50ms for redlock." env:"FENCEGATE_REDIS_TIMEOUT" default:"0"`
 	RedlockTTLMax  time.Duration  `help:"Longest TTL of a lease in redlock. A server that was started does not vote for so long." env:"FENCEGATE_REDLOCK_TTL_MAX" default:"1m"`
@@ -76,7 +76,7 @@ type serveCmd struct {
 
 	TrustedProxies []proxyFlag `help:"Addresses and networks (10.0.0.0/8) of proxies whose X-Forwarded-For is trusted to name the client, in rejections and in the log." env:"FENCEGATE_TRUSTED_PROXIES" placeholder:"NETWORK,…"`
 
-	Names []string `help:"Prefixes of the names that this gateway serves; requests on others are refused (wrong_fleet). For names that are split over several databases, each with its own gateways; see docs/scaling.md. Default: every name." env:"FENCEGATE_NAMES" placeholder:"PREFIX,…"`
+	Names []string `help:"Prefixes of the names that this gateway serves; requests on others are refused (wrong_fleet). For names that are split over several databases, each with its own gateways; see docs/sizing.md. Default: every name." env:"FENCEGATE_NAMES" placeholder:"PREFIX,…"`
 
 	GatewayName string `help:"Name of this gateway among others. Default: the address that it serves on." env:"FENCEGATE_GATEWAY_NAME"`
 

@@ -1,5 +1,5 @@
 // Command tutorial sells tickets over HTTP: POST /events/{event}/tickets prints the next one and answers its number. Any
-// number of instances may run at the same time. docs/tutorial.md explains it.
+// number of instances may run at the same time. docs/quickstart.md explains it.
 package main
 
 import (

@@ -1,7 +1,7 @@
 // Package metrics holds what a gateway shows at /metrics.
 //
 // Every metric belongs to a Family, declared once beside the code that counts it. The declaration is all that the
-// registry and docs/metrics.md know of it. Some values are counted as things happen; the others are read at each scrape
+// registry and docs/observability.md know of it. Some values are counted as things happen; the others are read at each scrape
 // from the arguments of Watch and of the methods Watch….
 package metrics
 

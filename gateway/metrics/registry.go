@@ -25,7 +25,7 @@ type Family struct {
 	Name string
 	// Help says what it counts or measures, and in which unit.
 	Help string
-	// Look says what its values mean and what to do then. Only docs/metrics.md shows it.
+	// Look says what its values mean and what to do then. Only docs/observability.md shows it.
 	Look   string
 	Labels []Label
 	// Buckets are the upper bounds of a histogram.
@@ -41,21 +41,21 @@ type Label struct {
 	Open string
 }
 
-// subject is the families of one part of the gateway, as docs/metrics.md groups them.
+// subject is the families of one part of the gateway, as docs/observability.md groups them.
 type subject struct {
 	title    string
 	about    string // what its families have in common, if anything
 	families []*Family
 }
 
-// subjects are in the order of docs/metrics.md.
+// subjects are in the order of docs/observability.md.
 var subjects = []*subject{
 	leaseSubject, waitSubject, sessionSubject, writeSubject, groupSubject, rejectionSubject, tableSubject,
 	inventorySubject,
 	databaseSubject, redisSubject, sweepSubject, httpSubject, accessSubject, processSubject,
 }
 
-// declare adds a family. Every family is declared here, so docs/metrics.md misses none.
+// declare adds a family. Every family is declared here, so docs/observability.md misses none.
 func (s *subject) declare(f Family) *Family {
 	s.families = append(s.families, &f)
 	return &f
@@ -73,7 +73,7 @@ func (s *subject) histogram(name, help, look string, buckets []float64, labels .
 	return s.declare(Family{Kind: Histogram, Name: name, Help: help, Look: look, Buckets: buckets, Labels: labels})
 }
 
-// Families returns every declared family, in the order of docs/metrics.md.
+// Families returns every declared family, in the order of docs/observability.md.
 func Families() []*Family {
 	var all []*Family
 	for _, s := range subjects {

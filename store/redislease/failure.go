@@ -54,7 +54,7 @@ var kinds = map[string]Kind{
 var advice = map[Kind]string{
 	KindTLS:         "compare the scheme (redis or rediss) and the host of the URL with the server's certificate",
 	KindAuth:        "correct the user and the password in the URL",
-	KindPermission:  "give the user of the URL the rights that docs/redis.md lists",
+	KindPermission:  "give the user of the URL the rights that docs/other-locks.md lists",
 	KindWrongType:   "another program keeps something else than a lock at the key: delete the key, or set a key prefix",
 	KindFull:        "the server has reached its maxmemory: raise it, or delete other keys",
 	KindReadOnly:    "the URL names a replica: name the master, or the Sentinels",

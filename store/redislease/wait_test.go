@@ -100,7 +100,7 @@ func (s *waitSuite) sameRequest(t *testing.T) {
 }
 
 // TestWaitersPollWithoutPublish checks that waiters find the release if the user may neither subscribe nor publish. It
-// has no other rights than those that docs/redis.md demands.
+// has no other rights than those that docs/other-locks.md demands.
 func TestWaitersPollWithoutPublish(t *testing.T) {
 	t.Parallel()
 	db, server := openDB(t), redis.Start(t)

@@ -24,7 +24,7 @@ import (
 	"github.com/fencegate/fencegate/internal/bench/rig"
 )
 
-const description = "Measures fencegate on this machine. docs/benchmarks.md describes the benchmarks. What is not on the machine is " +
+const description = "Measures fencegate on this machine. docs/performance.md describes the benchmarks. What is not on the machine is " +
 	"skipped.\nThe ratios are of the same round: quote them, not single figures.\n\n" +
 	"Every flag can be set by an environment variable, too: --database-url by\nFENCEGATE_DATABASE_URL."
 

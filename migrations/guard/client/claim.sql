@@ -1,5 +1,5 @@
 -- fence.claim(jobs, jobs_max, owner_id, ttl_ms, condition, order_by) takes leases on rows of a protected table that nobody
--- holds: jobs of a queue, or messages of an outbox. It is part of the public interface: docs/sql/claims.md describes it,
+-- holds: jobs of a queue, or messages of an outbox. It is part of the public interface: docs/sql/leases.md describes it,
 -- and its arguments and columns stay. → a row for each: its resource, the lease, and the row itself. It may return fewer
 -- than there are, and never waits for a row. It leaves out rows of names that the role may not use. Rows of one resource
 -- share its lease.

@@ -1,5 +1,5 @@
 -- fence.renew_claim(owner_id, lease_id, ttl_ms) makes all leases of a claim that run last ttl_ms from now (null: the TTL
--- that each has), but not longer than their policies allow. It is part of the public interface: docs/sql/claims.md describes
+-- that each has), but not longer than their policies allow. It is part of the public interface: docs/sql/leases.md describes
 -- it, and its arguments and columns stay. → a row for each that was renewed. What is missing was lost, released or
 -- replaced: its owner stops that work.
 --
