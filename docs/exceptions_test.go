@@ -57,9 +57,9 @@ var exceptions = map[string]exception{
 
 	"docs/sizing.md: fencegate serve": {
 		before: "WEST=$DATABASE_URL EAST=$DATABASE_URL"},
-	"docs/sizing.md: $ fencegate lock break us/job": {
+	"deploy/fleets/README.md: $ fencegate lock break us/job": {
 		elsewhere: "needs two fleets; TestSlow_Fleets of deploy"},
-	"docs/sizing.md: $ deploy/fleets/move-prefix": {
+	"deploy/fleets/README.md: $ deploy/fleets/move-prefix": {
 		elsewhere: "needs two fleets; TestSlow_Fleets of deploy"},
 
 	"docs/security.md: $ psql": {

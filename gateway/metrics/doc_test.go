@@ -34,6 +34,7 @@ var genericMetrics = []struct{ there, here string }{
 
 func generateMetricsDoc() string {
 	var doc strings.Builder
+	known := map[string]string{}
 	for _, s := range subjects {
 		fmt.Fprintf(&doc, "\n### %s\n", s.title)
 		if s.about != "" {
@@ -41,7 +42,7 @@ func generateMetricsDoc() string {
 		}
 		doc.WriteString("\n| metric | type | labels | what it is | what to look at |\n|---|---|---|---|---|\n")
 		for _, f := range s.families {
-			fmt.Fprintf(&doc, "| `%s` | %s | %s | %s | %s |\n", f.Name, f.Kind, docLabels(f.Labels), f.Help, f.Look)
+			fmt.Fprintf(&doc, "| `%s` | %s | %s | %s | %s |\n", f.Name, f.Kind, docLabels(f.Name, f.Labels, known), f.Help, f.Look)
 		}
 	}
 	doc.WriteString("\n### If you come from another lock server\n\n| there | here |\n|---|---|\n")
@@ -52,7 +53,8 @@ func generateMetricsDoc() string {
 	return doc.String()
 }
 
-func docLabels(labels []Label) string {
+// docLabels describes the labels of a family. Of long values that an earlier family has, too, it names that family.
+func docLabels(family string, labels []Label, known map[string]string) string {
 	texts := make([]string, len(labels))
 	for i, label := range labels {
 		values := label.Open
@@ -60,6 +62,11 @@ func docLabels(labels []Label) string {
 			values = "`" + strings.Join(label.Values, "`, `") + "`"
 		}
 		texts[i] = "`" + label.Name + "`: " + values
+		if first := known[texts[i]]; first != "" && len(texts[i]) > 50 {
+			texts[i] = "`" + label.Name + "`: as of `" + first + "`"
+		} else {
+			known[texts[i]] = family
+		}
 	}
 	return strings.Join(texts, "; ")
 }

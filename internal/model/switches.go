@@ -3,7 +3,7 @@ package model
 // Switch is a safeguard of the protocol, or an assumption about how it is run, that Explore can do without.
 type Switch string
 
-// The safeguards, in the order of the table in docs/concepts.md.
+// The safeguards, in the order of the table in README.md.
 const (
 	TokenWasGranted       Switch = "token-was-granted"
 	GrantRaisesFence      Switch = "grant-raises-fence"
