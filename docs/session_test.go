@@ -115,8 +115,11 @@ func environment(t *testing.T, folder string, steps []step) (env []string, gatew
 
 	path := filepath.Dir(postgres.Require(t, "psql"))
 	postgres.Require(t, "curl")
-	redisURL := ""
+	redisURL, pooledURL := "", ""
 	for _, s := range steps {
+		if pooledURL == "" && strings.Contains(s.block.text, "$POOLED_URL") {
+			pooledURL = postgres.NewPooler(t, databaseURL).URL(t, databaseURL)
+		}
 		if redisURL == "" && strings.Contains(s.block.text, "redis://127.0.0.1:6379") {
 			postgres.Require(t, "redis-cli")
 			redisURL = redis.Start(t).URL()
@@ -127,7 +130,7 @@ func environment(t *testing.T, folder string, steps []step) (env []string, gatew
 	return append(os.Environ(),
 		"PATH="+filepath.Dir(link)+":"+path+":"+os.Getenv("PATH"), "CLONE="+clone,
 		"BUCKET="+bucket(t), "FENCEGATE_URL="+gateway.URL, "URL="+gateway.URL, "OPEN_URL="+gateway.URL, "REDIS_URL="+redisURL,
-		"FREE_1="+network.FreeAddress(t), "FREE_2="+network.FreeAddress(t),
+		"POOLED_URL="+pooledURL, "FREE_1="+network.FreeAddress(t), "FREE_2="+network.FreeAddress(t),
 		"FENCEGATE_DATABASE_URL="+databaseURL, "DATABASE_URL="+databaseURL,
 		"PGHOST="+config.Host, "PGPORT="+strconv.Itoa(int(config.Port)), "PGUSER="+config.User,
 		"PGPASSWORD="+config.Password, "PGDATABASE="+config.Database, "PGSSLMODE=disable", "PGTZ=UTC", "TZ=UTC",
