@@ -173,8 +173,8 @@ func methods(t *testing.T, h *harness, _ api.Lease) {
 var invalidQueries = map[string][]string{
 	"/locks": {
 		"prefix=%FF → prefix must be", "prefix=%00 → without NUL", strings.Repeat("x", 10_000) + " → …",
-		"prefix=" + strings.Repeat("x", 513) + " → at most 512 bytes", "state=open → free, held or expired",
-		"state=%00 → free, held or expired", "sort=owner → sort must be name, expires_at, granted_at, fencing_token or queue",
+		"prefix=" + strings.Repeat("x", 513) + " → at most 512 bytes", "state=open → free, held, expired or active",
+		"state=%00 → free, held, expired or active", "sort=owner → sort must be name, expires_at, granted_at, fencing_token or queue",
 		"sort=NAME → sort must be", "sort=%00 → sort must be", "order=up → order must be asc or desc",
 		"order=DESC → order must be",
 		"count=1 → count must be false or true", "queue_max=-1 → queue_max is -1, it must be 0 to 1000",

@@ -19,6 +19,9 @@ const (
 	LockExpired LockState = "expired" // the holder is late, and nobody has replaced it
 )
 
+// LockActive selects, in a LockQuery, the locks that are held or have waiters.
+const LockActive LockState = "active"
+
 // Lock is a lock as others may see it.
 type Lock struct {
 	Lock        Name
@@ -86,9 +89,9 @@ type LockQuery struct {
 func (q LockQuery) Check() (LockQuery, error) {
 	q.Sort = cmp.Or(q.Sort, LocksByName)
 	switch q.State {
-	case "", LockFree, LockHeld, LockExpired:
+	case "", LockFree, LockHeld, LockExpired, LockActive:
 	default:
-		return q, fmt.Errorf("%w: state must be free, held or expired", ErrInvalid)
+		return q, fmt.Errorf("%w: state must be free, held, expired or active", ErrInvalid)
 	}
 	switch q.Sort {
 	case LocksByName, LocksByExpiry, LocksByGrant, LocksByToken, LocksByWaiters:

@@ -202,7 +202,7 @@ func lockFields(lock api.Lock) []field {
 type lockLsCmd struct {
 	listFlags
 	Prefix string `help:"Only names that begin with this." placeholder:"TEXT"`
-	State  string `help:"Only those that are free, held or expired." enum:",free,held,expired" default:"" placeholder:"STATE"`
+	State  string `help:"Only those that are free, held or expired; active: held or with waiters." enum:",free,held,expired,active" default:"" placeholder:"STATE"`
 }
 
 // Run lists locks.

@@ -223,6 +223,7 @@ var stateSQL = map[store.LockState]string{
 	store.LockHeld:    " and (r.lock is null)::integer = 0",
 	store.LockExpired: " and (r.lock is null)::integer = 1 and " + openSQL,
 	store.LockFree:    " and (r.lock is null)::integer = 1 and not " + openSQL,
+	store.LockActive:  " and ((r.lock is null)::integer = 0 or f.resource in (select w.lock from " + waitingSQL + "))",
 }
 
 // lockSelect makes the statements of a query.
@@ -255,12 +256,22 @@ func (q lockSelect) afterSQL(name string) string {
 	return fmt.Sprintf("(@after = '' or %s %s @after)", name, beyond)
 }
 
-// fromHeldSQL are the fences of a page of held locks, by name. It reads as many leases, by their index.
-func (q lockSelect) fromHeldSQL() string {
-	word, _ := q.direction()
-	return "from (select distinct l.lock from " + runningSQL + " and " + rangeSQL("l.lock") + " and " +
-		withinSQL("l.lock", "@within") + " and " + q.afterSQL("l.lock") + " order by l.lock " + word + ` limit @limit) r
-		join fence.fences f on f.resource = r.lock`
+// fromNamesSQL are the fences of held or active locks: all of them, or those of a page by name. For a page it reads as
+// many leases and waiters, by their indexes.
+func (q lockSelect) fromNamesSQL(page bool) string {
+	namesIn := func(column, from string) string {
+		text := "select distinct " + column + " from " + from + " and " + rangeSQL(column) + " and " + withinSQL(column, "@within")
+		if page {
+			word, _ := q.direction()
+			text += " and " + q.afterSQL(column) + " order by " + column + " " + word + " limit @limit"
+		}
+		return "(" + text + ")"
+	}
+	names := namesIn("l.lock", runningSQL)
+	if q.State == store.LockActive {
+		names += " union " + namesIn("w.lock", waitingSQL)
+	}
+	return "from (" + names + ") r join fence.fences f on f.resource = r.lock"
 }
 
 // fromSQL are the fences that are selected.
@@ -268,8 +279,8 @@ func (q lockSelect) fromSQL(sorted bool) string {
 	byHolder := q.OwnerID != "" || q.Contains != "" || sorted && lockOrders[q.Sort].time
 	text, state := "from fence.fences f", stateSQL[q.State]
 	switch {
-	case q.State == store.LockHeld && !byHolder && sorted && q.Sort == store.LocksByName:
-		text, state = q.fromHeldSQL(), ""
+	case (q.State == store.LockHeld || q.State == store.LockActive) && !byHolder:
+		text, state = q.fromNamesSQL(sorted && q.Sort == store.LocksByName), ""
 	case byHolder || q.State != "":
 		text += joinRunningSQL
 	}

@@ -204,7 +204,8 @@ func latest(a, b time.Time) time.Time {
 func selected(models []lockModel, query store.LockQuery) (found []lockModel) {
 	for _, m := range models {
 		inOwner := slices.ContainsFunc(m.owners, func(owner string) bool { return strings.Contains(owner, query.Contains) })
-		if strings.HasPrefix(m.name, query.Prefix) && (query.State == "" || m.state == query.State) &&
+		if strings.HasPrefix(m.name, query.Prefix) && (query.State == "" || m.state == query.State ||
+			query.State == store.LockActive && (m.state == store.LockHeld || len(m.queue) > 0)) &&
 			(query.OwnerID == "" || slices.Contains(m.owners, query.OwnerID)) && (strings.Contains(m.name, query.Contains) ||
 			inOwner) {
 			found = append(found, m)

@@ -58,7 +58,7 @@ func checkLockLists(t *testing.T, s *lockSetup, models []lockModel) {
 				QueueMax: store.QueueMax}
 			if round > 1 {
 				query.Prefix = pick(s.random, listPrefixes)
-				query.State = pick(s.random, []store.LockState{"", "", store.LockHeld, store.LockFree, store.LockExpired})
+				query.State = pick(s.random, []store.LockState{"", store.LockHeld, store.LockFree, store.LockExpired, store.LockActive})
 				query.OwnerID = pick(s.random, append([]string{"", "", "nobody"}, lockOwners...))
 				query.Contains = pick(s.random, []string{"", "", "a", "/", "%", `\`, "'", "worker", "WORKER", "img src", "@owner",
 					"\u202e", "no such text"})
@@ -179,7 +179,8 @@ func (s *lockSetup) churn(ctx context.Context, t *testing.T, client int) {
 	}
 }
 
-// TestPageOfHeldLocks checks that a page of held locks has those that it should, and does not read all leases that run.
+// TestPageOfHeldLocks checks that a page of held or active locks has those that it should, and does not read all leases
+// that run.
 func TestPageOfHeldLocks(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -194,10 +195,10 @@ func TestPageOfHeldLocks(t *testing.T) {
 	}
 	slices.Sort(all)
 	for _, query := range []store.LockQuery{
-		{}, {Prefix: "2"}, {After: "2/1502"}, {Within: []string{"15", "4"}}, {Within: []string{"3"}, After: "3/1503"},
+		{}, {State: store.LockActive}, {State: store.LockActive, Descending: true, After: "2/1502"}, {Prefix: "2"}, {After: "2/1502"}, {Within: []string{"15", "4"}}, {Within: []string{"3"}, After: "3/1503"},
 		{Descending: true}, {Descending: true, Prefix: "3/"}, {Descending: true, After: "2/1502", Within: []string{"1"}},
 	} {
-		query.State, query.Limit = store.LockHeld, 50
+		query.State, query.Limit = cmp.Or(query.State, store.LockHeld), 50
 		want := slices.DeleteFunc(slices.Clone(all), func(name string) bool {
 			first, _, _ := strings.Cut(name, "/")
 			return !strings.HasPrefix(name, query.Prefix) || query.Within != nil && !slices.Contains(query.Within, first) ||
