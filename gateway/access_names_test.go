@@ -41,7 +41,7 @@ func (h *harness) occupy(t *testing.T, by client, prefix string) (lease api.Leas
 	as[api.WriteResult](t, by.put(t, lease, 1, "v"), http.StatusCreated)
 	expectProblem(t, by.put(t, lease, 1, "other"), api.CodeTokenStale)
 	h.record(t)
-	waiting := by.waitInQueue(t, prefix+"/1", api.AcquireRequest{OwnerID: prefix + "-waiter"})
+	waiting := by.waitInQueue(t, prefix+"/1", api.AcquireRequest{OwnerID: prefix + "/1"})
 	by.win(t, prefix+"/e", api.CampaignRequest{Candidate: prefix + "-leader", TTLMS: &longTTL})
 	by.setPolicy(t, prefix, `{"rule":"same_token"}`)
 	return lease, func() {
@@ -60,7 +60,7 @@ func TestListsHideOtherNames(t *testing.T) {
 	defer end()
 	paths := []string{
 		"/v1/locks?count=true", "/v1/locks?sort=fencing_token&order=desc", "/v1/locks?state=held&contains=e&sort=queue",
-		"/v1/leases", "/v1/leases?state=running&limit=1", "/v1/waits", "/v1/elections", "/v1/policies", "/v1/rejections",
+		"/v1/leases", "/v1/leases?state=running&limit=1", "/v1/waits", "/v1/waits?owner_id=eu/1", "/v1/elections", "/v1/policies", "/v1/rejections",
 		"/v1/rejections?sort=last_seen", "/v1/audit", "/v1/rejections/summary",
 	}
 	before := map[string][]byte{}
@@ -87,7 +87,9 @@ func TestListsHideOtherNames(t *testing.T) {
 		t.Errorf("the first event is of %s, want eu/1", event.Resource)
 	}
 
-	for _, path := range []string{"/v1/leases?lock=", "/v1/rejections?resource=", "/v1/locks?prefix=", "/v1/waits?lock="} {
+	for _, path := range []string{
+		"/v1/leases?lock=", "/v1/rejections?resource=", "/v1/locks?prefix=", "/v1/waits?lock=", "/v1/waits?owner_id=",
+	} {
 		there, missing := eu.get(t, path+"us/1"), eu.get(t, path+"us/2")
 		if there.status != missing.status || !bytes.Equal(there.body, missing.body) {
 			t.Errorf("%s was answered %d %s for a lock that exists, and %d %s for another one", path, there.status, there.body,

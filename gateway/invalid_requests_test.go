@@ -256,6 +256,7 @@ func queriesOfReads(t *testing.T, h *harness, _ api.Lease) {
 			"limit=99999999999999999999 → 1 to 1000", "cursor=* → cursor must be", "cursor=AA → cursor must be",
 			"cursor=_w → cursor must be", "a;b → malformed", "limit=%zz → malformed")
 	}
+	add("/v1/waits", "lock=a&owner_id=w → can't be combined", "owner_id=%00 → owner_id")
 	names := map[string]string{"/v1/rejections?resource=a//b": "resource", "/v1/leases?lock=a//b": "lock",
 		"/v1/waits?lock=%2F": "lock"}
 	for path, detail := range names {

@@ -201,6 +201,7 @@ func TestWaits(t *testing.T) {
 	for query, want := range map[string]string{
 		"": w1 + w2 + w3 + "false", "?lock=a%2F1": w1 + w2 + "false", "?lock=a/1&limit=2": w1 + w2 + "false",
 		"?lock=a/1&limit=1": w1 + "true", "?lock=other": w3 + "false", "?limit=2": w1 + w2 + "true", "?lock=nothing": "false",
+		"?owner_id=w2": w2 + "false", "?owner_id=nobody": "false",
 	} {
 		if got := show(as[api.Waits](t, h.get(t, "/v1/waits"+query), http.StatusOK)); got != want {
 			t.Errorf("%q: the graph is %s\nwant %s", query, got, want)

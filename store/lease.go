@@ -84,7 +84,10 @@ type LeaseRef struct {
 }
 
 // Check returns ErrInvalid if the owner is outside its limits.
-func (r LeaseRef) Check() error { return checkText("owner_id", r.OwnerID, 1, OwnerBytesMax) }
+func (r LeaseRef) Check() error { return CheckOwnerID(r.OwnerID) }
+
+// CheckOwnerID returns ErrInvalid for a text that is not the name of an owner.
+func CheckOwnerID(id string) error { return checkText("owner_id", id, 1, OwnerBytesMax) }
 
 // Ref names the lease.
 func (l Lease) Ref() LeaseRef { return LeaseRef{l.Lock, l.OwnerID, l.ID, l.Token} }
@@ -141,7 +144,7 @@ func (r AcquireRequest) Check() (AcquireRequest, error) {
 		}
 	}
 	return r, cmp.Or(
-		checkText("owner_id", r.OwnerID, 1, OwnerBytesMax),
+		CheckOwnerID(r.OwnerID),
 		checkText("request_id", r.RequestID, 0, RequestBytesMax),
 		checkMetadata(r.Metadata))
 }

@@ -97,8 +97,12 @@ var waitsRule = endpoint.OnName("lock", access.Observe)
 
 // getWaits answers the wait-for graph.
 func (e *Endpoints) getWaits(ctx context.Context, r *http.Request) (any, error) {
-	p := endpoint.ReadParameters(r, "lock", "limit")
+	p := endpoint.ReadParameters(r, "lock", "owner_id", "limit")
 	lock, limit := p.Name("lock"), p.Integer("limit", 1, store.WaitsMax, store.WaitsMax)
+	owner := p.Get("owner_id")
+	if owner != "" && lock != "" {
+		p.Fail(endpoint.Invalid("lock and owner_id can't be combined."))
+	}
 	if p.Err != nil {
 		return nil, p.Err
 	}
@@ -106,7 +110,13 @@ func (e *Endpoints) getWaits(ctx context.Context, r *http.Request) (any, error) 
 	if lock != "" && !endpoint.PrincipalOf(ctx).May(access.Observe, string(lock)) {
 		return nil, waitsRule.Forbidden()
 	}
-	graph, err := e.database.Waits(ctx, lock, limit, within)
+	var graph store.WaitGraph
+	var err error
+	if owner != "" {
+		graph, err = e.database.WaitsOf(ctx, owner, limit, within)
+	} else {
+		graph, err = e.database.Waits(ctx, lock, limit, within)
+	}
 	return api.Waits{Waits: endpoint.Convert(graph.Waits, waitAnswer), Truncated: graph.Truncated}, err
 }
 

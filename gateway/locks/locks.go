@@ -36,6 +36,7 @@ type Database interface {
 	CountLocks(context.Context, store.LockQuery) (int64, error)
 	Leases(context.Context, store.LeaseQuery) ([]store.LeaseInfo, error)
 	Waits(ctx context.Context, lock store.Name, limit int, within []string) (store.WaitGraph, error)
+	WaitsOf(ctx context.Context, ownerID string, limit int, within []string) (store.WaitGraph, error)
 
 	CreateSession(context.Context, store.SessionRequest) (store.Session, error)
 	KeepAlive(ctx context.Context, id uuid.UUID) (store.Session, error)

@@ -211,7 +211,9 @@ var (
 	waitWithinSQL = " and " + withinSQL("w.lock", "@within")
 
 	allWaitsSQL = withNowSQL + "select " + waitColumns + " from " + waitingSQL + waitWithinSQL + " order by w.ticket limit @limit"
-	queueSQL    = withNowSQL + "select " + waitColumns + " from " + waitingSQL +
+	waitsOfSQL  = withNowSQL + "select " + waitColumns + " from " + waitingSQL + waitWithinSQL +
+		" and w.owner_id = @owner order by w.ticket limit @limit"
+	queueSQL = withNowSQL + "select " + waitColumns + " from " + waitingSQL +
 		" and w.lock = @lock order by w.ticket limit @limit"
 	holdersSQL      = withNowSQL + "select distinct l.owner_id, l.principal from " + runningSQL + " and l.lock = @lock limit @limit"
 	ownersQueuesSQL = withNowSQL + "select " + waitColumns + " from " + waitingSQL +
@@ -264,6 +266,22 @@ var (
 // waits for, and blockers on, locks that are not within these names or below them; nil: none. It returns ErrInvalid or
 // ErrUnavailable.
 func (s *Store) Waits(ctx context.Context, lock store.Name, limit int, within []string) (store.WaitGraph, error) {
+	return s.searchWaits(ctx, limit, within, func(search *waitSearch) error { return search.run(ctx, lock) })
+}
+
+// WaitsOf returns the waits of an owner_id, of whatever principal, as Waits does.
+func (s *Store) WaitsOf(ctx context.Context, ownerID string, limit int, within []string) (store.WaitGraph, error) {
+	if err := store.CheckOwnerID(ownerID); err != nil {
+		return store.WaitGraph{}, err
+	}
+	return s.searchWaits(ctx, limit, within, func(search *waitSearch) error {
+		return search.read(ctx, waitsOfSQL, pgx.NamedArgs{"owner": ownerID})
+	})
+}
+
+func (s *Store) searchWaits(
+	ctx context.Context, limit int, within []string, run func(*waitSearch) error,
+) (store.WaitGraph, error) {
 	if limit < 1 || limit > store.WaitsMax {
 		return store.WaitGraph{}, fmt.Errorf("%w: limit is %d, it must be 1 to %d", store.ErrInvalid, limit, store.WaitsMax)
 	}
@@ -273,7 +291,7 @@ func (s *Store) Waits(ctx context.Context, lock store.Name, limit int, within []
 		search = waitSearch{
 			query: queryIn(tx), max: limit, within: within, waits: map[int64]*store.WaitOf{}, owners: map[owner]bool{},
 		}
-		return search.run(ctx, lock)
+		return run(&search)
 	})
 	if err != nil {
 		return store.WaitGraph{}, err
