@@ -318,7 +318,7 @@ func protectTables(t *testing.T, h *harness) {
 		`create table gone (id bigint); select fence.protect('gone', 'gone/{id}')`,
 		`create table parts (id bigint) partition by range (id); select fence.protect('parts', 'parts/{id}')`,
 		`create table parts_1 partition of parts for values from (1) to (10)`,
-		`create table renamed (id bigint); select fence.protect('renamed', 'renamed/{id}')`,
+		`create table renamed (id bigint); select fence.protect('renamed', 'renamed/{id}', inserts => 'free')`,
 		`alter table renamed rename id to no`,
 		`create table tampered (id bigint); select fence.protect('tampered', 'tampered/{id}')`,
 		`create or replace trigger fencegate_delete after delete on tampered for each row when (false)
@@ -353,19 +353,19 @@ func TestProtectedTables(t *testing.T) {
 	}
 	rows := func(page api.Tables) (texts []string, next string) {
 		for _, table := range page.Tables {
-			texts = append(texts, fmt.Sprintf("%s %s %s %v %d %s", table.Table, table.Template, table.Mode,
+			texts = append(texts, fmt.Sprintf("%s %s %s %s %v %d %s", table.Table, table.Template, table.Mode, table.Inserts,
 				value(table.Rows), table.Rejections, table.Problem))
 		}
 		return texts, page.NextCursor
 	}
-	odd := "Odd one.<b>.t odd observe <nil> 1 "
+	odd := "Odd one.<b>.t odd observe guarded <nil> 1 "
 	expectList(t, h.client, "/v1/tables", strings.Join([]string{
-		gone + " gone/{id} enforce <nil> 0 public.gone was dropped: call fence.protect for a new table of that name, " +
+		gone + " gone/{id} enforce guarded <nil> 0 public.gone was dropped: call fence.protect for a new table of that name, " +
 			"or fence.unprotect(" + gone + ")", odd,
-		"public.accounts accounts/{id} enforce 300 0 ",
-		"public.parts parts/{id} enforce <nil> 0 trigger fencegate_truncate on public.parts_1 is missing",
-		"public.renamed renamed/{id} enforce <nil> 0 the table public.renamed has no column 'id'",
-		"public.tampered tampered/{id} enforce <nil> 0 trigger fencegate_delete on public.tampered has another definition",
+		"public.accounts accounts/{id} enforce guarded 300 0 ",
+		"public.parts parts/{id} enforce guarded <nil> 0 trigger fencegate_truncate on public.parts_1 is missing",
+		"public.renamed renamed/{id} enforce free <nil> 0 the table public.renamed has no column 'id'",
+		"public.tampered tampered/{id} enforce guarded <nil> 0 trigger fencegate_delete on public.tampered has another definition",
 	}, ","), rows)
 	expectList(t, h.client, "/v1/tables?prefix=Odd", odd, rows)
 

@@ -229,6 +229,7 @@ type ProtectedTable struct {
 	Name        string // schema.table, not quoted; the oid of a table that was dropped
 	Template    string
 	Mode        string // enforce or observe
+	Inserts     string // guarded or free
 	ProtectedAt time.Time
 	Problem     string     // what kept rows from being checked at CheckedAt; "": nothing
 	CheckedAt   *time.Time // when a gateway looked last, some 30 s ago; nil: never yet

@@ -26,8 +26,8 @@ func (e *Endpoints) listTables(ctx context.Context, r *http.Request) (any, error
 
 func tableAnswer(table store.ProtectedTable) api.Table {
 	answer := api.Table{
-		Table: table.Name, Template: table.Template, Mode: table.Mode, ProtectedAt: api.Time{Time: table.ProtectedAt},
-		Problem: table.Problem, Rows: table.Rows, Rejections: table.Rejections,
+		Table: table.Name, Template: table.Template, Mode: table.Mode, Inserts: table.Inserts,
+		ProtectedAt: api.Time{Time: table.ProtectedAt}, Problem: table.Problem, Rows: table.Rows, Rejections: table.Rejections,
 	}
 	if table.CheckedAt != nil {
 		answer.CheckedAt = &api.Time{Time: *table.CheckedAt}

@@ -74,7 +74,9 @@ type Table struct {
 	// Template names the resource of a row: accounts/{id}, where id is a column.
 	Template string `json:"template"`
 	// Mode is enforce, or observe: nothing is rejected, and what would be is recorded.
-	Mode        string `json:"mode"`
+	Mode string `json:"mode"`
+	// Inserts is guarded, or free: a new row needs no token.
+	Inserts     string `json:"inserts"`
 	ProtectedAt Time   `json:"protected_at"`
 	// Problem says what kept rows from being checked, such as a disabled trigger, at CheckedAt; absent: nothing.
 	Problem string `json:"problem,omitempty"`

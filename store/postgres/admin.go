@@ -179,7 +179,7 @@ func (s *Store) Audit(ctx context.Context, query store.AuditQuery) ([]store.Audi
 
 // tablesSQL reads the fields of a ProtectedTable. It waits for no lock on a table: it reads only the catalog.
 const tablesSQL = `
-	select t.id, t.name, t.template, t.mode, t.protected_at,
+	select t.id, t.name, t.template, t.mode, t.inserts, t.protected_at,
 		coalesce(t.problem, ''), nullif(t.checked_at, '-infinity'), (
 			select sum(c.reltuples)::bigint
 			from fence.with_partitions(t.table_id) as p (relid) join pg_class c on c.oid = p.relid
@@ -188,7 +188,7 @@ const tablesSQL = `
 		where r.source = 'sql' and r.key = t.name and r.changed_at > clock_timestamp() - interval '24 hours')
 	from (
 		select * from (
-			select p.id, p.table_id, p.template, p.mode, p.protected_at, p.problem, p.checked_at,
+			select p.id, p.table_id, p.template, p.mode, p.inserts, p.protected_at, p.problem, p.checked_at,
 				case when c.oid is null then p.table_id::oid::text else format('%s.%s', n.nspname, c.relname) end
 					collate "C" as name
 			from fence.protected_tables p
