@@ -16,6 +16,7 @@
 //   emptyMessage(title, ...children) · errorMessage(error, retry) · loading(text)   instead of content
 //   button(label, onClick, props)
 
+//   command(text)                        a command, with a button that copies it
 import {h, s, setText} from './dom.js';
 import {when} from './format.js';
 import {codes} from './codes.js';
@@ -121,3 +122,13 @@ export function loading(text = 'Loading…') {
 export function button(label, onClick, props = {}) {
   return h('button', {type: 'button', ...props, on: {click: onClick}}, label);
 }
+// command selects its text to copy it: the clipboard of scripts needs TLS, or this computer.
+export function command(text) {
+  const code = h('pre', null, text);
+  const copy = button('Copy', () => {
+    getSelection().selectAllChildren(code);
+    setText(copy, document.execCommand('copy') ? 'Copied' : 'Press Ctrl+C');
+  });
+  return h('div', {class: 'command'}, code, copy);
+}
+

@@ -92,16 +92,31 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestPolicyHintCommand runs the command that the empty policies page shows: it sets a policy, which the page then
-// shows.
-func TestPolicyHintCommand(t *testing.T) {
+// TestEmptyPages checks the width, structure and accessibility of every page of an empty database. It copies the
+// command that the empty policies page shows, and runs it: it sets a policy, which the page then shows.
+func TestEmptyPages(t *testing.T) {
 	t.Parallel()
 	g := startGateway(t)
-	p := openTab(t, g, desktop)
+	var p *tab
+	for _, as := range []device{phone, desktop} {
+		p = openTab(t, g, as)
+		p.allow("404") // of the lock
+		for _, page := range shownPages {
+			p.run(as.name+" "+page.name, func() {
+				p.show(shownPage{hash: page.hash, heading: page.heading})
+				p.waitLoaded()
+				p.checkWidth()
+				p.checkStructure()
+				p.checkAxe()
+			})
+		}
+	}
 	p.open("#/policies")
 	p.waitText("main pre", "curl")
 	hint := eval[string](p, `document.querySelector("main pre").textContent`)
 	output, err := exec.Command("sh", "-c", hint+" --silent --show-error --fail-with-body").CombinedOutput()
+	p.clickText("main button", "Copy")
+	p.waitText("main .command", "Copied")
 	if err != nil {
 		t.Fatalf("%s: %v: %s", hint, err, output)
 	}

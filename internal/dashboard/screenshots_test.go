@@ -38,7 +38,7 @@ func TestSlow_Screenshots(t *testing.T) {
 		{"rejections-of-one", "#/rejections?owner_id=importer-1&range=15m", "Rejections", []string{"importer-1"}},
 		{"lock-free", lockHash("archive/2025"), "archive/2025", []string{"free"}},
 	}, shownPages...)
-	for _, as := range []device{desktop, desktopDark, phone} {
+	for _, as := range []device{desktop, desktopDark, phone, phoneDark} {
 		p := openTab(t, f.gateway, as)
 		for _, page := range pages {
 			if page.name == "rejections" {
@@ -83,7 +83,7 @@ func TestSlow_ScreenshotsOfAccess(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	g, admin := startGuarded(t, f.database, "--auth", "tokens", "--access-file", newIssuerFile(t).path)
-	for _, as := range []device{desktop, desktopDark, phone} {
+	for _, as := range []device{desktop, desktopDark, phone, phoneDark} {
 		picturesOfAccess(t, g, admin, as)
 	}
 }

@@ -47,7 +47,8 @@ type device struct {
 var (
 	desktop     = device{name: "light", width: 1280, height: 900, scale: 1}
 	desktopDark = device{name: "dark", width: 1280, height: 900, scale: 1, dark: true}
-	phone       = device{name: "phone", width: 390, height: 844, scale: 2, phone: true}
+	phone       = device{name: "phone", width: 375, height: 812, scale: 2, phone: true}
+	phoneDark   = device{name: "phone-dark", width: 375, height: 812, scale: 2, phone: true, dark: true}
 )
 
 // openTab opens an empty tab until the test ends, and then fails the test for what the page did and must not do.

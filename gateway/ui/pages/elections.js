@@ -2,7 +2,7 @@
 
 import {h} from '../dom.js';
 import {count} from '../format.js';
-import {badge, emptyMessage, json, name} from '../parts.js';
+import {badge, command, emptyMessage, json, name, owner} from '../parts.js';
 import {link} from '../router.js';
 import {pagedList} from '../paged.js';
 import {timeAgo, timeLeft} from '../left.js';
@@ -43,6 +43,6 @@ export function mount(container, params, app) {
     empty: (filtered) => emptyMessage(filtered ? 'No election matches.' : 'There are no elections.',
       h('p', null,
         'An election is a lock: its holder leads, and the fencing token is the term of office. To be a candidate:'),
-      h('pre', null, 'fencegate elect --help')),
+      command('fencegate elect --help')),
   });
 }

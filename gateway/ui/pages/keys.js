@@ -3,7 +3,7 @@
 import {account} from '../account.js';
 import {h} from '../dom.js';
 import {grantList} from '../grants.js';
-import {badge, button, emptyMessage, name, timeAt} from '../parts.js';
+import {badge, button, command, emptyMessage, name, timeAt} from '../parts.js';
 import {pagedList} from '../paged.js';
 import {serverNow} from '../clock.js';
 import {timeAgo, timeLeft} from '../left.js';
@@ -46,7 +46,7 @@ export function mount(container, params, app) {
     actions: button('Create a key…', () => dialogs.create()),
     noun: 'key', caption: 'Keys, the newest first', columns: columns(dialogs), key: (key) => key.id, changed: byContent,
     empty: () => emptyMessage('There are no keys.',
-      h('p', null, 'The gateway asks for keys if it is started with:'), h('pre', null, 'fencegate serve --auth=keys')),
+      h('p', null, 'The gateway asks for keys if it is started with:'), command('fencegate serve --auth=keys')),
   });
   container.append(...dialogs.elements);
   return list;

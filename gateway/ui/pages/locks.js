@@ -2,7 +2,7 @@
 
 import {h} from '../dom.js';
 import {count} from '../format.js';
-import {badge, emptyMessage, name, owner} from '../parts.js';
+import {badge, command, emptyMessage, name, owner} from '../parts.js';
 import {link} from '../router.js';
 import {pagedList} from '../paged.js';
 import {timeAgo, timeLeft} from '../left.js';

@@ -6,7 +6,7 @@ import {fill, h} from '../dom.js';
 import {duration} from '../format.js';
 import {limitNote} from '../grants.js';
 import {follow} from '../live.js';
-import {badge, emptyMessage, heading, name, panel} from '../parts.js';
+import {badge, command, emptyMessage, heading, name, panel} from '../parts.js';
 import {byContent, createTable} from '../table.js';
 
 export const title = 'Policies';
@@ -79,7 +79,7 @@ export function mount(container, params, app) {
     empty: () => emptyMessage('There is no policy: the default applies to every name.',
       h('p', null,
         'An administrator sets a policy on a name. It applies to everything below it; the longest matching name wins:'),
-      h('pre', null, 'curl -X PUT ' + credential + '-H "Content-Type: application/json" -d \'{"rule":"same_token"}\' ' +
+      command('curl -X PUT ' + credential + '-H "Content-Type: application/json" -d \'{"rule":"same_token"}\' ' +
         location.origin + '/v1/policies/imports')),
   });
   function rarely() {

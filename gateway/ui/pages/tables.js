@@ -3,7 +3,7 @@
 
 import {fill, h} from '../dom.js';
 import {compact, count} from '../format.js';
-import {badge, emptyMessage, name, panel} from '../parts.js';
+import {badge, command, emptyMessage, name, panel} from '../parts.js';
 import {byContent, createTable} from '../table.js';
 import {link} from '../router.js';
 import {pagedList} from '../paged.js';
@@ -54,7 +54,7 @@ function rolesPanel(app) {
       {id: 'names', label: 'Names', class: 'grow', hint: 'Each with all names below it', cell: namesCell},
     ],
     empty: () => emptyMessage('No role has the rights of an application.',
-      h('pre', null, 'fencegate migrate --app-role NAME')),
+      command('fencegate migrate --app-role NAME')),
   });
   const load = () => app.run(async () => table.update((await app.get('/v1/sql-roles')).sql_roles),
     (error) => table.setError(error, load));
@@ -80,7 +80,7 @@ export function mount(container, params, app) {
     filters: {label: 'Filter tables', fields: [{name: 'prefix', label: 'Name begins with', placeholder: 'any'}]},
     empty: (filtered) => emptyMessage(filtered ? 'No table matches.' : 'No table is protected.',
       h('p', null, 'The owner of a table protects it by SQL. From then on a write needs an admitted token:'),
-      h('pre', null, 'select fence.protect(\'public.accounts\', \'accounts/{id}\');')),
+      command('select fence.protect(\'public.accounts\', \'accounts/{id}\');')),
   });
   container.querySelector('.page').append(rolesPanel(app));
   return list;

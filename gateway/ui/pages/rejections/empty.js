@@ -4,7 +4,7 @@
 
 import {h} from '../../dom.js';
 import {plural} from '../../format.js';
-import {button, emptyMessage} from '../../parts.js';
+import {button, command, emptyMessage} from '../../parts.js';
 
 export function emptyState({filtered, total, showAll}) {
   if (total > 0) {
@@ -18,9 +18,10 @@ export function emptyState({filtered, total, showAll}) {
       'A write is rejected if a newer lease of its lock was granted before it arrived: its sender paused, was ' +
       'disconnected, or did not notice that its lease had ended. This page shows each rejected write: its owner, its ' +
       'token, the token that superseded it, and how late it was.'),
-    h('p', null, 'To see one, run ', h('code', null, `fencegate demo zombie --gateway ${location.origin} --rounds 1`),
-      ', or these commands:'),
-    h('pre', {tabindex: '0', 'aria-label': 'Commands that make a zombie'}, [
+    h('p', null, 'To see one, run ', 'this:'),
+    command(`fencegate demo zombie --gateway ${location.origin} --rounds 1`),
+    h('p', null, 'Or these commands:'),
+    command([
       `URL=${location.origin}`,
       '# A acquires the lock for a second, and pauses.',
       `A=$(curl -s $URL/v1/locks/demo/acquire --json '{"owner_id":"A","ttl_ms":1000}' |`,
