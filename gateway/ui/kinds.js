@@ -3,7 +3,7 @@
 //
 //   kinds[kind] → {label, shape, meaning}; kindNames: all of them, the most serious first
 //   counted(kind, number) → '2 zombie writes'
-//   isAlarming(kind)      false for what happens in a healthy application
+//   isDefect(kind)        whether the client must be corrected: zombies and data conflicts happen in healthy ones, too
 //   glyph(kind, x, y, r)  the path of its shape, about the size of a circle of radius r
 
 import {plural} from './format.js';
@@ -11,11 +11,12 @@ import {plural} from './format.js';
 export const kinds = {
   zombie: {label: 'Zombie', shape: 'circle', nouns: ['zombie write'],
     meaning: 'The writer had lost its lock: its lease had ended, or a newer token was granted.'},
-  numbering: {label: 'Numbering', shape: 'hexagon', nouns: ['reused number'],
+  numbering: {label: 'Reused number', shape: 'hexagon', nouns: ['reused number'],
     meaning: 'A defect of the client: it numbered two writes of a token alike, or out of order.'},
-  reader: {label: 'Reader', shape: 'square', nouns: ['write by a reader', 'writes by readers'],
+  reader: {label: 'Reader’s write', shape: 'square', nouns: ['write by a reader', 'writes by readers'],
     meaning: 'A defect of the client: the token is that of a shared lease, which can’t write.'},
-  misuse: {label: 'Misuse', shape: 'cross', nouns: ['write without a valid token', 'writes without a valid token'],
+  misuse: {label: 'No valid token', shape: 'cross',
+    nouns: ['write without a valid token', 'writes without a valid token'],
     meaning: 'A defect of the client: no token, one that was never granted, or another lease’s lease_id.'},
   conflict: {label: 'Data conflict', shape: 'wedge', nouns: ['data conflict'],
     meaning: 'The record has another version than the write requires: compare-and-swap, as intended.'},
@@ -29,8 +30,8 @@ export function counted(kind, number) {
   return plural(number, ...(kinds[kind]?.nouns ?? ['other rejection']));
 }
 
-export function isAlarming(kind) {
-  return kind !== 'conflict';
+export function isDefect(kind) {
+  return kind !== 'zombie' && kind !== 'conflict';
 }
 
 const n = (value) => Math.round(value * 10) / 10;

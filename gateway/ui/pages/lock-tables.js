@@ -76,7 +76,7 @@ export function recordsPart(onShow) {
   });
 }
 
-const ends = {released: '', expired: 'warn', broken: 'bad', max_hold: 'warn'};
+const ends = {broken: 'bad'};
 
 export function leasesPart() {
   return listPart('leases', 'History', {note: 'leases, the newest first'}, {

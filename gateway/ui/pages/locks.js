@@ -12,7 +12,7 @@ export const title = 'Locks';
 const states = {
   held: ['held', 'good'],
   free: ['free', ''],
-  expired: ['expired', 'warn'],
+  expired: ['expired', ''],
 };
 
 // stateBadge shows the state of a lock.

@@ -51,7 +51,7 @@ export function inWords(policy) {
 // policyBadges name the differences from the default.
 export function policyBadges(policy) {
   return [
-    badge(policy.rule, policy.rule === 'strict' ? '' : 'warn'),
+    badge(policy.rule, policy.rule === 'strict' ? '' : 'info'),
     badge(policy.authority, policy.authority === 'builtin' ? '' : 'info'),
     policy.require_lease_id && badge('lease_id required', 'info'),
     policy.require_live_lease && badge('live lease required', 'info'),

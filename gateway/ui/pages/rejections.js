@@ -9,7 +9,7 @@ import {fill, h, isPhone, setText} from '../dom.js';
 import {createFilters, pick} from '../filters.js';
 import {count, plural} from '../format.js';
 import {limitNote} from '../grants.js';
-import {counted, isAlarming, kindLabel, kindNames} from '../kinds.js';
+import {counted, kindLabel, kindNames} from '../kinds.js';
 import {button, heading, kindMark, panel} from '../parts.js';
 import {link} from '../router.js';
 import {serverNow} from '../clock.js';
@@ -59,7 +59,7 @@ export function mount(container, params, app) {
     columns: columns(filterLink, openDrawer),
     key: (row) => row.id,
     onRow: (row, opener) => openDrawer(row.id, opener),
-    rowClass: (row) => (loader.isFresh(row) && isAlarming(row.kind) ? 'fresh' : ''),
+    rowClass: (row) => (loader.isFresh(row) && row.kind !== 'conflict' ? 'fresh' : ''),
     sort: {id: 'first', order: 'desc'},
     empty: () => emptyState({filtered: Object.keys(filters).length > 0, total, showAll() {
       form.set({});

@@ -9,7 +9,7 @@ import {timeAgo, timeLeft} from '../left.js';
 
 export const title = 'Sessions';
 
-const tones = {live: 'good', ended: '', expired: 'warn'};
+const tones = {live: 'good'};
 
 const columns = [
   {id: 'handle', label: 'Session', class: 'tight', hint: 'The first digits of its ID, which is a secret of its owner',

@@ -17,13 +17,14 @@ test('the headline counts zombies, and names the rest', () => {
   const lead = leadOf({zombie: 37, conflict: 2}, null);
   assert.equal(lead.text, '37 zombie writes shut out in the last hour; none stored.');
   assert.equal(lead.others, 'Also rejected: 2 data conflicts.');
-  assert.equal(lead.tone, 'warn');
+  assert.equal(lead.defects, '');
 });
 
-test('the headline is calm without zombies, and beside data conflicts', () => {
-  assert.deepEqual(leadOf({}, null), {zombies: 0, text: 'No zombie wrote in the last hour.', others: '', tone: 'good'});
-  assert.equal(leadOf({conflict: 12_000}, null).tone, 'good');
-  assert.equal(leadOf({numbering: 1}, null).tone, 'warn');
+test('the headline warns of defects of clients alone', () => {
+  assert.deepEqual(leadOf({}, null), {zombies: 0, text: 'No zombie wrote in the last hour.', defects: '', others: ''});
+  assert.equal(leadOf({conflict: 12_000}, null).defects, '');
+  assert.equal(leadOf({numbering: 1, misuse: 2, conflict: 3}, null).defects,
+    'Defects of clients: 1 reused number, 2 writes without a valid token.');
 });
 
 test('the headline of a gateway that has started within the hour says since when', () => {

@@ -3,7 +3,7 @@ import {readFileSync} from 'node:fs';
 import {test} from 'node:test';
 
 import {codes} from '../codes.js';
-import {counted, isAlarming, kindLabel, kindNames, kinds} from '../kinds.js';
+import {counted, isDefect, kindLabel, kindNames, kinds} from '../kinds.js';
 
 const api = readFileSync(new URL('../../openapi.yaml', import.meta.url), 'utf8');
 const enumOf = (schema) => api.match(new RegExp(`^    ${schema}: .*enum: \\[([^\\]]+)\\]`, 'm'))[1].split(', ').sort();
@@ -14,8 +14,8 @@ test('the page has a word for every kind and code of the API', () => {
   assert.ok(kindNames.every((kind) => kinds[kind].label && kinds[kind].meaning && kinds[kind].nouns.length > 0));
 });
 
-test('a data conflict alone alarms nobody', () => {
-  assert.deepEqual(kindNames.filter((kind) => !isAlarming(kind)), ['conflict']);
+test('zombies that were shut out and data conflicts are no defect of a client', () => {
+  assert.deepEqual(kindNames.filter((kind) => !isDefect(kind)), ['zombie', 'conflict']);
 });
 
 test('a kind of a newer gateway has its own name', () => {

@@ -4,7 +4,7 @@
 
 import {h} from '../../dom.js';
 import {age, compact, count, duration, plural, rate} from '../../format.js';
-import {isAlarming, kindLabel} from '../../kinds.js';
+import {isDefect, kindLabel, kindNames} from '../../kinds.js';
 import {tile} from '../../parts.js';
 import {link} from '../../router.js';
 import {serverNow} from '../../clock.js';
@@ -21,12 +21,14 @@ export function createFigures() {
     expiring: tile('Expiring',
       {hint: 'Held leases with less than a quarter of their TTL left, whose holders renew late; ' +
         'below, expired leases that were not replaced'}),
-    waiting: tile('Waiters', {hint: 'Acquires that wait in a queue'}),
+    waiting: tile('Waiters', {hint: 'Acquires that wait in a queue',
+      href: link('locks', null, {sort: 'queue', order: 'desc'})}),
     sessions: tile('Sessions', {href: link('sessions')}),
   };
 
   function update(inventory, point) {
-    const byKind = Object.entries(point?.rejected_by_kind_per_s ?? {}).filter(([, each]) => each > 0);
+    const rates = point?.rejected_by_kind_per_s ?? {};
+    const byKind = kindNames.filter((kind) => rates[kind] > 0).map((kind) => [kind, rates[kind]]);
     const rejections = byKind.reduce((sum, [, each]) => sum + each, 0);
     const known = point?.accepted_per_s !== undefined;
     const failed = point?.failed_per_s;
@@ -34,7 +36,7 @@ export function createFigures() {
       detail: known ? (failed > 0 ? `✕ ${rate(failed)}/s failed` : 'none failed') : 'not measured'});
     tiles.rejected.set(known ? rate(rejections) : '–',
       {detail: byKind.map(([kind]) => kindLabel(kind)).join(', '),
-      tone: byKind.some(([kind]) => isAlarming(kind)) ? 'warn' : ''});
+      tone: byKind.some(([kind]) => isDefect(kind)) ? 'warn' : ''});
     tiles.median.set(duration(point?.p50_ms), {detail: 'half are faster'});
     tiles.tail.set(duration(point?.p99_ms), {detail: '1 in 100 is slower'});
     if (!inventory) return;

@@ -1,14 +1,16 @@
-// The first sentence of the overview: how many zombie writes were shut out, and the latest one. Calm if there was none.
+// The first sentence of the overview: how many zombie writes were shut out, and the latest one. Then, as a warning, what
+// only a defect of a client causes.
 //
 //   createHeadline(app, {onOpen(id, opener)}) → {element, update({points, step, from, since}), newest(rows)}
 //     the points are from then on; since: when they begin, if that is less than an hour ago, or null
 //     newest gets the newest rejections whenever they were loaded
-//   countsOf(points, step) → {zombie: 37, …}, without zeros      leadOf(counts, since) → {zombies, text, others, tone}. Pure.
+//   countsOf(points, step) → {zombie: 37, …}, without zeros      leadOf(counts, since) → {zombies, text, defects,
+//   others}. Pure.
 
 import {fill, h} from '../../dom.js';
 import {clockTime} from '../../format.js';
 import {button} from '../../parts.js';
-import {counted, isAlarming, kindNames} from '../../kinds.js';
+import {counted, isDefect, kindNames} from '../../kinds.js';
 import {link} from '../../router.js';
 import {inWords} from '../rejections/words.js';
 import {pieces} from '../../drawer.js';
@@ -28,13 +30,14 @@ export function countsOf(points, step) {
 export function leadOf(counts, since) {
   const time = since === null ? 'in the last hour' : 'since ' + clockTime(since);
   const zombies = counts.zombie ?? 0;
-  const rest = Object.entries(counts).filter(([kind]) => kind !== 'zombie');
-  const others = rest.map(([kind, number]) => counted(kind, number)).join(', ');
+  const listed = (wanted) => Object.entries(counts).filter(([kind]) => kind !== 'zombie' && wanted(kind))
+    .map(([kind, number]) => counted(kind, number)).join(', ');
+  const defects = listed(isDefect), others = listed((kind) => !isDefect(kind));
   return {
     zombies,
     text: zombies > 0 ? `${counted('zombie', zombies)} shut out ${time}; none stored.` : `No zombie wrote ${time}.`,
+    defects: defects && `Defects of clients: ${defects}.`,
     others: others && `Also rejected: ${others}.`,
-    tone: zombies > 0 || rest.some(([kind]) => isAlarming(kind)) ? 'warn' : 'good',
   };
 }
 
@@ -47,16 +50,16 @@ export function createHeadline(app, {onOpen}) {
   const isRecent = (row) => Date.parse(row.last_at) >= state.from;
 
   function render() {
-    const {zombies, text, others, tone} = leadOf(countsOf(state.points, state.step), state.since);
+    const {zombies, text, defects, others} = leadOf(countsOf(state.points, state.step), state.since);
     const row = zombies > 0 && latest && isRecent(latest) ? latest : null;
-    const now = JSON.stringify([text, others, row, leases, bySQL]);
+    const now = JSON.stringify([text, defects, others, row, leases, bySQL]);
     if (now === shown) return; // an unchanged sentence keeps its focus and selection
     shown = now;
-    element.dataset.tone = tone;
-    fill(lead, h('span', {class: 'headline-mark', 'aria-hidden': 'true'}, tone === 'good' ? '✓' : '▲'), text);
+    fill(lead, h('span', {class: 'headline-mark', 'aria-hidden': 'true'}, '✓'), text);
     fill(more, row && ['Latest: ', pieces(inWords(row, leases)), '. ',
       button('Show what happened', (event) => onOpen(row.id, event.currentTarget),
         {class: 'inline', 'aria-haspopup': 'dialog', data: {rejection: row.id}}), ' '],
+    defects && h('span', {class: 'note defects'}, h('span', {'aria-hidden': 'true'}, '▲ '), defects + ' '),
     others && h('span', {class: 'note'}, others + ' '),
     bySQL && h('span', {class: 'note'}, 'Zombie writes by SQL are not counted here: tables in the mode observe let ',
       'them pass. ', h('a', {href: link('rejections', null, {kind: 'zombie', source: 'sql'})}, 'Show them')));
