@@ -4,17 +4,18 @@
 //     page: 'locks',                                       // its page, of GET /v1/locks
 //     rows: 'locks',                                       // the field of the answer; default: as page
 //     title, intro, actions,                               // the heading
-//     noun: 'lock', caption, columns, key, changed, empty,  // as in table.js; the gateway sorts by a column's id
+//     noun: 'lock', caption, columns, key, changed,        // as in table.js; the gateway sorts by a column's id
+//     empty: (filters) => element,
 //     filters: {label, fields},                            // as in filters.js, optional
 //     sort: {id: 'name', order: 'asc'},                    // the default order; absent if there is only one
-//     query: {queue_max: 0},                               // fixed parts of the query
+//     query: (filters) => ({queue_max: 0}),                // more of the query; it replaces filters of the same name
 //     overview: (data) => …,                               // called for each event of the overview's stream
 //     counts: true,                                        // whether the gateway can count all (count=true)
 //   });                                                    // returns {update, refresh}; refresh reads the list again
 //
 // A list that the gateway answers slowly is fetched less often: for at most a tenth of the time.
 
-import {fill, h} from './dom.js';
+import {fill, h, isPhone} from './dom.js';
 import {count} from './format.js';
 import {createFilters, pick} from './filters.js';
 import {noteServerTime} from './clock.js';
@@ -24,7 +25,7 @@ import {heading} from './parts.js';
 import {link, pages} from './router.js';
 import {createTable} from './table.js';
 
-const pageSize = 100;
+const pageSize = 100, phonePageSize = 20;
 const betweenCounts = 20_000;
 
 export function pagedList(container, params, app, options) {
@@ -37,9 +38,9 @@ export function pagedList(container, params, app, options) {
     move({...at, filters: chosen, cursor: '', from: 0});
   }});
   const table = createTable({
-    caption: options.caption, columns: options.columns, key: options.key, changed: options.changed, pageSize,
+    caption: options.caption, columns: options.columns, key: options.key, changed: options.changed,
     sort: at.sort,
-    empty: () => options.empty(Object.keys(at.filters).length > 0),
+    empty: () => options.empty(at.filters),
     onSort: (sort) => move({...at, sort, cursor: '', from: 0}),
   });
   const {scope} = pages.find((each) => each.page === options.page);
@@ -85,8 +86,8 @@ export function pagedList(container, params, app, options) {
     const began = performance.now();
     const counting = options.counts && began - countedAt > betweenCounts;
     app.run(async () => {
-      const query = {...options.query, ...at.filters, sort: at.sort?.id, order: at.sort?.order, cursor: at.cursor,
-        limit: pageSize, count: counting};
+      const query = {...at.filters, ...options.query?.(at.filters), sort: at.sort?.id, order: at.sort?.order,
+        cursor: at.cursor, limit: isPhone() ? phonePageSize : pageSize, count: counting};
       const answer = await app.get('/v1/' + options.page, query);
       if (mine !== number) return;
       done(began);

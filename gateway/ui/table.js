@@ -13,7 +13,7 @@
 //     rowClass: (row) => '',
 //     onRow(row, opener),              // a click on a row beside its links and buttons; opener is its first button
 //     empty: () => element,                 // shown if there are no rows
-//     pageSize: 100,
+//     pageSize: () => 100,
 //     sort: {id: 'owner', order: 'asc'},    // the current order, or null
 //     onSort({id, order}) {…},              // a heading was pressed; the caller sorts and calls update
 //   });
@@ -34,7 +34,8 @@ import {button, errorMessage, loading} from './parts.js';
 export const byContent = (before, now) => JSON.stringify(before) !== JSON.stringify(now);
 
 export function createTable(options) {
-  const {columns, key, pageSize = 100} = options;
+  const {columns, key} = options;
+  const sizeOf = options.pageSize ?? (() => 100);
   const changed = options.changed ?? ((before, now) => before !== now);
   let rows = [], page = 0, sort = options.sort ?? null, note = '', pages = null;
   const built = new Map(); // key → {row, node}, of the page that is shown
@@ -113,6 +114,7 @@ export function createTable(options) {
 
   // render moves as few nodes as possible: a node that stays keeps its focus and its selection.
   function render() {
+    const pageSize = sizeOf();
     const last = Math.max(0, Math.ceil(rows.length / pageSize) - 1);
     page = Math.min(Math.max(page, 0), last);
     const visible = rows.slice(page * pageSize, (page + 1) * pageSize);
@@ -131,10 +133,10 @@ export function createTable(options) {
     if (rows.length === 0) fill(instead, options.empty());
     show(rows.length === 0 ? 'instead' : 'rows');
     renderSort();
-    if (rows.length > 0 || pages?.before) renderPager(last);
+    if (rows.length > 0 || pages?.before) renderPager(last, pageSize);
   }
 
-  function renderPager(last) {
+  function renderPager(last, pageSize) {
     const from = page * pageSize;
     const to = Math.min(rows.length, from + pageSize);
     const text = rows.length <= pageSize ? '' : `${count(from + 1)}–${count(to)} of ${count(rows.length)}`;
@@ -160,7 +162,7 @@ export function createTable(options) {
     reveal(id) {
       const at = rows.findIndex((row) => key(row) === id);
       if (at < 0) return;
-      page = Math.floor(at / pageSize);
+      page = Math.floor(at / sizeOf());
       render();
       const {node} = built.get(id);
       node.scrollIntoView({block: 'center'});

@@ -59,7 +59,7 @@ func TestHostileNames(t *testing.T) {
 			name func(owner string) string // the name that the page shows of each owner's things
 		}{
 			{"#/", nil}, // it shows only the newest
-			{"#/rejections", hostileLock}, {"#/locks", hostileLock}, {"#/policies", hostileLock},
+			{"#/rejections", hostileLock}, {"#/locks?prefix=h", hostileLock}, {"#/policies", hostileLock},
 			{"#/sessions", func(owner string) string { return owner }},
 			{"#/elections", func(owner string) string { return "e/" + hostileLock(owner) }},
 		} {

@@ -11,10 +11,11 @@ import (
 
 const many = 10_000
 
-// TestManyLocks pages, sorts and searches through many locks.
+// TestManyLocks pages, sorts and searches through many locks. A free one is listed only on demand.
 func TestManyLocks(t *testing.T) {
 	t.Parallel()
 	g := startGateway(t)
+	g.release(t, g.hold(t, "a-free-lock", "an-owner"))
 	g.manyLocks(t, many)
 	p := openTab(t, g, desktop)
 	p.open("#/locks")
@@ -49,6 +50,9 @@ func TestManyLocks(t *testing.T) {
 	p.waitText("main", "No lock matches")
 	p.clickText("main form button", "Clear")
 	p.waitText("main .pager", "of 10,000")
+	p.write("main input[name=contains]", "a-free")
+	p.clickText("main a", "Show free and expired locks")
+	p.waitText("main tbody tr", "a-free-lock")
 }
 
 // TestManyRejections shows many groups, a page at a time, while new ones arrive.

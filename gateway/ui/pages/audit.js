@@ -52,7 +52,8 @@ export function mount(container, params, app) {
       {name: 'principal', label: 'Principal is'},
       {name: 'action', label: 'Action', options: [['', 'any'], ...Object.entries(actions)]},
     ]},
-    empty: (filtered) => emptyMessage(filtered ? 'No action matches.' : 'No administrator has done anything yet.',
+    empty: (filters) => emptyMessage(
+      Object.keys(filters).length > 0 ? 'No action matches.' : 'No administrator has done anything yet.',
       h('p', null, 'Policies, fences, breaks, keys and protected tables: each change of them is listed here.')),
   });
 }

@@ -40,7 +40,8 @@ export function mount(container, params, app) {
       'writes of an old leader are rejected.',
     noun: 'election', caption: 'Elections', columns, key: (election) => election.election,
     filters: {label: 'Filter elections', fields: [{name: 'prefix', label: 'Name begins with', placeholder: 'any'}]},
-    empty: (filtered) => emptyMessage(filtered ? 'No election matches.' : 'There are no elections.',
+    empty: (filters) => emptyMessage(
+      Object.keys(filters).length > 0 ? 'No election matches.' : 'There are no elections.',
       h('p', null,
         'An election is a lock: its holder leads, and the fencing token is the term of office. To be a candidate:'),
       command('fencegate elect --help')),

@@ -11,7 +11,7 @@ import {termBadges} from './locks.js';
 
 export function queuePart() {
   const table = createTable({
-    caption: 'Waiters, the next one first', pageSize: 50, changed: () => false,
+    caption: 'Waiters, the next one first', pageSize: () => 50, changed: () => false,
     key: (waiter) => `${waiter.position} ${waiter.owner_id} ${waiter.queued_at}`,
     columns: [
       {id: 'position', label: 'Position', class: 'narrow', cell: (waiter) => String(waiter.position)},
@@ -80,7 +80,7 @@ const ends = {broken: 'bad'};
 
 export function leasesPart() {
   return listPart('leases', 'History', {note: 'leases, the newest first'}, {
-    caption: 'Leases, the newest first', key: (lease) => lease.fencing_token, pageSize: 10,
+    caption: 'Leases, the newest first', key: (lease) => lease.fencing_token, pageSize: () => 10,
     changed: byContent,
     columns: [
       {id: 'token', label: 'Token', class: 'narrow', cell: (lease) => String(lease.fencing_token)},

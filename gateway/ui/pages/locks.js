@@ -1,4 +1,4 @@
-// All locks: holders, time left, and waiters.
+// Locks: holders, time left, and waiters. Without a choice, those that are held or have waiters.
 
 import {h} from '../dom.js';
 import {count} from '../format.js';
@@ -43,10 +43,13 @@ function longestLeft(lock) {
   return last && timeLeft(last.expires_at, last.ttl_ms);
 }
 
+const showAll = (filters) => h('a', {href: link('locks', null, {...filters, state: 'any'})},
+  'Show free and expired locks, too.');
+
 const columns = [
-  {id: 'name', label: 'Lock', sort: 'asc', class: 'grow',
+  {id: 'name', label: 'Lock', sort: 'asc', class: 'grow lead',
     cell: (lock) => name(lock.lock, {href: link('locks', lock.lock)})},
-  {id: 'state', label: 'State', class: 'tight', cell: (lock) => stateBadge(lock.state)},
+  {id: 'state', label: 'State', class: 'tight corner', cell: (lock) => stateBadge(lock.state)},
   {id: 'holder', label: 'Holder', class: 'grow', cell: holderCell},
   {id: 'fencing_token', label: 'Token', number: true, sort: 'desc',
     hint: 'The newest fencing token granted on the name', cell: (lock) => String(lock.fencing_token)},
@@ -61,19 +64,20 @@ const columns = [
 
 export function mount(container, params, app) {
   return pagedList(container, params, app, {
-    page: 'locks', title, intro: 'All locks that were ever acquired: holders, time left, and waiters.',
+    page: 'locks', title, intro: 'Holders, time left, and waiters.',
     noun: 'lock', counts: true, caption: 'Locks',
-    columns, key: (lock) => lock.lock, sort: {id: 'name', order: 'asc'}, query: {queue_max: 0},
+    columns, key: (lock) => lock.lock, sort: {id: 'name', order: 'asc'},
+    query: ({state}) => ({queue_max: 0, state: state === 'any' ? '' : state || 'active'}),
     filters: {label: 'Search locks', fields: [
       {name: 'contains', label: 'Name or holder contains', placeholder: 'any text'},
       {name: 'prefix', label: 'Name begins with', placeholder: 'any'},
       {name: 'owner_id', label: 'Holder is', placeholder: 'any'},
-      {name: 'state', label: 'State', options: [['', 'any'], ['held', 'held'], ['free', 'free'],
-        ['expired', 'expired, not replaced']]},
+      {name: 'state', label: 'State', options: [['', 'held or waited for'], ['held', 'held'],
+        ['free', 'free'], ['expired', 'expired, not replaced'], ['any', 'any']]},
     ]},
-    empty: (filtered) => filtered
-      ? emptyMessage('No lock matches.', h('p', null, 'Case matters. A lock is listed from its first grant on.'))
-      : emptyMessage('No lock was ever acquired.', h('p', null, 'Acquire one, and it appears here:'),
-        h('pre', null, 'fencegate run --lock job-42 -- ./work.sh')),
+    empty: (filters) => (Object.keys(filters).length > 0
+      ? emptyMessage('No lock matches.', h('p', null, 'Case matters. ', !filters.state && showAll(filters)))
+      : emptyMessage('No lock is held or waited for.', h('p', null, showAll({})),
+        h('p', null, 'Acquire one, and it appears here:'), command('fencegate run --lock job-42 -- ./work.sh'))),
   });
 }

@@ -55,8 +55,8 @@ export function mount(container, params, app) {
   const top = createTop({filterLink});
   const table = createTable({
     caption: 'Rejected writes',
-    pageSize: isPhone() ? 20 : 100,
-    columns: columns(filterLink, openDrawer),
+    pageSize: () => (isPhone() ? 20 : 100),
+    columns: columns(openDrawer),
     key: (row) => row.id,
     onRow: (row, opener) => openDrawer(row.id, opener),
     rowClass: (row) => (loader.isFresh(row) && row.kind !== 'conflict' ? 'fresh' : ''),

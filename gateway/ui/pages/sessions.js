@@ -38,7 +38,7 @@ export function mount(container, params, app) {
       {name: 'state', label: 'State', options: [['', 'any'], ['live', 'live'], ['ended', 'ended'],
         ['expired', 'expired']]},
     ]},
-    empty: (filtered) => emptyMessage(filtered ? 'No session matches.' : 'There are no sessions.',
+    empty: (filters) => emptyMessage(Object.keys(filters).length > 0 ? 'No session matches.' : 'There are no sessions.',
       h('p', null,
         'A session keeps any number of leases alive by one heartbeat, and releases them all when it ends. ' +
           'POST /v1/sessions creates one.')),

@@ -78,7 +78,7 @@ export function mount(container, params, app) {
       rejected],
     noun: 'table', caption: 'Protected tables', columns, key: (table) => table.table, overview: showRejected,
     filters: {label: 'Filter tables', fields: [{name: 'prefix', label: 'Name begins with', placeholder: 'any'}]},
-    empty: (filtered) => emptyMessage(filtered ? 'No table matches.' : 'No table is protected.',
+    empty: (filters) => emptyMessage(Object.keys(filters).length > 0 ? 'No table matches.' : 'No table is protected.',
       h('p', null, 'The owner of a table protects it by SQL. From then on a write needs an admitted token:'),
       command('select fence.protect(\'public.accounts\', \'accounts/{id}\');')),
   });

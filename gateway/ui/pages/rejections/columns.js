@@ -1,18 +1,17 @@
 // The table of groups, and the timeline's readout for one group.
 //
-//   columns(filterLink, onOpen) → for createTable; filterLink(query) is the address of the page with these filters,
-//                                 onOpen(id, opener) opens the drawer
+//   columns(onOpen) → for createTable; onOpen(id, opener) opens the drawer
 //   details(row) → nodes
 
 import {h} from '../../dom.js';
 import {count, duration, plural, token, when} from '../../format.js';
-import {kindBadge, name, rejectionButton, timeAt} from '../../parts.js';
+import {kindBadge, name, owner, rejectionButton, timeAt} from '../../parts.js';
 import {timeAgo} from '../../left.js';
 import {link} from '../../router.js';
 
 const anonymous = 'The lease is no longer remembered';
 
-export function columns(filterLink, onOpen) {
+export function columns(onOpen) {
   return [
     {id: 'first', width: '84px', label: 'First', class: 'tight minor', sort: 'desc', hint: 'The time of its first write',
       cell: (row) => timeAt(row.first_at, {milliseconds: false})},
@@ -32,7 +31,7 @@ export function columns(filterLink, onOpen) {
       hint: 'How long after the end of its lease the latest write came',
       cell: (row) => (row.late_ms === undefined ? '' : duration(row.late_ms, {fixed: true}))},
     {id: 'owner', label: 'Owner', class: 'grow', hint: 'The owner of the token’s lease', cell: (row) =>
-      (row.owner_id ? name(row.owner_id, {href: filterLink({owner_id: row.owner_id})})
+      (row.owner_id ? owner({owner_id: row.owner_id})
         : h('span', {class: 'note', title: anonymous}, 'unknown'))},
     {id: 'address', width: '112px', label: 'Address', class: 'tight minor', cell: (row) => row.address && name(row.address)},
     {id: 'source', width: '58px', label: 'Source', class: 'tight minor', hint: 'The way by which it came in',
