@@ -86,8 +86,9 @@ function newScope() {
 }
 
 // mayShow says whether the caller may see a page.
-function mayShow({scope, everywhere, name: of = null}) {
-  if (of !== null) return may(scope, of);
+function mayShow({scope, everywhere, judged, name: of = null}) {
+  if (!scope) return true;
+  if (judged && of !== null) return may(scope, of);
   return everywhere ? mayAll(scope) : mayAny(scope);
 }
 
@@ -98,7 +99,7 @@ function destination() {
   const target = parse(location.hash);
   const page = {...pages.find((each) => each.page === target?.page), name: target?.name};
   if (target === null || mayShow(page)) return target;
-  const first = target.page === '' && pages.find((each) => mayShow(each));
+  const first = target.page === '' && pages.find((each) => each.label && mayShow(each));
   return first ? {...first, name: null, query: {}} : {...page, page: 'not-allowed', module: 'not-allowed'};
 }
 
@@ -151,7 +152,7 @@ let wasSignedIn = false;
 function showAccount() {
   const caller = account();
   const known = caller !== null && caller.kind !== 'anonymous';
-  fill(element('nav'), caller !== null && pages.filter((each) => mayShow(each))
+  fill(element('nav'), caller !== null && pages.filter((each) => each.label && mayShow(each))
     .map((each) => h('a', {href: link(each.page), data: {page: each.page}}, each.label)));
   element('metrics').hidden = !mayAll('observe');
   const grants = (caller?.grants ?? []).length === 0 ? 'nothing' : scopesByName(caller.grants)

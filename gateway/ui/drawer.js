@@ -9,7 +9,7 @@
 import {fill, h} from './dom.js';
 import {count, duration, token} from './format.js';
 import {kinds} from './kinds.js';
-import {button, errorMessage, fact, kindBadge, loading, name, timeAt} from './parts.js';
+import {button, errorMessage, fact, kindBadge, loading, name, owner, timeAt} from './parts.js';
 import {link} from './router.js';
 import {codes} from './codes.js';
 import {drawSequence} from './charts/sequence.js';
@@ -80,7 +80,7 @@ function content(detail, width) {
       'The lease of this token is not known: it was never granted, is not remembered, or is on a name that you may not observe.'),
     h('dl', {class: 'facts'}, facts(row)),
     h('p', {class: 'actions'}, h('a', {class: 'button', href: link('locks', row.resource)}, 'The lock'),
-      row.owner_id && h('a', {class: 'button', href: link('rejections', null, {owner_id: row.owner_id})}, 'Of this owner'),
+      row.owner_id && h('a', {class: 'button', href: link('owners', row.owner_id)}, 'The owner'),
       h('a', {class: 'button', href: link('rejections', null, {rejection: row.id})}, 'Link')),
   ];
 }
@@ -91,7 +91,7 @@ function facts(row) {
       h('p', {class: 'note'}, codes[row.code])),
     fact('Resource', name(row.resource)),
     row.key && fact(row.source === 'sql' ? 'Table' : 'Key', name(row.key)),
-    fact('Owner', row.owner_id ? name(row.owner_id) : 'unknown'),
+    fact('Owner', row.owner_id ? owner({owner_id: row.owner_id}) : 'unknown'),
     row.principal && fact('Principal', name(row.principal)),
     fact('Token', row.token === undefined ? 'none' : token(row.token, row.sequence)),
     row.granted_token > 0 && fact('Newest token', String(row.granted_token)),

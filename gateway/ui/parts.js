@@ -9,18 +9,20 @@
 //   rejectionButton(row, onOpen, {code})  the same, with the code unless it is false, as a button: onOpen(row.id, opener)
 //   timeAt(instant)                      <time>; left.js has those that change
 //   name(text)                           a name chosen by a client: isolated (RTL), breakable, complete in its title
-//   owner({owner_id, principal}, {href})   the owner, and the principal whose request it was, if that is another name
+//   owner({owner_id, principal})         the owner, with a link to its page, and the principal whose request it was, if
+//                                        that is another name
 //   ownerText({owner_id, principal})     the same as text
 //   json(value)                          a value chosen by a client, as JSON
 //   fact(label, ...values)               a term and its description, for a dl with the class "facts"
 //   emptyMessage(title, ...children) · errorMessage(error, retry) · loading(text)   instead of content
 //   button(label, onClick, props)
-
 //   command(text)                        a command, with a button that copies it
+
 import {h, s, setText} from './dom.js';
 import {when} from './format.js';
 import {codes} from './codes.js';
 import {glyph, kindLabel, kinds} from './kinds.js';
+import {link} from './router.js';
 
 let ids = 0;
 
@@ -84,8 +86,9 @@ export function name(text, {href = null} = {}) {
   return h(href === null ? 'span' : 'a', {class: 'name', href, title: text}, h('bdi', null, text));
 }
 
-export function owner({owner_id: id, principal}, props) {
-  return [name(id, props), !namesPrincipal(id, principal) && h('span', {class: 'note'}, ' of ', name(principal))];
+export function owner({owner_id: id, principal}) {
+  return [name(id, {href: link('owners', id)}),
+    !namesPrincipal(id, principal) && h('span', {class: 'note'}, ' of ', name(principal))];
 }
 
 export function ownerText({owner_id: id, principal}) {
@@ -119,9 +122,6 @@ export function loading(text = 'Loading…') {
   return h('div', {class: 'message loading'}, text);
 }
 
-export function button(label, onClick, props = {}) {
-  return h('button', {type: 'button', ...props, on: {click: onClick}}, label);
-}
 // command selects its text to copy it: the clipboard of scripts needs TLS, or this computer.
 export function command(text) {
   const code = h('pre', null, text);
@@ -132,3 +132,6 @@ export function command(text) {
   return h('div', {class: 'command'}, code, copy);
 }
 
+export function button(label, onClick, props = {}) {
+  return h('button', {type: 'button', ...props, on: {click: onClick}}, label);
+}

@@ -9,13 +9,14 @@
 //                                     query an object of texts
 //
 // To add a page, add a module pages/<module>.js and a row in `pages`. `module` is the file, `label` the text in the
-// navigation (none: not listed), `one` the module of a page with a name. A caller sees the page with the scope `scope`:
-// on all names if `everywhere`, otherwise on some name, or on the one of the page.
+// navigation (none: not listed), `one` the module of a page with a name. A caller sees the page with the scope `scope`
+// (none: always): on all names if `everywhere`, otherwise on some name, or on that of the page if it is `judged`.
 
 export const pages = [
   {page: '', module: 'overview', label: 'Overview', scope: 'observe', everywhere: true},
   {page: 'rejections', module: 'rejections', label: 'Rejections', scope: 'observe'},
-  {page: 'locks', module: 'locks', one: 'lock', label: 'Locks', scope: 'observe'},
+  {page: 'locks', module: 'locks', one: 'lock', label: 'Locks', scope: 'observe', judged: true},
+  {page: 'owners', one: 'owner', scope: 'observe'},
   {page: 'sessions', module: 'sessions', label: 'Sessions', scope: 'observe', everywhere: true},
   {page: 'elections', module: 'elections', label: 'Elections', scope: 'observe'},
   {page: 'tables', module: 'tables', label: 'Tables', scope: 'observe', everywhere: true},
@@ -30,7 +31,7 @@ export function parse(fragment) {
   const page = slash < 0 ? path : path.slice(0, slash);
   const raw = slash < 0 ? '' : path.slice(slash + 1);
   const known = pages.find((each) => each.page === page);
-  if (!known || (raw !== '' && !known.one)) return null;
+  if (!known || !(raw === '' ? known.module : known.one)) return null;
   let name = null;
   try {
     name = raw === '' ? null : decodeURIComponent(raw);

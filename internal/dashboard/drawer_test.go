@@ -76,6 +76,15 @@ func TestDrawer(t *testing.T) {
 	p.wait("the rejection is no longer in the address", `!location.hash.includes("rejection=")`)
 }
 
+	p.press(kb.Enter)
+	p.clickText("dialog.drawer a", "The owner")
+	p.waitText("main h1", "sleepy-worker")
+	p.waitText("main", "It holds no lock")
+	p.waitText("main", "token_stale")
+	p.waitText("#live", "Live")
+	g.hold(t, "jobs/43", "sleepy-worker")
+	p.waitText("main", "jobs/43")
+
 // TestHeadline checks that the overview says that nothing was shut out, then counts zombies, names the latest and who had
 // taken over, and opens its drawer; that data conflicts alone raise no warning; and that it says since when it counts, or
 // shows the last hour if the gateway is older.

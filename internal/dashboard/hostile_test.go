@@ -4,6 +4,7 @@ package dashboard
 
 import (
 	"encoding/json"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -84,6 +85,9 @@ func TestHostileNames(t *testing.T) {
 			p.waitExactText(owner + "!")
 			p.click("button.danger")
 			p.wait("the dialog is open", `document.querySelector("dialog").open`)
+			p.checkHarmless()
+			p.open("#/owners/" + url.PathEscape(owner))
+			p.waitExactText(hostileLock(owner))
 			p.checkHarmless()
 		})
 	}

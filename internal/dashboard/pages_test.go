@@ -27,6 +27,7 @@ var shownPages = []shownPage{
 	{"lock", lockHash(fixtureLock), fixtureLock, []string{
 		"importer-91bc", "importer-7f3a does not answer", "row/2", "importer-c0de", "superseded", "5 h",
 	}},
+	{"owner", "#/owners/importer-c0de", "importer-c0de", []string{"It holds no lock", fixtureLock, "importer-91bc"}},
 	{"sessions", "#/sessions", "Sessions", []string{"indexer-1", "live", "5 h", `{"host":"a7"}`}},
 	{"elections", "#/elections", "Elections", []string{fixtureElection, "scheduler-a", "10.0.0.7:80"}},
 	{"tables", "#/tables", "Tables", []string{

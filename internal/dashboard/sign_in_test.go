@@ -92,6 +92,10 @@ func TestSignIn(t *testing.T) {
 	if eval[bool](p, `document.querySelector("button.danger") !== null`) {
 		t.Error("a principal that may not break the lock sees the button")
 	}
+	p.open("#/owners/an-owner")
+	p.waitText("main table", "jobs/42")
+	p.open("#/owners/another-owner")
+	p.waitText("main", "It holds no lock")
 	for _, hash := range []string{"#/keys", lockHash("secret/1")} {
 		p.open(hash)
 		p.waitText("main", "You may not see this page")

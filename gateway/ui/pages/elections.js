@@ -14,7 +14,8 @@ const shownCandidates = 3;
 function candidatesCell(election) {
   const candidates = election.candidates ?? [];
   if (candidates.length === 0) return null;
-  return h('span', {class: 'stack'}, candidates.slice(0, shownCandidates).map((candidate) => name(candidate)),
+  return h('span', {class: 'stack'}, candidates.slice(0, shownCandidates)
+    .map((candidate) => h('span', null, owner({owner_id: candidate}))),
     candidates.length > shownCandidates && h('span', {class: 'note'},
       `and ${count(candidates.length - shownCandidates)} more`));
 }
@@ -23,7 +24,7 @@ const columns = [
   {id: 'election', label: 'Election', class: 'grow',
     cell: (election) => name(election.election, {href: link('locks', election.election)})},
   {id: 'leader', label: 'Leader', class: 'grow', cell: (election) =>
-    (election.leader ? name(election.leader) : badge('no leader', 'warn'))},
+    (election.leader ? owner({owner_id: election.leader}) : badge('no leader', 'warn'))},
   {id: 'term', label: 'Term', number: true, hint: 'The leader’s fencing token',
     cell: (election) => String(election.term)},
   {id: 'since', label: 'Since', class: 'tight', cell: (election) => election.since && timeAgo(election.since)},

@@ -59,7 +59,7 @@ function stateText(state) {
 
 function holderFacts(holder) {
   return [
-    fact('Holder', owner(holder, {href: link('locks', null, {owner_id: holder.owner_id})}), ' ',
+    fact('Holder', owner(holder), ' ',
       termBadges(holder)),
     fact('Token', String(holder.fencing_token)),
     fact('Granted', timeAt(holder.granted_at), ' · ', timeAgo(holder.granted_at)),

@@ -18,7 +18,7 @@ export function queuePart() {
       {id: 'owner', label: 'Owner', class: 'grow',
         cell: (waiter) => h('span', null, owner(waiter), ' ', termBadges(waiter))},
       {id: 'waits', label: 'Waiting', number: true, cell: (waiter) => timeSince(waiter.queued_at)},
-      {id: 'since', label: 'Since', class: 'tight', cell: (waiter) => timeAt(waiter.queued_at)},
+      {id: 'since', label: 'Since', class: 'tight whole', cell: (waiter) => timeAt(waiter.queued_at)},
     ],
     empty: () => emptyMessage('No waiters.'),
   });
@@ -32,21 +32,25 @@ export function queuePart() {
 }
 
 // listPart shows the rows of a list: `from` is also their field of the answer.
-function listPart(from, heading, options, tableOptions) {
+export function listPart(from, heading, options, tableOptions) {
   const table = createTable(tableOptions);
   return part(from, heading, {...options, table}, table.element, (answer) => table.update(answer?.[from] ?? []));
 }
 
-export function rejectionsPart(lock, onOpen) {
-  const more = h('a', {href: link('rejections', null, {resource: lock})}, 'All rejections');
+// rejectionsPart shows the rejected writes on a lock, or those of an owner: of is {resource} or {owner_id}.
+export function rejectionsPart(of, onOpen) {
+  const more = h('a', {href: link('rejections', null, of)}, 'All rejections');
   return listPart('rejections', 'Rejected writes', {actions: more}, {
-    caption: 'Rejected writes on this lock, the latest first', key: (rejection) => rejection.id,
+    caption: 'Rejected writes, the latest first', key: (rejection) => rejection.id,
     changed: (before, now) => before.count !== now.count, onRow: (rejection, opener) => onOpen(rejection.id, opener),
     columns: [
       {id: 'last', label: 'Last seen', class: 'tight corner', cell: (rejection) => timeAgo(rejection.last_at)},
       {id: 'kind', label: 'Kind', class: 'tight lead', cell: (rejection) => rejectionButton(rejection, onOpen)},
-      {id: 'owner', label: 'Owner', class: 'grow', cell: (rejection) => (rejection.owner_id
-        ? name(rejection.owner_id, {href: link('rejections', null, {owner_id: rejection.owner_id})}) : '–')},
+      of.resource
+        ? {id: 'owner', label: 'Owner', class: 'grow',
+          cell: (rejection) => (rejection.owner_id ? owner({owner_id: rejection.owner_id}) : '–')}
+        : {id: 'resource', label: 'Resource', class: 'grow',
+          cell: (rejection) => name(rejection.resource, {href: link('locks', rejection.resource)})},
       {id: 'token', label: 'Token', number: true, hint: 'Of the write',
         cell: (rejection) => token(rejection.token, rejection.sequence)},
       {id: 'newer', label: 'Superseded by', class: 'minor', number: true, hint: 'The newer token',

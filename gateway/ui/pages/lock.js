@@ -30,7 +30,7 @@ export function mount(container, {name: lock}, app) {
       breakButton.disabled = state === null || state.state === 'free';
       breaker.show(state);
     }),
-    fencePart(), queuePart(), waitsPart(lock), rejectionsPart(lock, drawer.open),
+    fencePart(), queuePart(), waitsPart(lock), rejectionsPart({resource: lock}, drawer.open),
     recordsPart(value.open), leasesPart(),
   ];
   // Screen readers get a sentence for each change. The page itself is no live region, since its times tick.

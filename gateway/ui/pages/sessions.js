@@ -17,7 +17,7 @@ const columns = [
   {id: 'owner', label: 'Owner', class: 'grow', cell: (session) => owner(session)},
   {id: 'state', label: 'State', class: 'tight', cell: (session) => badge(session.state, tones[session.state])},
   {id: 'leases', label: 'Leases', number: true, hint: 'Its live leases', cell: (session) => session.leases > 0
-    ? h('a', {href: link('locks', null, {owner_id: session.owner_id})}, count(session.leases))
+    ? h('a', {href: link('owners', session.owner_id)}, count(session.leases))
       : count(session.leases ?? 0)},
   {id: 'ttl', label: 'TTL', number: true, hint: 'How long it lasts without a heartbeat',
     cell: (session) => duration(session.ttl_ms)},

@@ -4,7 +4,7 @@
 
 import {h} from '../../dom.js';
 import {count, duration} from '../../format.js';
-import {emptyMessage, name, panel, rejectionButton} from '../../parts.js';
+import {emptyMessage, name, owner, panel, rejectionButton} from '../../parts.js';
 import {timeAgo} from '../../left.js';
 import {link} from '../../router.js';
 import {createTable} from '../../table.js';
@@ -21,8 +21,7 @@ export function createNewest(app, {onOpen, onRows}) {
       {id: 'resource', label: 'Resource', class: 'grow',
         cell: (row) => name(row.resource, {href: link('rejections', null, {resource: row.resource})})},
       {id: 'owner', label: 'Owner', class: 'grow',
-        cell: (row) => row.owner_id &&
-          name(row.owner_id, {href: link('rejections', null, {owner_id: row.owner_id})})},
+        cell: (row) => row.owner_id && owner({owner_id: row.owner_id})},
       {id: 'late', width: '84px', label: 'Late', hint: 'How long after the end of its lease', number: true,
         cell: (row) => duration(row.late_ms, {fixed: true})},
       {id: 'count', width: '66px', label: 'Writes', number: true, cell: (row) => count(row.count)},
