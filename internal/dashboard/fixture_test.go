@@ -70,7 +70,7 @@ func (g *gateway) protectTables(t *testing.T) {
 		`create table orders (tenant text, id bigint)`,
 		`select fence.protect('orders', 'tenants/{tenant}/orders/{id}', 'observe')`,
 		`insert into orders values ('acme', 7)`,
-		`create table ledger (id bigint)`, `select fence.protect('ledger', 'ledger/{id}')`,
+		`create table ledger (id bigint)`, `select fence.protect('ledger', 'ledger/{id}', inserts => 'free')`,
 		`alter table ledger disable trigger fencegate_update`)
 }
 

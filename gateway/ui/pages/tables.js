@@ -16,6 +16,20 @@ const modes = {
   observe: 'Nothing is rejected. What would be is recorded.',
 };
 
+const inserts = {
+  guarded: 'A new row needs an admitted token.',
+  free: 'Anybody may insert a row without a token.',
+};
+
+const rejectionsOf = ({table}, range) => link('rejections', null, {source: 'sql', key: table, range});
+
+// templateCell leads to the locks of the rows, if the template begins with a text, as accounts/{id} does.
+function templateCell({template}) {
+  const prefix = template.split('{')[0];
+  return h('span', {class: 'stack'}, h('code', null, h('bdi', null, template)),
+    prefix && h('a', {class: 'note', href: link('locks', null, {prefix, state: 'any'})}, 'locks'));
+}
+
 function triggersCell(table) {
   if (table.problem) return h('span', {class: 'stack'}, h('span', null, badge('problem', 'bad')),
     h('bdi', null, table.problem));
@@ -23,18 +37,21 @@ function triggersCell(table) {
 }
 
 const columns = [
-  {id: 'table', label: 'Table', class: 'grow', cell: (table) => name(table.table)},
+  {id: 'table', label: 'Table', class: 'grow', hint: 'Leads to its rejections',
+    cell: (table) => name(table.table, {href: rejectionsOf(table)})},
   {id: 'template', label: 'Resource of a row', class: 'grow', hint: 'A segment in braces is a column',
-    cell: (table) => h('code', null, h('bdi', null, table.template))},
+    cell: templateCell},
   {id: 'mode', label: 'Mode', class: 'tight', cell: (table) => h('span', {title: modes[table.mode]},
     badge(table.mode, table.mode === 'enforce' ? '' : 'info'))},
+  {id: 'inserts', label: 'Inserts', class: 'tight', cell: (table) => h('span', {title: inserts[table.inserts]},
+    badge(table.inserts, table.inserts === 'guarded' ? '' : 'info'))},
   {id: 'state', label: 'Triggers', class: 'grow', hint: 'A gateway looks at them every 30 s', cell: triggersCell},
   {id: 'rows', label: 'Rows', number: true, hint: 'An estimate, as of the last vacuum or analyze',
     cell: (table) => (table.rows === undefined ? h('span', {class: 'note'}, 'not analyzed') : compact(table.rows))},
-  {id: 'rejections', label: 'Recorded rejections', number: true,
+  {id: 'rejections', label: 'Rejections', number: true,
     hint: 'Recorded in the last 24 hours; in the mode observe, such writes pass',
-    cell: (table) => (table.rejections === 0 ? '0' : h('a', {href: link('rejections', null,
-      {source: 'sql', key: table.table, range: '24h'})}, count(table.rejections)))},
+    cell: (table) => (table.rejections === 0 ? '0' : h('a', {href: rejectionsOf(table, '24h')},
+      count(table.rejections)))},
   {id: 'since', label: 'Protected', class: 'tight', cell: (table) => timeAgo(table.protected_at)},
 ];
 
