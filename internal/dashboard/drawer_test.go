@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/fencegate/fencegate/gateway/api"
@@ -74,7 +75,6 @@ func TestDrawer(t *testing.T) {
 	p.wait("Escape has closed the drawer", `!document.querySelector("dialog.drawer").open`)
 	p.wait("the button of the row has the focus", focused+`.matches("button.open")`)
 	p.wait("the rejection is no longer in the address", `!location.hash.includes("rejection=")`)
-}
 
 	p.press(kb.Enter)
 	p.clickText("dialog.drawer a", "The owner")
@@ -84,6 +84,7 @@ func TestDrawer(t *testing.T) {
 	p.waitText("#live", "Live")
 	g.hold(t, "jobs/43", "sleepy-worker")
 	p.waitText("main", "jobs/43")
+}
 
 // TestHeadline checks that the overview says that nothing was shut out, then counts zombies, names the latest and who had
 // taken over, and opens its drawer; that data conflicts alone raise no warning; and that it says since when it counts, or
@@ -135,7 +136,8 @@ func problemCode(err error) string {
 	return ""
 }
 
-// TestOldDataIsInRange checks that pages without a time in their address choose the shortest one with data.
+// TestOldDataIsInRange checks that pages without a time in their address choose the shortest one with data, and that
+// any other can be chosen.
 func TestOldDataIsInRange(t *testing.T) {
 	t.Parallel()
 	g := startGateway(t)
@@ -147,8 +149,28 @@ func TestOldDataIsInRange(t *testing.T) {
 	})
 	g.sql(t, `update fence.rejections set first_at = first_at - interval '3 h', last_at = last_at - interval '3 h'`)
 	p := openTab(t, g, desktop)
+	p.allowHost("data:image") // of the browser itself, in inputs of times
 	p.open("#/rejections")
 	p.wait("six hours are chosen", `location.hash.includes("range=6h")`)
+	p.waitText("main", "sleepy-worker")
+
+	p.clickText("main .heading button", "Other…")
+	choose := func(from, to string) {
+		p.do(evaluation[chromedp.Void](`for (const [name, value] of [["since", %s], ["until", %s]]) {
+			const input = document.querySelector("dialog[open] [name=" + name + "]");
+			input.value = value;
+			input.dispatchEvent(new Event("input", {bubbles: true}));
+		}`, []any{from, to}))
+		p.clickText("dialog[open] button", "Show")
+	}
+	choose("2020-01-02T03:04:05", "2020-01-02T03:04:04")
+	p.wait("the dialog wants an end after the start", `document.querySelector("dialog[open] [name=until]:invalid")`)
+	choose("2020-01-02T03:04:05", "2020-01-03T03:04:04")
+	p.waitText("main", "No write was rejected in this time")
+	p.wait("the time is in the address", `location.hash.includes("since=2020-01-0") &&
+		location.hash.includes("until=2020-01-0")`)
+	p.clickText("main .heading button", "Other…")
+	choose("2020-01-02T03:04:05", "")
 	p.waitText("main", "sleepy-worker")
 }
 

@@ -83,7 +83,8 @@ export function mount(container, params, app) {
     class: 'rejections'}, table.element);
   container.append(
     heading('Rejections', {intro: [facts, limitNote('observe')], actions: [range.element, pause]}),
-    form.element, timelinePanel, ...(isPhone() ? [all, top.element] : [top.element, all]), drawer.element);
+    form.element, timelinePanel, ...(isPhone() ? [all, top.element] : [top.element, all]), drawer.element,
+    range.dialog);
 
   function openDrawer(id, opener) {
     drawer.open(id, opener);
