@@ -73,6 +73,7 @@ function content(detail, width) {
     h('p', {class: 'drawer-lead'}, pieces(inWords(row, {lease, successor})), '.'),
     h('p', null, kindBadge(row.kind), ' ', h('span', {class: 'note'}, kinds[row.kind]?.meaning)),
     drawSequence(sequence, {writer, next}, width),
+    h('p', {class: 'note'}, 'The drawing is not to scale: the times between its steps are below them.'),
     h('ol', {class: 'events', 'aria-label': 'What happened'}, sequence.events.map((event) =>
       h('li', null, event.at === null ? h('span', {class: 'note'}, 'in between') : timeAt(event.at),
         h('span', null, pieces(event.pieces))))),
