@@ -150,7 +150,7 @@ func TestDashboardFiles(t *testing.T) {
 	if got.header.Get("Content-Type") != "application/yaml" || !bytes.Equal(got.body, openAPI) {
 		t.Errorf("/openapi.yaml: answered %d %s with %d bytes, want the file", got.status, got.header, len(got.body))
 	}
-	files, err := ui.Files()
+	files, err := dashboardFiles()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,10 +1,15 @@
 package gateway
 
 import (
+	"encoding/json"
+	"fmt"
+	"maps"
 	"net/http"
 	"strconv"
+	"sync"
 
 	"github.com/gorilla/mux"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/gateway/endpoint"
@@ -22,9 +27,28 @@ func (g *Gateway) dashboardRoutes(router *mux.Router) {
 	g.Route(router, "/", endpoint.Methods{"GET": dashboardFile, "HEAD": dashboardFile})
 }
 
+// dashboardFiles are the dashboard's files, and openapi.json: openapi.yaml for the page that shows it.
+var dashboardFiles = sync.OnceValues(func() (map[string]ui.File, error) {
+	files, err := ui.Files()
+	if err != nil {
+		return nil, err
+	}
+	var described any
+	if err := yaml.Unmarshal(openAPI, &described); err != nil {
+		return nil, fmt.Errorf("parse openapi.yaml: %w", err)
+	}
+	text, err := json.Marshal(described)
+	if err != nil {
+		return nil, fmt.Errorf("make openapi.json: %w", err)
+	}
+	files = maps.Clone(files)
+	files["openapi.json"] = ui.NewFile("application/json", text)
+	return files, nil
+})
+
 // dashboardFile answers the page at /, or a file that the page loads.
 func dashboardFile(w *endpoint.Answer, r *http.Request) error {
-	files, err := ui.Files()
+	files, err := dashboardFiles()
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ export const pages = [
   {page: 'policies', module: 'policies', label: 'Policies', scope: 'admin'},
   {page: 'keys', module: 'keys', label: 'Keys', scope: 'admin', everywhere: true},
   {page: 'audit', module: 'audit', label: 'Audit', scope: 'admin'},
+  {page: 'api', module: 'api', one: 'api'},
 ];
 
 export function parse(fragment) {

@@ -29,6 +29,12 @@ type File struct {
 	Content []byte
 }
 
+// NewFile is a file with this content.
+func NewFile(contentType string, content []byte) File {
+	digest := sha256.Sum256(content)
+	return File{contentType, `"` + hex.EncodeToString(digest[:12]) + `"`, content}
+}
+
 // contentTypes are fixed here, since the machine's tables may be different or incomplete.
 var contentTypes = map[string]string{
 	".html": "text/html; charset=utf-8",
@@ -50,8 +56,7 @@ func load() (map[string]File, error) {
 		if err != nil {
 			return err
 		}
-		digest := sha256.Sum256(content)
-		files[name] = File{contentTypes[path.Ext(name)], `"` + hex.EncodeToString(digest[:12]) + `"`, content}
+		files[name] = NewFile(contentTypes[path.Ext(name)], content)
 		return nil
 	})
 	return files, err

@@ -54,10 +54,11 @@ var parsesHTML = regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|docu
 var otherHost = regexp.MustCompile(`(https?:)?//[a-z0-9-]+\.[a-z]`)
 
 // TestFilesParseNoHTMLAndNameNoOtherHost checks that texts become text nodes, and that no file has an address of
-// another host. The content security policy requires the same of the browser.
+// another host, but for the link to the documents. The content security policy requires the same of the browser.
 func TestFilesParseNoHTMLAndNameNoOtherHost(t *testing.T) {
 	for name, file := range allFiles(t) {
 		text := strings.ReplaceAll(string(file.Content), "http://www.w3.org/2000/svg", "") // a name, not an address
+		text = strings.ReplaceAll(text, `<a href="https://github.com/fencegate/fencegate/tree/main/docs"`, "")
 		if found := parsesHTML.FindString(text); found != "" {
 			t.Errorf("%s uses %s", name, found)
 		}

@@ -39,6 +39,7 @@ var shownPages = []shownPage{
 	{"audit", "#/audit", "Audit", []string{
 		"lease broken", "importer-7f3a does not answer", "policy set", "table protected",
 	}},
+	{"api", "#/api/listLocks", "API", []string{"/v1/locks/{lock}/acquire", "Only locks in this state", "array of Lock"}},
 }
 
 // show opens a page and returns when it shows its texts.
@@ -114,10 +115,10 @@ func TestEmptyPages(t *testing.T) {
 	}
 	p.open("#/policies")
 	p.waitText("main pre", "curl")
-	hint := eval[string](p, `document.querySelector("main pre").textContent`)
-	output, err := exec.Command("sh", "-c", hint+" --silent --show-error --fail-with-body").CombinedOutput()
 	p.clickText("main button", "Copy")
 	p.waitText("main .command", "Copied")
+	hint := eval[string](p, `document.querySelector("main pre").textContent`)
+	output, err := exec.Command("sh", "-c", hint+" --silent --show-error --fail-with-body").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%s: %v: %s", hint, err, output)
 	}
