@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/lockclient/admin"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // Zombie shows a worker that is frozen until its lease has expired, wakes, and writes.

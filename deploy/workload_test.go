@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // workload uses all parts of fencegate until it is stopped. None of its writes is rejected.

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/gateway/writes"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // Each line gets the verdict that a single write would get, whatever the verdicts on the others.

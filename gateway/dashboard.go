@@ -11,9 +11,9 @@ import (
 	"github.com/gorilla/mux"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/gateway/endpoint"
 	"github.com/fencegate/fencegate/gateway/ui"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // dashboardPolicy lets the dashboard load its own modules and styles and call this gateway, and nothing else. It allows

@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/gateway/endpoint"
 	"github.com/fencegate/fencegate/gateway/events"
 	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 const observePath = "/v1/elections/job/observe"

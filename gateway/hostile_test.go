@@ -23,11 +23,11 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/gateway/auth"
 	"github.com/fencegate/fencegate/gateway/endpoint"
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	"github.com/fencegate/fencegate/internal/testenv/issuertest"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // TestRapidReset opens thousands of streams over one connection of HTTP/2, and resets each at once. The gateway works on

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/gateway/endpoint"
 	"github.com/fencegate/fencegate/gateway/metrics"
+	"github.com/fencegate/fencegate/lockclient/api"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/readiness"
 )

@@ -5,8 +5,8 @@ import (
 	"net/http"
 	"net/http/pprof"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/gateway/endpoint"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // adds itself to http.DefaultServeMux, which nothing serves

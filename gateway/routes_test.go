@@ -12,9 +12,9 @@ import (
 
 	"github.com/gorilla/mux"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/gateway/endpoint"
 	"github.com/fencegate/fencegate/gateway/locks"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // The routes are the paths and methods of openapi.yaml.

@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/gateway/auth"
 	"github.com/fencegate/fencegate/gateway/auth/oidc"
 	"github.com/fencegate/fencegate/gateway/endpoint"
@@ -23,6 +22,7 @@ import (
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	"github.com/fencegate/fencegate/internal/testenv/issuertest"
 	"github.com/fencegate/fencegate/internal/testenv/process"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // issued is a gateway without a database, by which users sign in at two issuers, sso and other.

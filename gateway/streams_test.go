@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	"github.com/fencegate/fencegate/internal/testenv/openapi"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // stream is a client of a stream of events.

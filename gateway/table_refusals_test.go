@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	pgtest "github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/lockclient/api"
 	"github.com/fencegate/fencegate/store/postgres"
 )
 

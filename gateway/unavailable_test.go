@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	pgtest "github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/lockclient/api"
 	"github.com/fencegate/fencegate/migrations"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/postgres"

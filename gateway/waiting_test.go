@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // Waiters are granted the lock in the order in which they came, at any gateway, each with a greater token (P2, P8).

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // Acquire acquires a lease on a lock. Without WithWait it is one try.

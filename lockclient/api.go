@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // API is the HTTP API of locks, records, sessions and elections, one method per path: it sends requests as they are, and

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // Acquire acquires a lease on a lock. Once it has returned, no write with an older token can be committed on the name.

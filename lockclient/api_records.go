@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // Write is a value to store, or the delete of a record, with its token. A delete uses Token, LeaseID and IfMatch, and

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // run keeps a connection open while there is something to send, until the writer ends.

@@ -1,5 +1,5 @@
 // Package lockclient is the Go client of fencegate. It acquires leases on named locks, renews them, and sends writes
-// that carry their fencing tokens. It imports the standard library and gateway/api only.
+// that carry their fencing tokens. It imports the standard library only.
 //
 //	client, err := lockclient.New("http://a:8080", lockclient.WithFailover("http://b:8080"))
 //	if err != nil {

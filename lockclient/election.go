@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // Campaign stands for an election, and returns when the candidate leads, or ctx ends. WithWait bounds the wait, and

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // codeError is a sentinel: an [*Error] with this code matches it by errors.Is.

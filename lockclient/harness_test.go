@@ -19,12 +19,12 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	"github.com/fencegate/fencegate/internal/testenv/gateway"
 	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/admin"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // gatewayURL is that of a gateway process that serves all tests and examples. Each uses locks of its own.

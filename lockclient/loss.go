@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // holderLookupMax bounds the request for the holder, by which the error of a loss may come later.

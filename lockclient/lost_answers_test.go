@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	"github.com/fencegate/fencegate/internal/testenv/network"
 	"github.com/fencegate/fencegate/internal/testenv/process"
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/admin"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // The client finds out whether a request that its caller has canceled was granted a lease.

@@ -3,7 +3,7 @@ package lockclient
 import (
 	"time"
 
-	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // LeaseOption configures Acquire, Do, NewSession or Campaign. An option that does not apply there is refused as

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // WriteOption configures one write of a lease.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // Session is one TTL and one heartbeat for any number of leases. It is safe for concurrent use. It is renewed in the

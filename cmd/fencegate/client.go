@@ -20,9 +20,9 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/admin"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // variableBearer has a credential. No flag has: process lists show those. FENCEGATE_TOKEN is a fencing token.

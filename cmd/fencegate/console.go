@@ -11,10 +11,10 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/document"
 	"github.com/fencegate/fencegate/internal/printable"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // outputFormat is the form of answers.

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 func TestTablesAlignAndCantSteerTheTerminal(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"os"
 	"strconv"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 type electCmd struct {

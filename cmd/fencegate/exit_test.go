@@ -15,9 +15,9 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 func TestEveryCodeHasAnExitCode(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // The lists, before one gateway, one after the other: each is complete.

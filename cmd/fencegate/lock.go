@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/lockclient/admin"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // lockCmds are the commands below "fencegate lock".

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // policyCmds are the commands below "fencegate policy".

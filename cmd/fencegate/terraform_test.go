@@ -12,10 +12,10 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/internal/testenv/process"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // terraformConfig applies a text. With a file to wait for, the apply holds the lock until that is there.

@@ -6,8 +6,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // What commands show of a lock and of elections, before one gateway.

@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/demo"
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/admin"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 const (

@@ -5,9 +5,9 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/gateway/endpoint"
 	"github.com/fencegate/fencegate/internal/access"
+	"github.com/fencegate/fencegate/lockclient/api"
 	"github.com/fencegate/fencegate/store"
 )
 

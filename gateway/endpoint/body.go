@@ -21,8 +21,8 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/gateway/metrics"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // SetBodyDeadline bounds the time in which the body of a request arrives. It holds for the handler, and for the server,

@@ -18,10 +18,10 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/gateway/metrics"
 	"github.com/fencegate/fencegate/internal/access"
 	"github.com/fencegate/fencegate/internal/apikey"
+	"github.com/fencegate/fencegate/lockclient/api"
 	"github.com/fencegate/fencegate/store"
 )
 

@@ -8,8 +8,8 @@ import (
 	"github.com/go-json-experiment/json"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/gateway/endpoint"
+	"github.com/fencegate/fencegate/lockclient/api"
 	"github.com/fencegate/fencegate/store"
 )
 

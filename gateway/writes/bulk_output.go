@@ -3,8 +3,8 @@ package writes
 import (
 	"time"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/gateway/endpoint"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 const (

@@ -9,8 +9,8 @@ import (
 	"math/rand/v2"
 	"sync/atomic"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // treePath leases subtrees, nested ones too, and names in them, alone and shared, for a TTL and in sessions, by HTTP.

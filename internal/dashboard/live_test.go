@@ -5,7 +5,7 @@ package dashboard
 import (
 	"testing"
 
-	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // TestNewRejectionAppears checks that each page that shows rejections adds a new one without being reloaded, and that

@@ -12,8 +12,8 @@ import (
 
 	"github.com/chromedp/chromedp/kb"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // requireArtifacts skips a test that only takes pictures, where there is no directory for them. CI names one.

@@ -10,11 +10,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/internal/testenv/process"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // startGuarded serves a database to callers with keys, until the test ends. Its client is the principal admin.

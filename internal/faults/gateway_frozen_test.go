@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // The zombie is a gateway: it has received a write, and is frozen until the lease has expired and another gateway has

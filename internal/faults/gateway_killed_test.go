@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // A gateway dies after its write has reached the database. The database finishes the write: the retry by another

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // retryPause is before what was not served is sent again.

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // The properties that are checked, by their numbers in the contract.

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // reading is a look at the records of a resource.

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // model builds a history. Its clock advances by a millisecond with every stamp; the database's is what a test sets.

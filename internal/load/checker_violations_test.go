@@ -3,7 +3,7 @@ package load
 import (
 	"testing"
 
-	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // badHistories are what must be found, with the text of the violation. Each breaks one thing.

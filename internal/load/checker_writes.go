@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // number is a token and a sequence: the name of a numbered write.

@@ -12,8 +12,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 const (

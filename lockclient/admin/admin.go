@@ -21,8 +21,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // Client makes the calls. It is safe for concurrent use, and is closed with the client that it was made of.

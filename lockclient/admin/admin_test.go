@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/admin"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // serve returns a client of fake gateways, one for each answer.

@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // Fence returns the state of a resource's fence, and its policy. It returns ErrNotFound if the name was never granted

@@ -4,8 +4,8 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // LocksQuery selects locks. The zero value is the first page of all.

@@ -12,12 +12,12 @@ import (
 	"github.com/go-co-op/gocron/v2"
 	"go.uber.org/goleak"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	"github.com/fencegate/fencegate/internal/testenv/gateway"
 	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/admin"
+	"github.com/fencegate/fencegate/lockclient/api"
 	"github.com/fencegate/fencegate/lockclient/gocronlock"
 )
 

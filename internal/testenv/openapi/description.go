@@ -24,7 +24,7 @@ import (
 	"github.com/getkin/kin-openapi/routers"
 	"github.com/gorilla/mux"
 
-	"github.com/fencegate/fencegate/gateway/api"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // Description is the text of an API. It finds operations by paths whose names have slashes. The routers of kin-openapi

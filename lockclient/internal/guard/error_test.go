@@ -7,8 +7,8 @@ import (
 	"io"
 	"testing"
 
-	"github.com/fencegate/fencegate/gateway/api"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/api"
 	"github.com/fencegate/fencegate/lockclient/internal/guard"
 )
 
