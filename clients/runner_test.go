@@ -39,7 +39,7 @@ func runGo(t *testing.T, cases []contractCase, at place) []verdict {
 			defer func() { <-slots }()
 			verdicts[i].Case = each.Name
 			if each.Needs == "freeze" {
-				verdicts[i].Lacks = "it runs in this process; the tests of lockclient freeze one"
+				verdicts[i].Lacks = "it runs in this process; internal/sdk freezes one"
 				return
 			}
 			if err := runCase(ctx, fmt.Sprint("go-", i), each, at); err != nil {

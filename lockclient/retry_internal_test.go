@@ -4,39 +4,49 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/fencegate/fencegate/lockclient/api"
 )
 
+// drawn is how many random arguments a property is checked with.
+const drawn = 10_000
+
+// draw returns a number from low to high: a bound, or one of any magnitude above low.
+func draw[T ~int | ~int64](low, high T) T {
+	switch rand.IntN(8) {
+	case 0:
+		return low
+	case 1:
+		return high
+	}
+	return low + T(rand.Int64N(int64(high-low)+1)>>rand.IntN(63))
+}
+
 func TestPauseIsBounded(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		policy := RetryPolicy{
-			Base: time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "base")),
-			Max:  time.Duration(rapid.Int64Range(0, int64(24*time.Hour)).Draw(t, "max")),
-		}.withDefaults()
-		try := rapid.IntRange(1, 1<<30).Draw(t, "try")
-		hint := time.Duration(rapid.Int64Range(-int64(time.Hour), int64(48*time.Hour)).Draw(t, "hint"))
-		random := rapid.Float64Range(0, 0.999999).Draw(t, "random")
+	for range drawn {
+		policy := RetryPolicy{Base: draw(0, time.Hour), Max: draw(0, 24*time.Hour)}.withDefaults()
+		try := draw(1, 1<<30)
+		hint := draw(-time.Hour, 48*time.Hour)
+		random := float64(draw(0, 999_999)) / 1e6
 
 		pause := policy.pause(try, hint, random)
 		hinted := min(max(hint, 0), policy.Max)
 		if pause < hinted || pause > hinted+policy.Max {
-			t.Errorf("%+v: pause %v after try %d, hint %v", policy, pause, try, hint)
+			t.Fatalf("%+v: pause %v after try %d, hint %v", policy, pause, try, hint)
 		}
 		if try < 20 {
 			if longest := hinted + policy.Base<<(try-1); pause > longest {
-				t.Errorf("%+v: pause %v after try %d is over %v", policy, pause, try, longest)
+				t.Fatalf("%+v: pause %v after try %d is over %v", policy, pause, try, longest)
 			}
 		}
 		if more := policy.pause(try, hint, random+(1-random)/2); more < pause {
-			t.Errorf("a greater random number makes a shorter pause: %v, %v", pause, more)
+			t.Fatalf("a greater random number makes a shorter pause: %v, %v", pause, more)
 		}
-	})
+	}
 }
 
 func TestPauseGrows(t *testing.T) {
@@ -54,10 +64,10 @@ func TestPauseGrows(t *testing.T) {
 }
 
 func TestHeartbeatInterval(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		ttl := time.Duration(rapid.Int64Range(int64(100*time.Millisecond), int64(24*time.Hour)).Draw(t, "ttl"))
-		every := time.Duration(rapid.Int64Range(-1, int64(24*time.Hour)).Draw(t, "every"))
-		random := rapid.Float64Range(0, 0.999999).Draw(t, "random")
+	for range drawn {
+		ttl := draw(100*time.Millisecond, 24*time.Hour)
+		every := draw(-1, 24*time.Hour)
+		random := float64(draw(0, 999_999)) / 1e6
 		config := heartbeatConfig{every: every}
 
 		longest := ttl / 3
@@ -65,12 +75,12 @@ func TestHeartbeatInterval(t *testing.T) {
 			longest = min(longest, every)
 		}
 		if got := config.interval(ttl, random); got > longest || got < longest*4/5-1 {
-			t.Errorf("ttl %v, every %v: interval %v", ttl, every, got)
+			t.Fatalf("ttl %v, every %v: interval %v", ttl, every, got)
 		}
 		if window(ttl) >= ttl || window(ttl) < ttl*98/100 {
-			t.Errorf("ttl %v: window %v", ttl, window(ttl))
+			t.Fatalf("ttl %v: window %v", ttl, window(ttl))
 		}
-	})
+	}
 }
 
 func TestDualClock(t *testing.T) {

@@ -1,4 +1,4 @@
-package gocronlock_test
+package gocronlock
 
 import (
 	"context"

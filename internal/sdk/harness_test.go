@@ -1,4 +1,4 @@
-package lockclient_test
+package sdk
 
 import (
 	"context"
@@ -27,7 +27,7 @@ import (
 	"github.com/fencegate/fencegate/lockclient/api"
 )
 
-// gatewayURL is that of a gateway process that serves all tests and examples. Each uses locks of its own.
+// gatewayURL is that of a gateway process that serves all tests and the SDK's examples. Each uses locks of its own.
 var gatewayURL string
 
 // names counts the names of shared, which differ if a test runs again.
@@ -51,12 +51,7 @@ func run(m *testing.M) int {
 		panic(err)
 	}
 	all := &suite{}
-	if gatewayURL = all.gateway(); gatewayURL == "" {
-		// Examples can't skip themselves.
-		if err := flag.Set("test.skip", "^Example"); err != nil {
-			panic(err)
-		}
-	}
+	gatewayURL = all.gateway()
 	code := postgres.Main(m)
 	all.end()
 	// A proxy that is closed with bytes on their way leaves the goroutines of that link behind.
@@ -67,7 +62,7 @@ func run(m *testing.M) int {
 			goleak.IgnoreAnyFunction(toxiproxy+"/toxics.(*ToxicStub).Run"))
 	})
 	if err != nil && code == 0 {
-		fmt.Fprintln(os.Stderr, "lockclient: goroutines are left:", err)
+		fmt.Fprintln(os.Stderr, "sdk: goroutines are left:", err)
 		return 1
 	}
 	return code

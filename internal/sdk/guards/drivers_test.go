@@ -1,4 +1,4 @@
-package guard_test
+package guards
 
 import (
 	"context"

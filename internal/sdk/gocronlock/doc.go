@@ -1,0 +1,2 @@
+// Package gocronlock holds tests alone: schedulers of gocron with lockclient/gocronlock, before a real gateway.
+package gocronlock
