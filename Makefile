@@ -2,6 +2,9 @@
 .DEFAULT_GOAL := help
 .PHONY: help build cross check-release build-bench build-demo run demo demo-all demo-deps demo-etcd demo-zookeeper demo-redis test test-slow test-postgres test-clients test-integrations check-openapi test-deps lint bench bench-locks bench-tables bench-names bench-cpu soak fuzz hostile random chaos chaos-safeguards failovers screenshots golden golden-check docs verify
 
+# The SDK, its adapters, and the packages of these modules, all of which the main module uses.
+SDK          := lockclient lockclient/pgxguard lockclient/gocronlock
+SDK_PACKAGES := github.com/fencegate/fencegate/lockclient/...
 # Modules of their own: the benchmarks, the demos with locks of other services, and the examples.
 BENCH := internal/bench
 EXTERNAL := demo/external
@@ -15,14 +18,14 @@ GORELEASER := GOFLAGS= go run github.com/goreleaser/goreleaser/v2@v2.15.1
 
 # Overridable: make test PACKAGES=./migrations TEST_FLAGS='-run TestScenarios -v'; make test MODULE=internal/bench
 MODULE     ?= .
-PACKAGES   ?= ./...
+PACKAGES   ?= ./... $(if $(filter .,$(MODULE)),$(SDK_PACKAGES))
 TEST_FLAGS ?=
 # auto: with the race detector where it can be built; 1: always; 0: never.
 RACE       ?= auto
 # What test leaves to test-slow: tests of this name, and the packages that have some.
 SLOW          := ^TestSlow_
 SLOW_PACKAGES  = $(addprefix ./,$(sort $(dir $(shell grep -rl --include='*_test.go' '^func TestSlow_' \
-  cmd deploy docs gateway internal lockclient migrations store))))
+  cmd deploy docs gateway internal migrations store))))
 RUN_FLAGS  ?=
 BENCH_FLAGS ?=
 # The versions that test-postgres runs the database's tests on, and those tests.
@@ -60,7 +63,7 @@ build-demo: build
 cross: ## Build the program and the SDK for every system of a release
 	@set -e; for system in $(SYSTEMS); do echo "==> $$system"; \
 	  GOOS=$${system%/*} GOARCH=$${system#*/} CGO_ENABLED=0 go build -o /dev/null ./cmd/fencegate; \
-	  GOOS=$${system%/*} GOARCH=$${system#*/} CGO_ENABLED=0 go build ./lockclient/...; \
+	  GOOS=$${system%/*} GOARCH=$${system#*/} CGO_ENABLED=0 go build $(SDK_PACKAGES); \
 	done
 
 check-release: ## Check the configuration of releases, by goreleaser, which Go fetches and builds (some minutes, once)
@@ -111,11 +114,9 @@ test-deps: ## Install what the tests need beside Go: PostgreSQL's programs, etcd
 	@scripts/test-deps
 
 lint: ## Run the linters, the import rules among them
-	scripts/golangci-lint run ./...
-	cd $(BENCH) && ../../scripts/golangci-lint run ./...
-	cd $(EXTERNAL) && ../../scripts/golangci-lint run ./...
-	cd $(EXAMPLES) && ../../scripts/golangci-lint run ./...
-	@set -e; for module in $(INTEGRATIONS); do (cd $$module && '$(CURDIR)/scripts/golangci-lint' run ./...); done
+	@set -e; for module in . $(SDK) $(BENCH) $(EXTERNAL) $(EXAMPLES) $(INTEGRATIONS); do \
+	  echo "==> $$module"; (cd $$module && '$(CURDIR)/scripts/golangci-lint' run ./...); \
+	done
 
 bench: build-bench ## Measure fenced writes beside unfenced ones, etcd, ZooKeeper and Redis, where those are installed (BENCH_FLAGS)
 	scripts/with-postgres bin/fencegate-bench writes --goals $(BENCH_FLAGS)

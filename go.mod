@@ -2,6 +2,13 @@ module github.com/fencegate/fencegate
 
 go 1.26.0
 
+// The SDK and its adapters are modules of their own, of the same commit.
+replace (
+	github.com/fencegate/fencegate/lockclient => ./lockclient
+	github.com/fencegate/fencegate/lockclient/gocronlock => ./lockclient/gocronlock
+	github.com/fencegate/fencegate/lockclient/pgxguard => ./lockclient/pgxguard
+)
+
 require (
 	github.com/Shopify/toxiproxy/v2 v2.5.0
 	github.com/alecthomas/kong v1.17.0
@@ -12,6 +19,9 @@ require (
 	github.com/cockroachdb/datadriven v1.0.3
 	github.com/compose-spec/compose-go/v2 v2.16.2
 	github.com/exaring/otelpgx v0.13.0
+	github.com/fencegate/fencegate/lockclient v0.0.0
+	github.com/fencegate/fencegate/lockclient/gocronlock v0.0.0
+	github.com/fencegate/fencegate/lockclient/pgxguard v0.0.0
 	github.com/getkin/kin-openapi v0.152.0
 	github.com/go-co-op/gocron/v2 v2.21.2
 	github.com/go-jose/go-jose/v4 v4.1.8

@@ -43,6 +43,13 @@ func TestDockerfile(t *testing.T) {
 	if version.Compare("go"+toolchain, "go"+directive) < 0 {
 		t.Errorf("the image is built with Go %s, but go.mod requires %s", toolchain, directive)
 	}
+	// Before the download, the build has the modules of the same commit.
+	before, _, _ := strings.Cut(text, "go mod download")
+	for _, module := range regexp.MustCompile(`=> \./([^/\s]+)`).FindAllStringSubmatch(read(t, "../go.mod"), -1) {
+		if copies := "\nCOPY " + module[1] + " " + module[1] + "\n"; !strings.Contains(before, copies) {
+			t.Errorf("go.mod names the folder %s, which is not copied before the download", module[1])
+		}
+	}
 	// The flags are those of `make build`.
 	flags := regexp.MustCompile(`-trimpath -ldflags "-s -w`)
 	if !flags.MatchString(text) || !flags.MatchString(read(t, "../Makefile")) {

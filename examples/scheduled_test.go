@@ -155,6 +155,7 @@ func testGitHubActions(t *testing.T, m machine) {
 			Steps   []struct {
 				Name, Uses, Run string
 				With            map[string]any
+				Env             map[string]string
 			}
 		}
 	}

@@ -4,8 +4,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"runtime"
 	"runtime/pprof"
+	"strings"
 	"testing"
 	"time"
 )
@@ -24,15 +24,26 @@ func run(m *testing.M) int {
 			panic(err)
 		}
 	}
-	before := runtime.NumGoroutine()
 	code := m.Run()
-	for deadline := time.Now().Add(time.Minute); code == 0 && runtime.NumGoroutine() > before; {
+	for deadline := time.Now().Add(time.Minute); code == 0 && goroutine() != ""; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			fmt.Fprintln(os.Stderr, "lockclient: goroutines are left:")
-			_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
+			fmt.Fprintln(os.Stderr, "lockclient: a goroutine is left:", goroutine())
 			return 1
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
 	return code
+}
+
+// goroutine returns the stack of a goroutine of the SDK or its connections, "" if there is none.
+func goroutine() string {
+	var stacks strings.Builder
+	if err := pprof.Lookup("goroutine").WriteTo(&stacks, 2); err != nil {
+		return err.Error()
+	}
+	for stack := range strings.SplitSeq(stacks.String(), "\n\n") {
+		if strings.Contains(stack, "/lockclient.") || strings.Contains(stack, "net/http.") {
+			return stack
+		}
+	}
+	return ""
 }

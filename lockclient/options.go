@@ -115,12 +115,15 @@ func (c *leaseConfig) ttlMS() *int64 {
 	if c.ttl == nil {
 		return nil
 	}
-	return new(c.ttl.Milliseconds())
+	return pointer(c.ttl.Milliseconds())
 }
 
 func (c *leaseConfig) sessionID() *string {
 	if c.session == nil {
 		return nil
 	}
-	return new(c.session.ID())
+	return pointer(c.session.ID())
 }
+
+// pointer is new(value), of which Go 1.25 has only the form for types.
+func pointer[T any](value T) *T { return &value }

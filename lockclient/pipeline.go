@@ -63,7 +63,7 @@ func (l *Lease) Pipeline(ctx context.Context, opts ...PipelineOption) (*Pipeline
 // ctx ended before there was room. The write was not sent then, and used no number.
 func (p *Pipeline) Put(ctx context.Context, key string, value []byte, opts ...WriteOption) (*PendingWrite, error) {
 	config := p.lease.writeConfig(opts)
-	return p.add(ctx, "put", key, config, new(base64.StdEncoding.EncodeToString(value)))
+	return p.add(ctx, "put", key, config, pointer(base64.StdEncoding.EncodeToString(value)))
 }
 
 // PutJSON adds a write like Put, of a value as application/json.

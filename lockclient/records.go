@@ -135,13 +135,13 @@ func (l *Lease) inTurn(ctx context.Context, op string, write func(api.FencingTok
 	}
 	defer endTurn(l.writing)
 	l.sequence++
-	return write(api.FencingToken{Token: l.granted.FencingToken, Sequence: new(l.sequence)})
+	return write(api.FencingToken{Token: l.granted.FencingToken, Sequence: pointer(l.sequence)})
 }
 
 // PutOp returns a put for a transaction. An empty contentType is application/octet-stream.
 func PutOp(key string, value []byte, contentType string) api.Op {
 	return api.Op{
-		Op: "put", Key: key, ValueBase64: new(base64.StdEncoding.EncodeToString(value)), ContentType: contentType,
+		Op: "put", Key: key, ValueBase64: pointer(base64.StdEncoding.EncodeToString(value)), ContentType: contentType,
 	}
 }
 
@@ -213,8 +213,8 @@ func writeTokens(leases []*Lease, ops []api.Op) []api.WriteToken {
 		}
 		added[resource] = true
 		tokens = append(tokens, api.WriteToken{
-			Resource: resource, FencingToken: new(lease.granted.FencingToken), Sequence: new(lease.sequence),
-			LeaseID: new(lease.granted.LeaseID),
+			Resource: resource, FencingToken: pointer(lease.granted.FencingToken), Sequence: pointer(lease.sequence),
+			LeaseID: pointer(lease.granted.LeaseID),
 		})
 	}
 	for _, lease := range leases {

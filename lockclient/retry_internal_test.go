@@ -145,8 +145,8 @@ func TestRefusalAfterALostAnswer(t *testing.T) {
 	client := quietClient()
 	stale := func(lastToken, lastSequence int64) api.Problem {
 		return api.Problem{
-			Code: api.CodeTokenStale, Token: new(int64(34)), Sequence: new(int64(2)),
-			LastToken: new(lastToken), LastSequence: new(lastSequence),
+			Code: api.CodeTokenStale, Token: pointer(int64(34)), Sequence: pointer(int64(2)),
+			LastToken: pointer(lastToken), LastSequence: pointer(lastSequence),
 		}
 	}
 	for what, test := range map[string]struct {

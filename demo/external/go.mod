@@ -3,7 +3,12 @@ module github.com/fencegate/fencegate/demo/external
 
 go 1.26.0
 
-replace github.com/fencegate/fencegate => ../..
+replace (
+	github.com/fencegate/fencegate => ../..
+	github.com/fencegate/fencegate/lockclient => ../../lockclient
+	github.com/fencegate/fencegate/lockclient/gocronlock => ../../lockclient/gocronlock
+	github.com/fencegate/fencegate/lockclient/pgxguard => ../../lockclient/pgxguard
+)
 
 require (
 	github.com/alecthomas/kong v1.17.0
@@ -19,6 +24,8 @@ require (
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/coreos/go-semver v0.3.1 // indirect
 	github.com/coreos/go-systemd/v22 v22.7.0 // indirect
+	github.com/fencegate/fencegate/lockclient v0.0.0 // indirect
+	github.com/fencegate/fencegate/lockclient/pgxguard v0.0.0 // indirect
 	github.com/go-jose/go-jose/v4 v4.1.8 // indirect
 	github.com/golang/protobuf v1.5.4 // indirect
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.31.0 // indirect

@@ -3,7 +3,12 @@ module github.com/fencegate/fencegate/deploy/kubernetes
 
 go 1.26.0
 
-replace github.com/fencegate/fencegate => ../..
+replace (
+	github.com/fencegate/fencegate => ../..
+	github.com/fencegate/fencegate/lockclient => ../../lockclient
+	github.com/fencegate/fencegate/lockclient/gocronlock => ../../lockclient/gocronlock
+	github.com/fencegate/fencegate/lockclient/pgxguard => ../../lockclient/pgxguard
+)
 
 require github.com/fencegate/fencegate v0.0.0
 
@@ -27,6 +32,7 @@ require (
 	github.com/cyphar/filepath-securejoin v0.7.0 // indirect
 	github.com/davecgh/go-spew v1.1.2-0.20180830191138-d8f796af33cc // indirect
 	github.com/emicklei/go-restful/v3 v3.13.0 // indirect
+	github.com/fencegate/fencegate/lockclient v0.0.0 // indirect
 	github.com/fxamacker/cbor/v2 v2.9.3 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-openapi/jsonpointer v1.0.1 // indirect

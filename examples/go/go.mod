@@ -3,10 +3,14 @@ module github.com/fencegate/fencegate/examples/go
 
 go 1.26.0
 
-replace github.com/fencegate/fencegate => ../..
+replace (
+	github.com/fencegate/fencegate/lockclient => ../../lockclient
+	github.com/fencegate/fencegate/lockclient/pgxguard => ../../lockclient/pgxguard
+)
 
 require (
-	github.com/fencegate/fencegate v0.0.0-00010101000000-000000000000
+	github.com/fencegate/fencegate/lockclient v0.0.0
+	github.com/fencegate/fencegate/lockclient/pgxguard v0.0.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/lib/pq v1.12.3
 	gorm.io/driver/postgres v1.6.3
@@ -19,6 +23,7 @@ require (
 	github.com/jackc/puddle/v2 v2.2.3 // indirect
 	github.com/jinzhu/inflection v1.0.0 // indirect
 	github.com/jinzhu/now v1.1.5 // indirect
+	github.com/pmezard/go-difflib v1.0.1-0.20181226105442-5d4384ee4fb2 // indirect
 	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 )

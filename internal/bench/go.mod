@@ -3,12 +3,18 @@ module github.com/fencegate/fencegate/internal/bench
 
 go 1.26.0
 
-replace github.com/fencegate/fencegate => ../..
+replace (
+	github.com/fencegate/fencegate => ../..
+	github.com/fencegate/fencegate/lockclient => ../../lockclient
+	github.com/fencegate/fencegate/lockclient/gocronlock => ../../lockclient/gocronlock
+	github.com/fencegate/fencegate/lockclient/pgxguard => ../../lockclient/pgxguard
+)
 
 require (
 	github.com/alecthomas/kong v1.17.0
 	github.com/bsm/redislock v0.10.0
 	github.com/fencegate/fencegate v0.0.0
+	github.com/fencegate/fencegate/lockclient v0.0.0
 	github.com/go-redsync/redsync/v4 v4.18.1
 	github.com/go-zookeeper/zk v1.0.4
 	github.com/google/uuid v1.6.0

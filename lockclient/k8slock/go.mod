@@ -3,11 +3,17 @@ module github.com/fencegate/fencegate/lockclient/k8slock
 
 go 1.26.0
 
-replace github.com/fencegate/fencegate => ../..
+replace (
+	github.com/fencegate/fencegate => ../..
+	github.com/fencegate/fencegate/lockclient => ../../lockclient
+	github.com/fencegate/fencegate/lockclient/gocronlock => ../../lockclient/gocronlock
+	github.com/fencegate/fencegate/lockclient/pgxguard => ../../lockclient/pgxguard
+)
 
 require github.com/fencegate/fencegate v0.0.0
 
 require (
+	github.com/fencegate/fencegate/lockclient v0.0.0
 	k8s.io/apimachinery v0.37.2
 	k8s.io/client-go v0.37.2
 	k8s.io/klog/v2 v2.140.0

@@ -30,7 +30,8 @@ type serverError interface {
 
 // stateOf returns the SQLSTATE of an error; "" if PostgreSQL did not report it.
 func stateOf(err error) string {
-	if reported, ok := errors.AsType[serverError](err); ok {
+	var reported serverError
+	if errors.As(err, &reported) {
 		return reported.SQLState()
 	}
 	return ""
@@ -39,12 +40,13 @@ func stateOf(err error) string {
 // Error turns a rejection by fence.guard or by the trigger of a protected table into a *lockclient.Error. It returns
 // every other error as it is, also one that it has turned before.
 func Error(err error) error {
-	reported, ok := errors.AsType[serverError](err)
-	if !ok {
+	var reported serverError
+	if !errors.As(err, &reported) {
 		return err
 	}
+	var turned *lockclient.Error
 	code, ok := codes[reported.SQLState()]
-	if _, done := errors.AsType[*lockclient.Error](err); !ok || done {
+	if !ok || errors.As(err, &turned) {
 		return err
 	}
 	message, detail := fieldsOf(reported)

@@ -81,8 +81,8 @@ func TestErrorText(t *testing.T) {
 		{"", "", "", "ERROR: ", "transaction on "},
 	} {
 		err := guard.Error(&serverError{"LF103", c.message, c.detail, c.hint})
-		turned, ok := errors.AsType[*lockclient.Error](err)
-		if !ok || turned.Problem.Detail != c.want || turned.Op != c.op {
+		var turned *lockclient.Error
+		if !errors.As(err, &turned) || turned.Problem.Detail != c.want || turned.Op != c.op {
 			t.Errorf("%+v: the error is %+v", c, err)
 		}
 		if known := turned.Problem.GrantedToken != nil; known != (c.detail != "") {
