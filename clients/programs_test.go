@@ -22,6 +22,34 @@ func TestPythonTypes(t *testing.T) {
 	inFolder(t, "python", mypy, "--strict", "--python-version", "3.9", "--cache-dir", t.TempDir())
 }
 
+// typedProgram has the types that it says, and one fault, with the package as it is installed.
+const typedProgram = `import fencegate
+
+client = fencegate.Client("http://127.0.0.1:8080")
+with client.lock("job-42") as lease:
+    version: int = lease.put("k", "v").version
+client.acquire("job-42", ttl="3")  # type: ignore[arg-type]
+`
+
+// The installed Python package has its types. Its archives are the same from the clone and from the archive of sources.
+func TestPythonPackage(t *testing.T) {
+	t.Parallel()
+	packages := installed(t, "python")
+	check(t, os.WriteFile(filepath.Join(packages, "typed.py"), []byte(typedProgram), 0o600))
+	inFolder(t, packages, postgres.Require(t, "mypy"), "--strict", "--python-executable", "bin/python", "typed.py")
+
+	const build = "import sys, time; folder, time.time = sys.argv[1], lambda: float(sys.argv[2]); " +
+		"import build_package as by; by.build_wheel(folder); by.build_sdist(folder)"
+	sources, first, second := t.TempDir(), t.TempDir(), t.TempDir()
+	python := postgres.Require(t, "python3")
+	inFolder(t, "python", python, "-B", "-c", build, first, "1e9")
+	sdist, err := filepath.Glob(filepath.Join(first, "*.tar.gz"))
+	check(t, err)
+	inFolder(t, sources, "tar", "xzf", sdist[0], "--strip-components=1")
+	inFolder(t, sources, python, "-B", "-c", build, second, "2e9")
+	inFolder(t, first, "diff", "-r", first, second)
+}
+
 // A thread of the Python client sees the end of a lease that another thread is ending.
 func TestPythonEnd(t *testing.T) {
 	t.Parallel()
@@ -56,8 +84,10 @@ func TestTypeScriptTypes(t *testing.T) {
 	compiler, types := fromNPM(t, "tsc"), t.TempDir()
 	inFolder(t, "typescript", compiler, "-p", ".", "--outDir", types)
 	inFolder(t, "typescript", "diff", "-r", types, "types") // npm run types writes them
-	inFolder(t, "typescript", compiler, "--strict", "--noEmit", "--target", "es2022",
-		"--lib", "es2022,dom", "--module", "nodenext", "--skipLibCheck", "false", filepath.Join("test", "types.mts"))
+	packages := installed(t, "typescript")
+	copyTo(t, filepath.Join("typescript", "test", "types.mts"), packages)
+	inFolder(t, packages, compiler, "--strict", "--noEmit", "--target", "es2022",
+		"--lib", "es2022,dom", "--module", "nodenext", "--skipLibCheck", "false", "types.mts")
 }
 
 // fromNPM returns a program that npm installs for the TypeScript client.
@@ -96,7 +126,7 @@ func quickStarts(t *testing.T, gatewayURL string) {
 		folder, file, program string
 		count                 int
 	}{
-		{"python", "quickstart.py", "python3", 2},
+		{"python", "quickstart.py", "bin/python", 2},
 		{"typescript", "quickstart.mjs", "node", 1},
 	} {
 		text, err := os.ReadFile(filepath.Join(each.folder, "README.md"))
@@ -109,7 +139,7 @@ func quickStarts(t *testing.T, gatewayURL string) {
 		for _, example := range found {
 			source := strings.ReplaceAll(example[1], "http://127.0.0.1:8080", gatewayURL)
 			check(t, os.WriteFile(filepath.Join(packages, each.file), []byte(source), 0o600))
-			run := exec.CommandContext(await.Context(t), postgres.Require(t, each.program), each.file)
+			run := exec.CommandContext(await.Context(t), each.program, each.file)
 			run.Dir = packages
 			output, err := run.CombinedOutput()
 			masked := func(text string) string { return tokens.ReplaceAllString(text, "token") }
@@ -120,35 +150,32 @@ func quickStarts(t *testing.T, gatewayURL string) {
 	}
 }
 
-// installed installs a package by its installer, from a copy of its folder and without a network, and returns a folder in
-// which a program finds it. Where there is no installer it copies the package's files.
+// installed installs a package as its README says, from a copy of its folder, without a network and what was fetched
+// before. It returns a folder in which node finds the package, or the Python of a virtual environment.
 func installed(t *testing.T, folder string) string {
 	t.Helper()
 	from, to := t.TempDir(), t.TempDir()
-	parts, place := []string{"pyproject.toml", "README.md", "src"}, "src/fencegate"
-	available := exec.CommandContext(await.Context(t), systemPython, "-c", "import setuptools, wheel, pip")
-	install := exec.CommandContext(await.Context(t), systemPython, "-m", "pip", "install", "--quiet", "--no-index",
-		"--no-deps", "--no-build-isolation", "--root-user-action=ignore", "--target", to, from)
+	parts := []string{"pyproject.toml", "README.md", "build_package.py", "src"}
+	steps := [][]string{
+		{systemPython, "-m", "venv", "--without-pip", "."},
+		{systemPython, "-m", "pip", "--python", "bin/python", "install", "--quiet", "--no-index", from},
+	}
 	if folder == "typescript" {
-		parts, place = []string{"package.json", "src", "types"}, "."
-		available = exec.CommandContext(await.Context(t), "npm", "--version")
-		install = exec.CommandContext(
-			await.Context(t), "npm", "install", "--offline", "--no-audit", "--no-fund", "--silent", from)
+		parts = []string{"package.json", "package-lock.json", "README.md", "src", "types"}
+		steps = [][]string{{postgres.Require(t, "npm"), "install", "--offline", "--no-audit", "--no-fund", "--silent", from}}
+	} else if err := exec.CommandContext(await.Context(t), systemPython, "-c", "import pip").Run(); err != nil {
+		process.Missing(t, fmt.Sprintf("pip is not installed for %s: %v", systemPython, err))
 	}
 	for _, part := range parts {
 		copyTo(t, filepath.Join(folder, part), from)
 	}
-	if err := available.Run(); err != nil {
-		t.Logf("the %s package is copied, since its installer is not there: %s: %v", folder, available, err)
-		modules := filepath.Join(to, "node_modules")
-		check(t, os.Mkdir(modules, 0o700))
-		check(t, os.Symlink(filepath.Join(from, place), filepath.Join(modules, "fencegate")))
-		check(t, os.Symlink(filepath.Join(from, place), filepath.Join(to, "fencegate")))
-		return to
-	}
-	install.Dir = to
-	if output, err := install.CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", install, err, output)
+	for _, step := range steps {
+		command := exec.CommandContext(await.Context(t), step[0], step[1:]...)
+		command.Dir = to
+		command.Env = append(os.Environ(), "PIP_CONFIG_FILE=/dev/null", "PIP_FIND_LINKS=", "npm_config_cache="+t.TempDir())
+		if output, err := command.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", command, err, output)
+		}
 	}
 	return to
 }
