@@ -8,8 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -116,8 +114,17 @@ func (serveCmd) Help() string {
 const heapGrowth = 64 << 20
 
 // Run serves until ctx ends.
-func (c *serveCmd) Run(ctx context.Context, streams streams) (err error) {
-	logger := c.logger(streams.err)
+func (c *serveCmd) Run(ctx context.Context, streams streams) error {
+	return c.run(ctx, streams.err, func(baseURL string, _ *database) {
+		_, _ = fmt.Fprintf(streams.out, "fencegate %s serves on %s\n", programVersion(), baseURL)
+	})
+}
+
+// run serves until ctx ends. It calls announce once clients can connect.
+func (c *serveCmd) run(
+	ctx context.Context, log io.Writer, announce func(baseURL string, db *database),
+) (err error) {
+	logger := c.logger(log)
 	traces, err := c.traceFlags.start(ctx, logger)
 	if err != nil {
 		return err
@@ -150,14 +157,14 @@ func (c *serveCmd) Run(ctx context.Context, streams streams) (err error) {
 	}
 	return c.endInTime(ctx, func() error {
 		return c.serveOn(ctx, db, certificates, directory, c.of(traces), gateway.NewMetrics(programVersion()).WatchTracing(traces.Dropped), logger,
-			streams.out)
+			announce)
 	})
 }
 
 // serveOn puts a gateway before the database and serves until ctx ends.
 func (c *serveCmd) serveOn(
 	ctx context.Context, db *database, certificates *gateway.Certificates, directory *auth.Directory, tracing store.Tracing,
-	metrics *metrics.Metrics, logger *slog.Logger, out io.Writer,
+	metrics *metrics.Metrics, logger *slog.Logger, announce func(string, *database),
 ) error {
 	st, err := postgres.Open(ctx, postgres.Config{
 		DatabaseURL: db.url, ListenURL: c.ListenURL, ConnectionsMax: c.DatabaseConnectionsMax, StatementTimeout: c.StatementTimeout,
@@ -221,7 +228,7 @@ func (c *serveCmd) serveOn(
 	defer c.runAuth(ctx, service, directory, metrics, logger)()
 	shutdown := make(chan time.Time, 1)
 	context.AfterFunc(ctx, func() { shutdown <- time.Now() })
-	if err := c.serve(ctx, gw, listener, db, logger, out); err != nil {
+	if err := c.serve(ctx, gw, listener, db, logger, announce); err != nil {
 		service.CutOff() // the time to finish requests is over
 		return err
 	}
@@ -280,7 +287,8 @@ func (c *serveCmd) sweeper(st *postgres.Store) (*postgres.Sweeper, error) {
 
 // serve answers requests until ctx ends, or the private PostgreSQL does.
 func (c *serveCmd) serve(
-	ctx context.Context, gw *gateway.Gateway, listener net.Listener, db *database, logger *slog.Logger, out io.Writer,
+	ctx context.Context, gw *gateway.Gateway, listener net.Listener, db *database, logger *slog.Logger,
+	announce func(string, *database),
 ) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -299,7 +307,7 @@ func (c *serveCmd) serve(
 		return err
 	}
 	defer removeReadyFile()
-	_, _ = fmt.Fprintf(out, "fencegate %s serves on %s\n", programVersion(), baseURL)
+	announce(baseURL, db)
 
 	err = gw.Serve(ctx, listener)
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
@@ -307,22 +315,6 @@ func (c *serveCmd) serve(
 	}
 	logger.Info("stopped serving")
 	return err
-}
-
-// writeReadyFile puts the base URL into the ready file at once and whole.
-func (c *serveCmd) writeReadyFile(baseURL string) (remove func(), err error) {
-	if c.ReadyFile == "" {
-		return func() {}, nil
-	}
-	temporary := filepath.Join(filepath.Dir(c.ReadyFile), "."+filepath.Base(c.ReadyFile)+".new")
-	err = os.WriteFile(temporary, []byte(baseURL+"\n"), 0o644) //nolint:gosec // it is no secret
-	if err == nil {
-		err = os.Rename(temporary, c.ReadyFile)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("--ready-file: %w", err)
-	}
-	return func() { _ = os.Remove(c.ReadyFile) }, nil
 }
 
 // redisProviders keep leases outside PostgreSQL.

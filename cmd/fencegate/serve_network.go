@@ -138,6 +138,22 @@ func gatewayName(addr net.Addr) string {
 	return net.JoinHostPort(host, strconv.Itoa(tcp.Port))
 }
 
+// writeReadyFile puts the base URL into the ready file at once and whole.
+func (c *serveCmd) writeReadyFile(baseURL string) (remove func(), err error) {
+	if c.ReadyFile == "" {
+		return func() {}, nil
+	}
+	temporary := filepath.Join(filepath.Dir(c.ReadyFile), "."+filepath.Base(c.ReadyFile)+".new")
+	err = os.WriteFile(temporary, []byte(baseURL+"\n"), 0o644) //nolint:gosec // it is no secret
+	if err == nil {
+		err = os.Rename(temporary, c.ReadyFile)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--ready-file: %w", err)
+	}
+	return func() { _ = os.Remove(c.ReadyFile) }, nil
+}
+
 // proxyFlag is an address, or a network of them.
 type proxyFlag netip.Prefix
 
