@@ -102,8 +102,8 @@ const (
 	databaseLogEvery = 5 * time.Second
 )
 
-// awaitDatabase waits until the database answers, and logs that it does.
-func awaitDatabase(ctx context.Context, st *postgres.Store, logger *slog.Logger) error {
+// awaitDatabase waits until the database answers, for timeout at most (0: as long as it takes), and logs that it does.
+func awaitDatabase(ctx context.Context, st *postgres.Store, timeout time.Duration, logger *slog.Logger) error {
 	var logged time.Time
 	waiting := func(err error) {
 		if time.Since(logged) > databaseLogEvery {
@@ -111,15 +111,15 @@ func awaitDatabase(ctx context.Context, st *postgres.Store, logger *slog.Logger)
 			logger.Warn("waiting for the database", "error", err)
 		}
 	}
-	if err := st.Await(ctx, databaseTimeout, waiting); err != nil {
+	if err := st.Await(ctx, timeout, waiting); err != nil {
 		return noDatabase("--database-url", err)
 	}
 	return nil
 }
 
 // prepare waits for the database that gateways serve, and migrates it if it is to be.
-func prepare(ctx context.Context, st *postgres.Store, logger *slog.Logger, migrate bool) error {
-	if err := awaitDatabase(ctx, st, logger); err != nil {
+func prepare(ctx context.Context, st *postgres.Store, timeout time.Duration, migrate bool, logger *slog.Logger) error {
+	if err := awaitDatabase(ctx, st, timeout, logger); err != nil {
 		return err
 	}
 	if err := st.CheckSessions(ctx); err != nil {
@@ -212,7 +212,7 @@ func (c *migrateCmd) Run(ctx context.Context, streams streams) (err error) {
 		return err
 	}
 	defer st.Close()
-	if err := awaitDatabase(ctx, st, logger); err != nil {
+	if err := awaitDatabase(ctx, st, databaseTimeout, logger); err != nil {
 		return err
 	}
 	did, err := st.MigrateBy(ctx, script)

@@ -91,7 +91,7 @@ func commandLineMistakes(plain string) []mistake {
 		{plain, "lock ls -o jsn", 2, "--output is \"jsn\"|one of table, json, yaml, env: did you mean json?"},
 		{plain, "lock ls -o josn", 2, "did you mean json?"},
 		{plain, "lock ls -o xml", 2, "one of table, json, yaml, env|!did you mean"},
-		{plain, "lock ls --state hold", 2, "one of free, held, expired: did you mean held?"},
+		{plain, "lock ls --state hold", 2, "one of free, held, expired, active: did you mean held?"},
 		{plain, "lock ls --limit ten", 2, "a whole number|!64 bit"},
 		{plain, "lock renew a --lease-id x --token 34.2", 2, "--token: 34.2 has a sequence|give 34\n"},
 		{plain, "put a k --token 34 --file /nonexistent", 1, "/nonexistent: no such file"},

@@ -34,10 +34,11 @@ type serveCmd struct {
 
 	Config configFlag `help:"YAML file of these flags: a key is the name of a flag without its dashes. Flags precede the environment, which precedes the file." env:"FENCEGATE_CONFIG" type:"path" placeholder:"PATH"`
 
-	Listen      string `help:"Address to serve on; port 0 takes a free one." env:"FENCEGATE_LISTEN" default:"127.0.0.1:8080"`
-	DebugListen string `help:"Address to serve profiles of this process on (pprof), without authentication: a loopback address, unless --insecure-no-auth is set. Default: none." env:"FENCEGATE_DEBUG_LISTEN" placeholder:"ADDRESS"`
-	ReadyFile   string `help:"File that receives the base URL once the gateway serves, and is removed when it ends." env:"FENCEGATE_READY_FILE" type:"path" placeholder:"PATH"`
-	Migrate     bool   `help:"Migrate the database's schema to this program's at the start." env:"FENCEGATE_MIGRATE" default:"true" negatable:""`
+	Listen          string        `help:"Address to serve on; port 0 takes a free one." env:"FENCEGATE_LISTEN" default:"127.0.0.1:8080"`
+	DebugListen     string        `help:"Address to serve profiles of this process on (pprof), without authentication: a loopback address, unless --insecure-no-auth is set. Default: none." env:"FENCEGATE_DEBUG_LISTEN" placeholder:"ADDRESS"`
+	ReadyFile       string        `help:"File that receives the base URL once the gateway serves, and is removed when it ends." env:"FENCEGATE_READY_FILE" type:"path" placeholder:"PATH"`
+	DatabaseTimeout time.Duration `help:"How long to wait at the start for a database that can't be reached. 0: as long as it takes. Until then the gateway is not ready, and says why." env:"FENCEGATE_DATABASE_TIMEOUT" default:"0s"`
+	Migrate         bool          `help:"Migrate the database's schema to this program's at the start." env:"FENCEGATE_MIGRATE" default:"true" negatable:""`
 
 	Leases         store.Provider `help:"What keeps the leases on names whose policy does not say: postgres, redis, or redlock (a majority of independent Redis servers). Tokens and fences are always PostgreSQL's." enum:"postgres,redis,redlock" env:"FENCEGATE_LEASES" default:"postgres"`
 	RedisURL       string         `help:"Redis that keeps leases: redis://user:password@host:port/db, or rediss:// for TLS; Sentinels and a Cluster see docs/other-locks.md." env:"FENCEGATE_REDIS_URL" placeholder:"URL"`
@@ -174,9 +175,6 @@ func (c *serveCmd) serveOn(
 		return err
 	}
 	defer st.Close()
-	if err := prepare(ctx, st, logger, c.Migrate); err != nil {
-		return err
-	}
 	providers, err := c.redisProviders(st)
 	if err != nil {
 		return err
@@ -195,7 +193,6 @@ func (c *serveCmd) serveOn(
 	metrics.WatchRedis(providers...)
 	recorder := postgres.NewRecorder(st)
 	metrics.WatchRecorder(recorder)
-	// A client that connects before the gateway serves waits until it does.
 	listener, err := c.listen(ctx)
 	if err != nil {
 		return err
@@ -221,14 +218,19 @@ func (c *serveCmd) serveOn(
 	if err != nil {
 		return err
 	}
-
 	metrics.WatchSweeper(sweeper.Stats)
-	stopBackground := runBackground(ctx, service, recorder, sweeper, gw, metrics, logger)
-	defer stopBackground()
-	defer c.runAuth(ctx, service, directory, metrics, logger)()
+	stop := func() {}
+	defer func() { stop() }()
+	start := func(ctx context.Context) error {
+		err := prepare(ctx, st, c.DatabaseTimeout, c.Migrate, logger)
+		if err == nil {
+			stop = c.runBackground(ctx, service, recorder, sweeper, directory, gw, metrics, logger)
+		}
+		return err
+	}
 	shutdown := make(chan time.Time, 1)
 	context.AfterFunc(ctx, func() { shutdown <- time.Now() })
-	if err := c.serve(ctx, gw, listener, db, logger, announce); err != nil {
+	if err := c.serve(ctx, gw, listener, db, start, logger, announce); err != nil {
 		service.CutOff() // the time to finish requests is over
 		return err
 	}
@@ -238,11 +240,11 @@ func (c *serveCmd) serveOn(
 }
 
 // runBackground runs what a gateway does beside answering requests, until the returned function is called.
-func runBackground(
+func (c *serveCmd) runBackground(
 	ctx context.Context, service *engine.Engine, recorder *postgres.Recorder, sweeper *postgres.Sweeper,
-	gw *gateway.Gateway, metrics *metrics.Metrics, logger *slog.Logger,
+	directory *auth.Directory, gw *gateway.Gateway, metrics *metrics.Metrics, logger *slog.Logger,
 ) (stop func()) {
-	return background(ctx,
+	return background(ctx, append(c.followAuth(service, directory, metrics, logger),
 		func(ctx context.Context) {
 			service.Run(ctx, func(err error) { logger.Warn("notifications lost; waiters are polled", "error", err) })
 		},
@@ -257,7 +259,7 @@ func runBackground(
 		},
 		func(ctx context.Context) {
 			gw.RunSampler(ctx, func(err error) { logger.Warn("sample not kept yet", "error", err) })
-		})
+		})...)
 }
 
 func logReadiness(logger *slog.Logger, notReady *readiness.NotReadyError) {
@@ -285,10 +287,11 @@ func (c *serveCmd) sweeper(st *postgres.Store) (*postgres.Sweeper, error) {
 	})
 }
 
-// serve answers requests until ctx ends, or the private PostgreSQL does.
+// serve answers requests until ctx ends, the private PostgreSQL does, or start fails. Until start has returned, which
+// waits for the database, the gateway is not ready, and says why.
 func (c *serveCmd) serve(
-	ctx context.Context, gw *gateway.Gateway, listener net.Listener, db *database, logger *slog.Logger,
-	announce func(string, *database),
+	ctx context.Context, gw *gateway.Gateway, listener net.Listener, db *database,
+	start func(context.Context) error, logger *slog.Logger, announce func(string, *database),
 ) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -302,14 +305,22 @@ func (c *serveCmd) serve(
 
 	baseURL := c.scheme() + "://" + listener.Addr().String()
 	c.warnIfOpen(listener.Addr(), c.authenticated(), logger)
-	removeReadyFile, err := c.writeReadyFile(baseURL)
-	if err != nil {
-		return err
-	}
-	defer removeReadyFile()
-	announce(baseURL, db)
-
-	err = gw.Serve(ctx, listener)
+	var starting sync.WaitGroup
+	removeReadyFile := func() {}
+	starting.Go(func() {
+		err := start(ctx)
+		if err == nil {
+			removeReadyFile, err = c.writeReadyFile(baseURL)
+		}
+		if err != nil {
+			cancel(err)
+			return
+		}
+		announce(baseURL, db)
+	})
+	err := gw.Serve(ctx, listener)
+	starting.Wait()
+	removeReadyFile()
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
 		err = errors.Join(cause, err)
 	}

@@ -84,12 +84,10 @@ func (c *serveCmd) keysRead(service *engine.Engine) func() bool {
 	return service.Keyring().Ready
 }
 
-// runAuth follows the changes of keys and of the access file, as far as they are used, until ctx ends and the returned
-// function is called.
-func (c *serveCmd) runAuth(
-	ctx context.Context, service *engine.Engine, directory *auth.Directory, metrics *metrics.Metrics, logger *slog.Logger,
-) (stop func()) {
-	var all []func(context.Context)
+// followAuth returns what follows the changes of keys and of the access file, as far as they are used.
+func (c *serveCmd) followAuth(
+	service *engine.Engine, directory *auth.Directory, metrics *metrics.Metrics, logger *slog.Logger,
+) (all []func(context.Context)) {
 	if c.accepts(authKeys) {
 		all = append(all, func(ctx context.Context) {
 			service.RunKeyring(ctx, func(err error) { logger.Warn("keys not read or uses not noted yet", "error", err) })
@@ -98,5 +96,5 @@ func (c *serveCmd) runAuth(
 	if directory != nil {
 		all = append(all, func(ctx context.Context) { directory.Run(ctx, metrics) })
 	}
-	return background(ctx, all...)
+	return all
 }

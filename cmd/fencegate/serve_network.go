@@ -149,7 +149,7 @@ func (c *serveCmd) writeReadyFile(baseURL string) (remove func(), err error) {
 		err = os.Rename(temporary, c.ReadyFile)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("--ready-file: %w", err)
+		return func() {}, fmt.Errorf("--ready-file: %w", err)
 	}
 	return func() { _ = os.Remove(c.ReadyFile) }, nil
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	testgateway "github.com/fencegate/fencegate/internal/testenv/gateway"
+	"github.com/fencegate/fencegate/internal/testenv/network"
 	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/internal/testenv/process"
 	"github.com/fencegate/fencegate/lockclient"
@@ -60,10 +61,36 @@ func TestManyStartAtOnce(t *testing.T) {
 	wantJumps(t, connect(t, url), 0)
 }
 
+// TestServeWithoutDatabase checks that a gateway waits for its database for as long as it may, answers meanwhile, and
+// then migrates and serves.
 func TestServeWithoutDatabase(t *testing.T) {
 	t.Parallel()
-	nowhere := "postgres://fencegate@/fencegate?host=" + t.TempDir() + "&sslmode=disable"
-	wantRefusal(t, nowhere, "Is PostgreSQL running there, and is --database-url right?", "no such file or directory")
+	cluster := postgres.NewCluster(t)
+	cluster.Stop()
+	wantRefusal(t, cluster.URL(), "Is PostgreSQL running there, and is --database-url right?", "no such file or directory")
+	ready, address := filepath.Join(t.TempDir(), "ready"), network.FreeAddress(t)
+	serve := exec.CommandContext(patient(t), process.BuildChecked(t), "serve", "--listen", address, "--ready-file", ready,
+		"--database-url", cluster.URL())
+	var said process.Buffer
+	serve.Stdout, serve.Stderr = &said, &said
+	check(t, serve.Start())
+	calls, _ := testgateway.Client(t, "http://"+address)
+	g := &gateway{API: calls}
+	awaitUnreachable(t, g)
+	_, err := g.Acquire(patient(t), "job", api.AcquireRequest{OwnerID: "worker"})
+	if !answeredUnavailable(err) || problemOf(t, err).Outcome != api.OutcomeNotApplied {
+		t.Errorf("an acquire got %v", err)
+	}
+	if _, err := os.Stat(ready); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the ready file is there (%v)", err)
+	}
+	cluster.Restart()
+	await.True(t, "the gateway serves", func() bool { return strings.Contains(said.String(), "serves on http://") })
+	mustAcquire(t, g, "job", "worker", 0)
+	check(t, serve.Process.Signal(syscall.SIGTERM))
+	if err := serve.Wait(); err != nil {
+		t.Errorf("it ended with %v:\n%s", err, said.String())
+	}
 }
 
 // TestServeWaitsForConnection checks that a gateway waits for a database that has no connection free.
@@ -128,7 +155,7 @@ func TestServeOnNewerSchema(t *testing.T) {
 	url := postgres.Migrated(t)
 	g := startGateway(t, url)
 	db := connect(t, url)
-	execute(t, db, "update fence.guard_revision set revision = 1000")
+	execute(t, db, "update fence.guard_revision set revision = 1000, serves_from = 1000")
 	wantRefusal(t, url, "the database was migrated by a newer fencegate", "run the newer one")
 	if revision := query[int](t, db, "select revision from fence.guard_revision"); revision != 1000 {
 		t.Errorf("it went back to revision %d", revision)
@@ -160,7 +187,7 @@ func wantRefusal(t *testing.T, databaseURL string, words ...string) {
 	t.Helper()
 	var said bytes.Buffer
 	serve := exec.CommandContext(patient(t), process.BuildChecked(t), "serve", "--listen", "127.0.0.1:0",
-		"--database-url", databaseURL)
+		"--database-url", databaseURL, "--database-timeout", "100ms")
 	serve.Stdout, serve.Stderr = &said, &said
 	err := serve.Run()
 	var exit *exec.ExitError

@@ -3,12 +3,14 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.opentelemetry.io/otel/trace"
 
@@ -202,14 +204,17 @@ func (s *Store) onConnection(ctx context.Context, work func(*pgx.Conn) error) er
 	return work(conn)
 }
 
-// Await waits until the database answers, at most timeout: it may only just be starting. A server that answers that it
-// takes no connection now (it starts up, or has none free) is waited for four times as long. Await passes each failed
-// attempt to waiting. It returns ErrUnavailable with the reason, and ErrInvalid for a pooler without ListenURL.
+// refusalTimeout is how long Await waits for a database that refuses the role, or does not exist: another program may
+// only just be making it.
+const refusalTimeout = 15 * time.Second
+
+// Await waits until the database answers, at most timeout; 0: as long as it takes. A server that answers that it takes
+// no connection now (it starts up, or has none free) is waited for four times as long, another refusal 15 s at most.
+// Await passes each failed attempt to waiting. It returns ErrUnavailable with the reason, and ErrInvalid for a pooler
+// without ListenURL.
 func (s *Store) Await(ctx context.Context, timeout time.Duration, waiting func(error)) error {
 	const busyFactor = 4
 	begun := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, busyFactor*timeout)
-	defer cancel()
 	for {
 		err := s.reach(ctx)
 		if err == nil {
@@ -218,8 +223,15 @@ func (s *Store) Await(ctx context.Context, timeout time.Duration, waiting func(e
 		if isState(err, "08P01") { // PgBouncer's, of settings that it does not know
 			return fmt.Errorf("%w: --database-url leads through a pooler: set --listen-url, too (%w)", store.ErrInvalid, err)
 		}
-		busy := isState(err, "57P03") || isState(err, "53300")
-		if ctx.Err() != nil || !busy && time.Since(begun) > timeout {
+		limit := timeout
+		refusal, refused := errors.AsType[*pgconn.PgError](err)
+		switch {
+		case refused && (refusal.Code == "57P03" || refusal.Code == "53300"):
+			limit = busyFactor * timeout
+		case refused:
+			limit = min(cmp.Or(timeout, refusalTimeout), refusalTimeout)
+		}
+		if ctx.Err() != nil || limit > 0 && time.Since(begun) > limit {
 			return store.NotApplied(err)
 		}
 		waiting(err)
@@ -229,6 +241,8 @@ func (s *Store) Await(ctx context.Context, timeout time.Duration, waiting func(e
 
 // reach returns nil if the database answers. The role has its settings before the first session of a pooler begins.
 func (s *Store) reach(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, refusalTimeout)
+	defer cancel()
 	if s.config.ListenURL != "" {
 		if err := s.configureRole(ctx); err != nil {
 			return err

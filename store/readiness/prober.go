@@ -45,6 +45,7 @@ type Database interface {
 type Prober struct {
 	db         Database
 	interval   time.Duration
+	since      time.Time
 	conn       store.Probe // nil: none; of the probe under way
 	connecting atomic.Bool // of the probe under way
 	last       atomic.Pointer[result]
@@ -56,7 +57,7 @@ type result struct{ notReady *NotReadyError }
 
 // New returns a Prober that begins a probe in each interval, once it is Run.
 func New(on Database, interval time.Duration) *Prober {
-	return &Prober{db: on, interval: interval, probed: make(chan struct{})}
+	return &Prober{db: on, interval: interval, since: time.Now(), probed: make(chan struct{})}
 }
 
 // Ready returns nil if the last probe has committed, and otherwise a NotReadyError. It waits for the first one until
@@ -77,7 +78,7 @@ func (p *Prober) NotReady() *NotReadyError {
 	if last := p.last.Load(); last != nil {
 		return last.notReady
 	}
-	return &NotReadyError{Unreachable, time.Now(), store.NotApplied(errors.New("it did not answer yet"))}
+	return &NotReadyError{Unreachable, p.since, store.NotApplied(errors.New("it did not answer yet"))}
 }
 
 // Run probes until ctx ends. It passes the reason to onChange when there is another one than before, and nil when the
