@@ -15,6 +15,7 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,8 +35,9 @@ type Config struct {
 	Suffix string
 	// Gateways, if any, are URLs of gateways on one database that already run: the demo runs its fenced variant before
 	// them, again and again, to show it on their dashboard. A uses the first, B the last. It leaves the locks and records
-	// demo/job-1 to demo/job-5 behind. The database is not used then.
-	Gateways []string
+	// job-1 to job-5 of the Namespace behind, by default demo. The database is not used then.
+	Gateways  []string
+	Namespace string
 	// Connect makes a client of one of the Gateways. Default: lockclient.New. Environment has the same settings for
 	// workers.
 	Connect     func(url string, options ...lockclient.Option) (*lockclient.Client, error)
@@ -47,6 +49,8 @@ type Config struct {
 	Rounds int
 	// JSON prints events as JSON, one a line.
 	JSON bool
+	// Shown, if any, are the names of the events that are printed.
+	Shown []string
 	// Out is where events are printed.
 	Out io.Writer
 }
@@ -65,7 +69,7 @@ func (c Config) newSetup() *setup {
 		c.Connect = lockclient.New
 	}
 	return &setup{
-		printer: newPrinter(c.Out, c.JSON), program: c.Program, databaseURL: c.DatabaseURL, databaseName: c.DatabaseName,
+		printer: newPrinter(c), program: c.Program, databaseURL: c.DatabaseURL, databaseName: c.DatabaseName,
 		urls: c.Gateways, connect: c.Connect, environment: c.Environment,
 	}
 }
@@ -228,7 +232,7 @@ func (c Config) loop(ctx context.Context, failure Failure) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, ErrUnexpected) || n == c.Rounds:
+		case errors.Is(err, ErrUnexpected) || errors.Is(err, errors.ErrUnsupported) || n == c.Rounds:
 			return err
 		case err != nil:
 			setup.print(Event{Event: "failed", Variant: "fenced", Text: "The round failed: " + err.Error()})
@@ -245,7 +249,7 @@ func (c Config) loop(ctx context.Context, failure Failure) error {
 func (c Config) loopRound(ctx context.Context, setup *setup, failure Failure, n int) error {
 	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
 	defer cancel()
-	lock := fmt.Sprintf("demo/job-%d", n%jobs+1)
+	lock := fmt.Sprintf("%s/job-%d", cmp.Or(c.Namespace, "demo"), n%jobs+1)
 	r := newRound(setup, scenario{failure: failure, workers: workersOf(c.Program)}, "fenced", lock, "")
 	r.A.Name, r.B.Name = fmt.Sprintf("worker-%d", n%jobs+1), fmt.Sprintf("worker-%d", (n+1)%jobs+1)
 	value, err := r.runAndShow(ctx, fmt.Sprintf("Round %d: %s", n, lock), setup.fencedValue)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 )
@@ -42,13 +43,14 @@ type printer struct {
 	mu    sync.Mutex
 	out   io.Writer
 	json  bool
+	shown []string // all if empty
 	begun time.Time
 	// actor is the width of the column of actors.
 	actor int
 }
 
-func newPrinter(out io.Writer, asJSON bool) *printer {
-	return &printer{out: out, json: asJSON, begun: time.Now(), actor: 2}
+func newPrinter(c Config) *printer {
+	return &printer{out: c.Out, json: c.JSON, shown: c.Shown, begun: time.Now(), actor: 2}
 }
 
 // Narrate calls a demo with what prints its events, whose Actors are at most so long. The demo's context ends after a
@@ -60,12 +62,15 @@ func (c Config) Narrate(
 	defer ended()
 	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
 	defer cancel()
-	printer := newPrinter(c.Out, c.JSON)
+	printer := newPrinter(c)
 	printer.actor = actorLength
 	return demonstrate(ctx, printer.print)
 }
 
 func (n *printer) print(event Event) {
+	if len(n.shown) > 0 && !slices.Contains(n.shown, event.Event) {
+		return
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if event.At.IsZero() {

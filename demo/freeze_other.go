@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"syscall"
 )
 
 // errUnix says that the demo can't run here: processes are frozen by signals.
@@ -15,5 +16,7 @@ var errUnix = fmt.Errorf("the demos freeze processes, which needs a Unix system:
 func freeze(context.Context, *os.Process) error { return errUnix }
 
 func thaw(*os.Process) error { return errUnix }
+
+func ownGroup() *syscall.SysProcAttr { return nil }
 
 func mapNumber(string) (*uint32, func(), error) { return nil, nil, errUnix }

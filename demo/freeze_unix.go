@@ -31,6 +31,10 @@ func freeze(ctx context.Context, process *os.Process) error {
 	return ctx.Err()
 }
 
+// ownGroup makes a process the head of a group. When its parent dies while it is frozen, the system ends it: POSIX sends
+// SIGHUP and SIGCONT to a stopped group that becomes orphaned.
+func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+
 func thaw(process *os.Process) error { return process.Signal(syscall.SIGCONT) }
 
 // mapNumber maps the first number of a file into memory, and sees what another process writes to it. unmap ends that.

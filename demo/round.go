@@ -136,6 +136,7 @@ func startProcess(ctx context.Context, argv, environment []string) (*process, er
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), environment...)
 	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = ownGroup()
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
