@@ -1,6 +1,6 @@
 # Everything is done from here; `make` alone lists it. What a target does is in scripts/, where it can be called too.
 .DEFAULT_GOAL := help
-.PHONY: help build cross check-release build-bench build-demo run demo demo-all demo-deps demo-etcd demo-zookeeper demo-redis test test-slow test-postgres test-clients test-integrations check-openapi test-deps lint bench bench-locks bench-tables bench-names bench-cpu soak fuzz hostile random chaos chaos-safeguards failovers screenshots golden golden-check docs verify
+.PHONY: help build cross check-release build-bench build-demo dev run demo demo-all demo-deps demo-etcd demo-zookeeper demo-redis test test-slow test-postgres test-clients test-integrations check-openapi test-deps lint bench bench-locks bench-tables bench-names bench-cpu soak fuzz hostile random chaos chaos-safeguards failovers screenshots golden golden-check docs verify
 
 # The SDK, its adapters, and the packages of these modules, all of which the main module uses.
 SDK          := lockclient lockclient/pgxguard lockclient/gocronlock
@@ -69,7 +69,10 @@ cross: ## Build the program and the SDK for every system of a release
 check-release: ## Check the configuration of releases, by goreleaser, which Go fetches and builds (some minutes, once)
 	$(GORELEASER) check
 
-run: build ## Run a gateway, with a PostgreSQL of its own unless FENCEGATE_DATABASE_URL is set (RUN_FLAGS)
+dev: build ## Run everything to try it: a private PostgreSQL, gateway, dashboard, workers that are frozen (RUN_FLAGS)
+	scripts/with-postgres bin/fencegate dev $(RUN_FLAGS)
+
+run: build ## Run a gateway alone, with a PostgreSQL of its own unless FENCEGATE_DATABASE_URL is set (RUN_FLAGS)
 	scripts/with-postgres bin/fencegate serve $(RUN_FLAGS)
 
 demo: build ## Watch a zombie's write being rejected; installs PostgreSQL's programs if there are none

@@ -83,14 +83,21 @@ func (f demoFlags) loop(config *demo.Config) error {
 		}
 		client.Close()
 	}
-	switch {
-	case f.Every < time.Second || f.Every > time.Hour:
-		return usagef("--every is %s, it must be 1s to 1h", f.Every)
-	case f.Rounds < 0:
+	if err := checkEvery(f.Every); err != nil {
+		return err
+	}
+	if f.Rounds < 0 {
 		return usagef("--rounds is %d, it must not be negative", f.Rounds)
 	}
 	config.Gateways, config.Every, config.Rounds = f.Gateway, f.Every, f.Rounds
 	config.Environment = f.environment()
+	return nil
+}
+
+func checkEvery(every time.Duration) error {
+	if every < time.Second || every > time.Hour {
+		return usagef("--every is %s, it must be 1s to 1h", every)
+	}
 	return nil
 }
 

@@ -48,6 +48,7 @@ type commands struct {
 	Audit  auditCmd   `cmd:"" group:"admin" help:"List what administrators did, newest first."`
 	Tables tablesCmds `cmd:"" group:"admin" help:"List protected tables, and stop or resume the rejection of writes to one."`
 
+	Dev     devCmd     `cmd:"" group:"gateway" help:"Run everything on this machine to try it: database, gateway, dashboard, and workers that are frozen."`
 	Serve   serveCmd   `cmd:"" group:"gateway" help:"Run the gateway."`
 	Config  configCmd  `cmd:"" group:"gateway" help:"Show the configuration that serve would have."`
 	Health  healthCmd  `cmd:"" group:"gateway" help:"Report whether a gateway is alive, or ready."`
