@@ -46,7 +46,7 @@ func stepsOf(b block, number int, next *block) []step {
 		}
 		return consoleSteps(b)
 	case "sh":
-		return []step{{block: b, script: b.text}}
+		return program(".sh", b.text, ". ./FILE")
 	case "sql":
 		if next != nil && next.language == "text" { // the errors, after which psql continues
 			return program(".sql", b.text, psql+" -q < FILE 2>&1 >/dev/null")
