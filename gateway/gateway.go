@@ -80,7 +80,8 @@ type Config struct {
 	// BodyBytesMax bounds the body of a request, and so a value. Default 1 MiB; 1 KiB to 256 MiB.
 	BodyBytesMax int64
 	// BodiesBytesMax bounds the bodies of all requests that arrive or are worked on, beyond 8 KiB of each. Default
-	// 128 MiB, or four bodies of BodyBytesMax where that is more; at least two.
+	// 128 MiB, or four bodies of BodyBytesMax where that is more, or with Terraform two states of
+	// TerraformStateBytesMax; at least half of that.
 	BodiesBytesMax int64
 	// BodyTimeout is how long the body of a request may take to arrive. Default 30 s; at least 100 ms.
 	BodyTimeout time.Duration
@@ -138,6 +139,8 @@ type Config struct {
 	// TerraformLockTTL is how long the lock of a state lasts if it is not released: Terraform does not renew it. Default
 	// and at most 24 h, at least 100 ms. It must be the same at all gateways of a database.
 	TerraformLockTTL time.Duration
+	// TerraformStateBytesMax bounds a state. Default 64 MiB; 1 KiB to 256 MiB.
+	TerraformStateBytesMax int64
 	// TerraformVersionsMax is how many versions of each state are kept. Default 20; 1 to 1000.
 	TerraformVersionsMax int
 	// Tracing gives requests spans. Default: none.
@@ -150,7 +153,12 @@ var ErrInvalidConfig = errors.New("invalid configuration")
 func (c Config) withDefaults() (Config, error) {
 	c.Name = cmp.Or(c.Name, "fencegate")
 	c.BodyBytesMax = cmp.Or(c.BodyBytesMax, 1<<20)
-	c.BodiesBytesMax = cmp.Or(c.BodiesBytesMax, max(128<<20, 4*c.BodyBytesMax))
+	c.TerraformStateBytesMax = cmp.Or(c.TerraformStateBytesMax, 64<<20)
+	bodiesBytesMin := 2 * c.BodyBytesMax
+	if c.Terraform {
+		bodiesBytesMin = max(bodiesBytesMin, c.TerraformStateBytesMax)
+	}
+	c.BodiesBytesMax = cmp.Or(c.BodiesBytesMax, max(128<<20, 2*bodiesBytesMin))
 	c.BodyTimeout = cmp.Or(c.BodyTimeout, 30*time.Second)
 	c.RequestTimeout = cmp.Or(c.RequestTimeout, 15*time.Second)
 	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, 20*time.Second)
@@ -170,8 +178,9 @@ func (c Config) withDefaults() (Config, error) {
 	}{
 		{isPrintable(c.Name, 100), "gateway-name", strconv.Quote(c.Name), "1 to 100 printable characters"},
 		{c.BodyBytesMax >= 1<<10 && c.BodyBytesMax <= 256<<20, "body-bytes-max", c.BodyBytesMax, "1024 to 268435456"},
-		{c.BodiesBytesMax >= 2*c.BodyBytesMax, "bodies-bytes-max", c.BodiesBytesMax,
-			fmt.Sprintf("at least twice --body-bytes-max, %d", 2*c.BodyBytesMax)},
+		{c.BodiesBytesMax >= bodiesBytesMin, "bodies-bytes-max", c.BodiesBytesMax,
+			fmt.Sprintf("at least %d, for two bodies of --body-bytes-max, or a state of --terraform-state-bytes-max",
+				bodiesBytesMin)},
 		{c.BodyTimeout >= 100*time.Millisecond, "body-timeout", c.BodyTimeout, "at least 100ms"},
 		{c.RequestTimeout >= 100*time.Millisecond, "request-timeout", c.RequestTimeout, "at least 100ms"},
 		{c.ShutdownTimeout >= 0, "shutdown-timeout", c.ShutdownTimeout, "0 or more"},
@@ -192,6 +201,8 @@ func (c Config) withDefaults() (Config, error) {
 		{c.TerraformLockTTL >= store.TTLMin && c.TerraformLockTTL <= store.TTLMax &&
 			c.TerraformLockTTL%time.Millisecond == 0, "terraform-lock-ttl", c.TerraformLockTTL,
 			"100ms to 24h in whole milliseconds"},
+		{c.TerraformStateBytesMax >= 1<<10 && c.TerraformStateBytesMax <= 256<<20, "terraform-state-bytes-max",
+			c.TerraformStateBytesMax, "1024 to 268435456"},
 		{c.TerraformVersionsMax >= 1 && c.TerraformVersionsMax <= store.PageMax, "terraform-versions-max",
 			c.TerraformVersionsMax, fmt.Sprintf("1 to %d", store.PageMax)},
 		{c.ConnectionsMax >= 0, "connections-max", c.ConnectionsMax, "0 or more"},
@@ -271,7 +282,8 @@ func New(
 	})
 	g.events = events.New(server, g.locks, engine, database)
 	g.terraform = terraform.New(server, g.locks, g.writes, engine, database, terraform.Config{
-		Enabled: config.Terraform, LockTTL: config.TerraformLockTTL, VersionsMax: config.TerraformVersionsMax,
+		Enabled: config.Terraform, LockTTL: config.TerraformLockTTL, StateBytesMax: config.TerraformStateBytesMax,
+		VersionsMax: config.TerraformVersionsMax,
 	})
 	g.overviews = &endpoint.Broadcast[[]byte]{
 		Produce: g.publishOverviews, Until: g.Cut, BehindMax: overviewsBehindMax, Replay: true,

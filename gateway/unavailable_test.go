@@ -314,11 +314,13 @@ func TestConfigLimits(t *testing.T) {
 		"--drain-delay is 1s, it must be 0 or more, and less than --shutdown-timeout, 1s": {
 			DrainDelay: time.Second, ShutdownTimeout: time.Second,
 		},
-		"--event-keep-alive is 99ms":       {KeepAlive: 99 * time.Millisecond},
-		"--watches-max is -1":              {WatchesMax: -1},
-		"--terraform-lock-ttl is 25h0m0s":  {TerraformLockTTL: 25 * time.Hour},
-		"--terraform-versions-max is 1001": {TerraformVersionsMax: 1001},
-		"--access-log-sample":              {AccessLogSample: -1},
+		"--event-keep-alive is 99ms":                                   {KeepAlive: 99 * time.Millisecond},
+		"--watches-max is -1":                                          {WatchesMax: -1},
+		"--terraform-lock-ttl is 25h0m0s":                              {TerraformLockTTL: 25 * time.Hour},
+		"--terraform-versions-max is 1001":                             {TerraformVersionsMax: 1001},
+		"--terraform-state-bytes-max is 1":                             {TerraformStateBytesMax: 1},
+		"--bodies-bytes-max is 33554432, it must be at least 67108864": {Terraform: true, BodiesBytesMax: 32 << 20},
+		"--access-log-sample":                                          {AccessLogSample: -1},
 	} {
 		_, err := New(config, nil, nil, nil, NewMetrics("test"))
 		if !errors.Is(err, ErrInvalidConfig) || !strings.Contains(err.Error(), flag) {

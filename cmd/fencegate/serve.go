@@ -90,9 +90,10 @@ type serveCmd struct {
 	ConnectionsMax        int `help:"Connections of clients, at most; further ones are closed at once. 0: any number." env:"FENCEGATE_CONNECTIONS_MAX" default:"20000"`
 	AddressConnectionsMax int `help:"Connections from one address, at most, unless it is in --trusted-proxies; 0: any number." env:"FENCEGATE_ADDRESS_CONNECTIONS_MAX" default:"10000"`
 
-	Terraform            bool          `help:"Serve the states of Terraform and OpenTofu (backend \"http\") at /v1/terraform/NAME; see docs/terraform.md." env:"FENCEGATE_TERRAFORM"`
-	TerraformLockTTL     time.Duration `help:"How long the lock of a state lasts if it is not released. Terraform does not renew it. The same at all gateways of a database." name:"terraform-lock-ttl" env:"FENCEGATE_TERRAFORM_LOCK_TTL" default:"24h"`
-	TerraformVersionsMax int           `help:"Versions of each state that are kept." env:"FENCEGATE_TERRAFORM_VERSIONS_MAX" default:"20"`
+	Terraform              bool          `help:"Serve the states of Terraform and OpenTofu (backend \"http\") at /v1/terraform/NAME; see docs/terraform.md." env:"FENCEGATE_TERRAFORM"`
+	TerraformLockTTL       time.Duration `help:"How long the lock of a state lasts if it is not released. Terraform does not renew it. The same at all gateways of a database." name:"terraform-lock-ttl" env:"FENCEGATE_TERRAFORM_LOCK_TTL" default:"24h"`
+	TerraformStateBytesMax int64         `help:"Size of a state, at most." name:"terraform-state-bytes-max" env:"FENCEGATE_TERRAFORM_STATE_BYTES_MAX" default:"67108864"`
+	TerraformVersionsMax   int           `help:"Versions of each state that are kept." env:"FENCEGATE_TERRAFORM_VERSIONS_MAX" default:"20"`
 
 	SweepInterval  time.Duration `help:"Time between sweeps of expired leases; nothing waits for a sweep." env:"FENCEGATE_SWEEP_INTERVAL" default:"1s"`
 	LeaseRetention time.Duration `help:"How long ended leases are remembered, for late releases and retried acquires." env:"FENCEGATE_LEASE_RETENTION" default:"10m"`
@@ -208,8 +209,8 @@ func (c *serveCmd) serveOn(
 		Auth:   c.authenticator(service, directory, certificates),
 		Limits: c.limits(), CallerLeasesMax: c.CallerLeasesMax,
 		Terraform: c.Terraform, TerraformLockTTL: c.TerraformLockTTL, TerraformVersionsMax: c.TerraformVersionsMax,
-		ConnectionsMax: c.ConnectionsMax, AddressConnectionsMax: c.AddressConnectionsMax,
-		KeysRead: c.keysRead(service), SignIn: c.signIn(directory),
+		TerraformStateBytesMax: c.TerraformStateBytesMax, ConnectionsMax: c.ConnectionsMax,
+		AddressConnectionsMax: c.AddressConnectionsMax, KeysRead: c.keysRead(service), SignIn: c.signIn(directory),
 	}, service, st, recorder, metrics)
 	if err != nil {
 		return err

@@ -35,40 +35,79 @@ func (s *Server) SetBodyDeadline(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// ReadBody reads a whole body, within the limits of size and time (see SetBodyDeadline).
+const bodyBytesFlag = "--body-bytes-max"
+
+// BodyLimit is how long a body may be, and the flag that sets it.
+type BodyLimit struct {
+	Bytes int64
+	Flag  string
+}
+
+// ReadBody reads a whole body, within the limits of size (--body-bytes-max) and time (see SetBodyDeadline).
 func (s *Server) ReadBody(w *Answer, r *http.Request) ([]byte, error) {
-	body, err := s.readAll(w, r)
+	return s.ReadBodyWithin(w, r, BodyLimit{s.BodyBytesMax, bodyBytesFlag})
+}
+
+// ReadBodyWithin is ReadBody with another limit of size.
+func (s *Server) ReadBodyWithin(w *Answer, r *http.Request, limit BodyLimit) ([]byte, error) {
+	body, err := s.readAll(w, r, limit.Bytes)
 	if err == nil {
 		w.BodyLeft = false
 		return body, nil
 	}
-	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return nil, OverLimit("The body", tooLarge.Limit)
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, limit.Exceeded("The body")
 	}
-	switch {
-	case errors.Is(err, errBodiesFull):
-		return nil, Busy("This gateway holds as many bytes of request bodies as it may (--bodies-bytes-max). " +
-			"Nothing was changed: try again a little later, or another gateway.")
-	case errors.Is(err, errBodiesOfCallerFull):
-		return nil, s.RateLimited(metrics.LimitBodies, "Your request bodies hold as many bytes of this gateway as those of "+
-			"one caller may, half of --bodies-bytes-max.", slotRetry)
-	case errors.Is(err, os.ErrDeadlineExceeded):
+	if refusal := s.refusedByBudget(err); refusal != nil {
+		return nil, refusal
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return nil, Problem(http.StatusRequestTimeout, api.CodeInvalidRequest,
 			"The body did not arrive within "+s.BodyTimeout.String()+" (--body-timeout).")
 	}
 	return nil, Invalid("The body broke off: %v.", err)
 }
 
-// OverLimit is the answer to a body, or part of one, that is too long.
-func OverLimit(what string, limit int64) *api.Problem {
+// refusedByBudget returns the answer to an error of BodyShare.Grow; nil for other errors.
+func (s *Server) refusedByBudget(err error) error {
+	switch {
+	case errors.Is(err, errBodiesFull):
+		return Busy("This gateway holds as many bytes of request bodies as it may (--bodies-bytes-max). " +
+			"Nothing was changed: try again a little later, or another gateway.")
+	case errors.Is(err, errBodiesOfCallerFull):
+		return s.RateLimited(metrics.LimitBodies, "Your request bodies hold as many bytes of this gateway as those of "+
+			"one caller may, half of --bodies-bytes-max.", slotRetry)
+	}
+	return nil
+}
+
+// Hold counts the bytes of an answer that may be long as those of a body. It returns the answer to a request for which
+// there is no room.
+func (s *Server) Hold(w *Answer, r *http.Request, bytes int64) error {
+	if bytes <= BodyFreeBytes {
+		return nil
+	}
+	s.share(w, r)
+	err := s.refusedByBudget(w.Share.Grow(int(bytes)))
+	w.Share.Arrived()
+	return err
+}
+
+// Exceeded is the answer to a body, or part of one, that is too long.
+func (l BodyLimit) Exceeded(what string) *api.Problem {
 	return Problem(http.StatusRequestEntityTooLarge, api.CodeTooLarge,
-		what+" is over the limit of "+strconv.FormatInt(limit, 10)+" bytes (--body-bytes-max).")
+		what+" is over the limit of "+strconv.FormatInt(l.Bytes, 10)+" bytes ("+l.Flag+").")
+}
+
+// OverLimit is the answer to a value or a transaction that is longer than --body-bytes-max.
+func OverLimit(what string, limit int64) *api.Problem {
+	return BodyLimit{limit, bodyBytesFlag}.Exceeded(what)
 }
 
 // readAll reads a short body of known length into a buffer of that size. Longer bodies count against the budget.
-func (s *Server) readAll(w *Answer, r *http.Request) ([]byte, error) {
-	if r.ContentLength < 0 || r.ContentLength > min(BodyFreeBytes, s.BodyBytesMax) {
-		return s.readCounted(w, r)
+func (s *Server) readAll(w *Answer, r *http.Request, limit int64) ([]byte, error) {
+	if r.ContentLength < 0 || r.ContentLength > min(BodyFreeBytes, limit) {
+		return s.readCounted(w, r, limit)
 	}
 	body := make([]byte, r.ContentLength)
 	_, err := io.ReadFull(r.Body, body)
@@ -320,21 +359,26 @@ func (s *BodyShare) stopArrivingLocked() {
 	}
 }
 
-// readCounted reads a body that may be long. Its buffer grows as the body arrives, since a client may announce a long
-// body and send nothing. It returns an error of Grow if there is no room, or if the body was dropped for another. On a
-// public route, the body counts for its address.
-func (s *Server) readCounted(w *Answer, r *http.Request) ([]byte, error) {
+// share gives the answer a share of the budget.
+func (s *Server) share(w *Answer, r *http.Request) *BodyShare {
 	if w.Caller == nil {
 		w.Caller = s.limits.OfAddress(s.Address(r))
 	}
 	controller := http.NewResponseController(w)
-	share := &BodyShare{Budget: &s.Bodies, Caller: &w.Caller.Bodies, Cut: func() { _ = controller.SetReadDeadline(time.Now()) }}
-	w.Share = share
-	most := s.BodyBytesMax + 1
+	w.Share = &BodyShare{Budget: &s.Bodies, Caller: &w.Caller.Bodies, Cut: func() { _ = controller.SetReadDeadline(time.Now()) }}
+	return w.Share
+}
+
+// readCounted reads a body that may be long. Its buffer grows as the body arrives, since a client may announce a long
+// body and send nothing. It returns an error of Grow if there is no room, or if the body was dropped for another. On a
+// public route, the body counts for its address.
+func (s *Server) readCounted(w *Answer, r *http.Request, limit int64) ([]byte, error) {
+	share := s.share(w, r)
+	most := limit + 1
 	if r.ContentLength >= 0 {
 		most = min(most, r.ContentLength+1) // the last byte stays free and shows the end
 	}
-	input := http.MaxBytesReader(w, r.Body, s.BodyBytesMax)
+	input := http.MaxBytesReader(w, r.Body, limit)
 	body := make([]byte, 0, min(BodyFreeBytes, most))
 	for {
 		if len(body) == cap(body) {

@@ -27,10 +27,15 @@ type Engine interface {
 
 // Config configures the endpoints of Terraform, as gateway.Config says.
 type Config struct {
-	Enabled     bool
-	LockTTL     time.Duration
-	VersionsMax int
+	Enabled       bool
+	LockTTL       time.Duration
+	StateBytesMax int64
+	VersionsMax   int
 }
+
+// largeBytes is the size from which states are stored one at a time: the statement that stores one holds some five
+// times its size in memory.
+const largeBytes = 1 << 20
 
 // Endpoints are the backend "http" of Terraform and OpenTofu.
 type Endpoints struct {
@@ -40,8 +45,8 @@ type Endpoints struct {
 	writes  *writes.Endpoints
 	engine  Engine
 	states  States
-	enabled bool
-	lockTTL time.Duration
+	config  Config
+	storing chan struct{} // has the write of a large state that is in the database
 }
 
 // New returns the endpoints of Terraform.
@@ -51,7 +56,7 @@ func New(
 ) *Endpoints {
 	return &Endpoints{
 		Server: server, locks: locks, writes: writes, engine: engine,
-		states: States{Database: database, VersionsMax: config.VersionsMax}, enabled: config.Enabled, lockTTL: config.LockTTL,
+		states: States{Database: database, VersionsMax: config.VersionsMax}, config: config, storing: make(chan struct{}, 1),
 	}
 }
 
@@ -75,7 +80,7 @@ func (e *Endpoints) Routes(router *mux.Router) {
 
 // ifTerraform refuses requests if the gateway does not serve states.
 func (e *Endpoints) ifTerraform(handlers endpoint.Methods) endpoint.Methods {
-	if e.enabled {
+	if e.config.Enabled {
 		return handlers
 	}
 	refused := endpoint.Methods{}
@@ -97,7 +102,7 @@ func (e *Endpoints) lockState(w *endpoint.Answer, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	request, err := info.Request(state, endpoint.NameOf(w.Principal), e.lockTTL)
+	request, err := info.Request(state, endpoint.NameOf(w.Principal), e.config.LockTTL)
 	if err != nil {
 		return err
 	}
@@ -186,6 +191,13 @@ func (e *Endpoints) getState(w *endpoint.Answer, r *http.Request) error {
 		return err
 	}
 	ctx := e.Work(r)
+	size, err := e.states.Size(ctx, state)
+	if err != nil {
+		return err
+	}
+	if err := e.Hold(w, r, size); err != nil {
+		return err
+	}
 	record, err := e.states.Database.DurableRecord(ctx, state, StateKey)
 	if err != nil {
 		return err
@@ -195,7 +207,8 @@ func (e *Endpoints) getState(w *endpoint.Answer, r *http.Request) error {
 
 func (e *Endpoints) postState(w *endpoint.Answer, r *http.Request) error {
 	return e.writeState(w, r, func(writer Writer) (Written, error) {
-		body, err := e.ReadBody(w, r)
+		limit := endpoint.BodyLimit{Bytes: e.config.StateBytesMax, Flag: "--terraform-state-bytes-max"}
+		body, err := e.ReadBodyWithin(w, r, limit)
 		if err != nil {
 			return Written{}, err
 		}
@@ -206,8 +219,21 @@ func (e *Endpoints) postState(w *endpoint.Answer, r *http.Request) error {
 		if err != nil {
 			return Written{}, err
 		}
-		return e.states.Put(e.Work(r), writer, state)
+		return e.put(e.Work(r), writer, state)
 	})
+}
+
+// put stores a state. A large one waits until no other is being stored.
+func (e *Endpoints) put(ctx context.Context, writer Writer, state State) (Written, error) {
+	if len(state.body) > largeBytes {
+		select {
+		case e.storing <- struct{}{}:
+			defer func() { <-e.storing }()
+		case <-ctx.Done():
+			return Written{}, endpoint.Busy("This gateway stores another large state. Nothing was changed: try again.")
+		}
+	}
+	return e.states.Put(ctx, writer, state)
 }
 
 func (e *Endpoints) deleteState(w *endpoint.Answer, r *http.Request) error {
@@ -307,7 +333,7 @@ func (e *Endpoints) getStateVersion(w *endpoint.Answer, r *http.Request) error {
 		)
 	}
 	ctx := e.Work(r)
-	record, err := e.states.Version(ctx, state, version)
+	record, err := e.states.Version(ctx, state, version, func(size int64) error { return e.Hold(w, r, size) })
 	if err != nil {
 		return err
 	}

@@ -87,6 +87,15 @@ func (s States) Put(ctx context.Context, writer Writer, state State) (Written, e
 	return s.write(ctx, lease, state.serial, current, version)
 }
 
+// Size returns the size of a state in bytes, 0 if there is none. It returns store.ErrUnavailable.
+func (s States) Size(ctx context.Context, state store.Name) (int64, error) {
+	records, err := s.Database.Records(ctx, store.RecordQuery{Resource: state, Prefix: string(StateKey), Limit: 1})
+	if err != nil || len(records) == 0 || records[0].Key != StateKey {
+		return 0, err
+	}
+	return records[0].Size, nil
+}
+
 // Delete deletes a state and keeps its versions. It returns the errors of Put, and store.ErrNotFound.
 func (s States) Delete(ctx context.Context, writer Writer) (Written, error) {
 	lease, err := s.Lease(ctx, writer)

@@ -19,8 +19,11 @@ func (s States) Versions(ctx context.Context, state store.Name) ([]store.Record,
 	return versions, err
 }
 
-// Version returns a version of a state that is kept, store.ErrNotFound, or store.ErrUnavailable.
-func (s States) Version(ctx context.Context, state store.Name, version int64) (store.Record, error) {
+// Version returns a version of a state that is kept, store.ErrNotFound, store.ErrUnavailable, or the error of hold, which
+// it calls with the size before it reads the version.
+func (s States) Version(
+	ctx context.Context, state store.Name, version int64, hold func(size int64) error,
+) (store.Record, error) {
 	missing := fmt.Errorf("%w: there is no version %d of %s any more, or never was", store.ErrNotFound, version, state)
 	versions, err := s.Versions(ctx, state)
 	if err != nil {
@@ -29,6 +32,9 @@ func (s States) Version(ctx context.Context, state store.Name, version int64) (s
 	at := slices.IndexFunc(versions, func(kept store.Record) bool { return kept.Version == version })
 	if at < 0 {
 		return store.Record{}, missing
+	}
+	if err := hold(versions[at].Size); err != nil {
+		return store.Record{}, err
 	}
 	record, err := s.Database.DurableRecord(ctx, state, versions[at].Key)
 	if err == nil && record.Version != version { // a newer one has taken its place meanwhile
