@@ -20,9 +20,10 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// Engine shows locks as they are now, wherever their leases are kept.
+// Engine shows locks as they are now, and renews leases, wherever they are kept.
 type Engine interface {
 	Lock(context.Context, store.Name) (store.Lock, error)
+	Renew(ctx context.Context, ref store.LeaseRef, ttl time.Duration) (store.Lease, error)
 }
 
 // Config configures the endpoints of Terraform, as gateway.Config says.
@@ -94,6 +95,12 @@ func (e *Endpoints) ifTerraform(handlers endpoint.Methods) endpoint.Methods {
 }
 
 func (e *Endpoints) lockState(w *endpoint.Answer, r *http.Request) error {
+	parameters := endpoint.ReadParameters(r, "ttl_ms")
+	ttl := parameters.Integer("ttl_ms", int(store.TTLMin.Milliseconds()), int(store.TTLMax.Milliseconds()),
+		int(e.config.LockTTL.Milliseconds()))
+	if parameters.Err != nil {
+		return parameters.Err
+	}
 	state, body, err := e.readState(w, r)
 	if err != nil {
 		return err
@@ -102,7 +109,7 @@ func (e *Endpoints) lockState(w *endpoint.Answer, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	request, err := info.Request(state, endpoint.NameOf(w.Principal), e.config.LockTTL)
+	request, err := info.Request(state, endpoint.NameOf(w.Principal), time.Duration(ttl)*time.Millisecond)
 	if err != nil {
 		return err
 	}
@@ -121,9 +128,6 @@ func (e *Endpoints) lockState(w *endpoint.Answer, r *http.Request) error {
 func (e *Endpoints) readState(w *endpoint.Answer, r *http.Request) (store.Name, []byte, error) {
 	state, err := stateName(r)
 	if err != nil {
-		return "", nil, err
-	}
-	if _, err := endpoint.Query(r); err != nil {
 		return "", nil, err
 	}
 	body, err := e.ReadBody(w, r)
@@ -145,6 +149,9 @@ func (e *Endpoints) answerLocked(ctx context.Context, w *endpoint.Answer, held *
 
 // unlockState releases a lock by its ID. Without a body, as "terraform force-unlock" sends it, it breaks the lock.
 func (e *Endpoints) unlockState(w *endpoint.Answer, r *http.Request) error {
+	if _, err := endpoint.Query(r); err != nil {
+		return err
+	}
 	state, body, err := e.readState(w, r)
 	if err != nil {
 		return err
@@ -223,7 +230,8 @@ func (e *Endpoints) postState(w *endpoint.Answer, r *http.Request) error {
 	})
 }
 
-// put stores a state. A large one waits until no other is being stored.
+// put stores a state, and renews its lock: Terraform does not, but it writes while it applies. A large state waits until
+// no other is being stored.
 func (e *Endpoints) put(ctx context.Context, writer Writer, state State) (Written, error) {
 	if len(state.body) > largeBytes {
 		select {
@@ -233,7 +241,12 @@ func (e *Endpoints) put(ctx context.Context, writer Writer, state State) (Writte
 			return Written{}, endpoint.Busy("This gateway stores another large state. Nothing was changed: try again.")
 		}
 	}
-	return e.states.Put(ctx, writer, state)
+	written, err := e.states.Put(ctx, writer, state)
+	if err == nil {
+		// Fails for a lock that has expired, whose holder may write on until another one is granted.
+		_, _ = e.engine.Renew(ctx, written.Lease, 0)
+	}
+	return written, err
 }
 
 func (e *Endpoints) deleteState(w *endpoint.Answer, r *http.Request) error {
@@ -266,7 +279,7 @@ func (e *Endpoints) writeState(
 	e.writes.Count(w, r, metrics.SourceTransaction, time.Since(begun), err)
 	return endpoint.AnswerJSON(w, api.WriteResult{
 		Resource: string(state), Key: string(StateKey), Version: written.Version,
-		FencingToken: written.Token, Sequence: &written.Sequence, Replayed: written.Replayed,
+		FencingToken: written.Lease.Token, Sequence: &written.Sequence, Replayed: written.Replayed,
 	}, refusedState(err))
 }
 

@@ -65,8 +65,9 @@ type Writer struct {
 
 // Written is a write that was admitted.
 type Written struct {
-	Version, Token, Sequence int64
-	Replayed                 bool
+	Version, Sequence int64
+	Lease             store.LeaseRef // of the lock
+	Replayed          bool
 }
 
 // Put stores a state, and as a version of it. It returns a RejectedError: of store.ErrTokenRequired without an ID of a
@@ -141,5 +142,5 @@ func (s States) write(
 	if err != nil {
 		return Written{}, err
 	}
-	return Written{result.Versions[0], lease.Token, sequence, result.Replayed}, nil
+	return Written{result.Versions[0], sequence, lease.Ref(), result.Replayed}, nil
 }
