@@ -70,12 +70,22 @@ func newOperators(t *testing.T, program string) (a, b *operator) {
 	var operators []*operator
 	for _, name := range []string{"a", "b"} {
 		o := &operator{s, name, program, t.TempDir(), s.url + "/v1/terraform/prod", environment}
-		check(t, os.WriteFile(filepath.Join(o.dir, "main.tf"), []byte(terraformConfig), 0o600))
-		o.does(0, "initialized", "init", "-backend-config=address="+o.address, "-backend-config=lock_address="+o.address,
-			"-backend-config=unlock_address="+o.address)
+		o.initializes("http")
 		operators = append(operators, o)
 	}
 	return operators[0], operators[1]
+}
+
+// initializes begins to keep the state in a backend. options are of "terraform init".
+func (o *operator) initializes(backend string, options ...string) {
+	o.t.Helper()
+	config := strings.Replace(terraformConfig, `backend "http"`, "backend "+strconv.Quote(backend), 1)
+	check(o.t, os.WriteFile(filepath.Join(o.dir, "main.tf"), []byte(config), 0o600))
+	if backend == "http" {
+		options = append(options, "-backend-config=address="+o.address, "-backend-config=lock_address="+o.address+"?ttl_ms=7200000",
+			"-backend-config=unlock_address="+o.address)
+	}
+	o.does(0, "initialized", append([]string{"init", "-input=false"}, options...)...)
 }
 
 func (o *operator) starts(args ...string) *child {
@@ -200,6 +210,24 @@ func TestTerraform(t *testing.T) {
 			t.Parallel()
 			testStateLife(newOperators(t, program))
 		})
+	}
+}
+
+// TestTerraformMoves moves a state from the backend pg as docs/terraform.md says, and back.
+func TestTerraformMoves(t *testing.T) {
+	t.Parallel()
+	for _, program := range stateProgramsInstalled(t) {
+		a, b := newOperators(t, program)
+		before := "-backend-config=conn_str=" + postgres.Migrated(t)
+		check(t, os.RemoveAll(filepath.Join(a.dir, ".terraform")))
+		a.initializes("pg", before)
+		a.applies("1")
+		a.initializes("http", "-migrate-state", "-force-copy")
+		a.expects("1")
+		b.does(0, "No changes.", "plan", "-input=false", "-var=text=1")
+		b.applies("2")
+		a.initializes("pg", before, "-migrate-state", "-force-copy")
+		a.does(0, "No changes.", "plan", "-input=false", "-var=text=2")
 	}
 }
 
