@@ -168,8 +168,10 @@ chaos-safeguards: ## Switch off one safeguard after the other: each violation mu
 screenshots: ## Keep pictures of every page of the dashboard, under a running load with zombies, in artifacts/ (FENCEGATE_ARTIFACTS)
 	FENCEGATE_ARTIFACTS='$(abspath $(or $(FENCEGATE_ARTIFACTS),artifacts))' CI=true scripts/with-postgres go test ./internal/dashboard -run TestSlow_Screenshots -count=1
 
-golden: ## Rewrite the golden schema from the migrations and guard functions
+golden: ## Rewrite the golden schema from the migrations and guard functions, and those of what users rely on
 	scripts/with-postgres go test ./migrations -run 'TestGoldenSchema|TestGuardRevision$$' -update
+	go test ./internal/surface -update
+	go test ./cmd/fencegate -run 'TestSurface$$' -update
 
 golden-check: ## Compare the schema that the migrations make with the golden one
 	@scripts/with-postgres scripts/golden-check
