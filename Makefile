@@ -1,6 +1,6 @@
 # Everything is done from here; `make` alone lists it. What a target does is in scripts/, where it can be called too.
 .DEFAULT_GOAL := help
-.PHONY: help build cross check-release build-bench build-demo dev run demo demo-all demo-deps demo-etcd demo-zookeeper demo-redis test test-slow test-postgres test-clients test-integrations check-openapi test-deps lint bench bench-locks bench-tables bench-names bench-cpu soak fuzz hostile random chaos chaos-safeguards failovers screenshots golden golden-check docs verify
+.PHONY: help build cross release-check build-bench build-demo dev run demo demo-all demo-deps demo-etcd demo-zookeeper demo-redis test test-slow test-postgres test-clients test-integrations check-openapi test-deps lint bench bench-locks bench-tables bench-names bench-cpu soak fuzz hostile random chaos chaos-safeguards failovers screenshots golden golden-check docs verify
 
 # The SDK, its adapters, and the packages of these modules, all of which the main module uses.
 SDK          := lockclient lockclient/pgxguard lockclient/gocronlock
@@ -14,7 +14,6 @@ INTEGRATIONS := lockclient/k8slock deploy/kubernetes internal/testenv/postgres/c
 
 # The systems of a release, beside linux/amd64, which every other target builds.
 SYSTEMS := linux/arm64 darwin/amd64 darwin/arm64 freebsd/amd64 windows/amd64
-GORELEASER := GOFLAGS= go run github.com/goreleaser/goreleaser/v2@v2.15.1
 
 # Overridable: make test PACKAGES=./migrations TEST_FLAGS='-run TestScenarios -v'; make test MODULE=internal/bench
 MODULE     ?= .
@@ -37,6 +36,8 @@ POSTGRES_VERSION ?=
 SEED     ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 DURATION ?= 30m
 WITHOUT  ?=
+# With FRESH=1 the second build of release-check compiles in an empty cache of Go.
+FRESH ?=
 # How many connections make hostile opens. Each needs two file descriptors (ulimit -n).
 CONNECTIONS ?= 9000
 # How many inputs each fuzz target is given (5000x), or how long it runs (60s).
@@ -66,8 +67,8 @@ cross: ## Build the program and the SDK for every system of a release
 	  GOOS=$${system%/*} GOARCH=$${system#*/} CGO_ENABLED=0 go build $(SDK_PACKAGES); \
 	done
 
-check-release: ## Check the configuration of releases, by goreleaser, which Go fetches and builds (some minutes, once)
-	$(GORELEASER) check
+release-check: ## Build all files of a release twice, compare, install and run them, into dist/release; as root (FRESH, half an hour)
+	FRESH='$(FRESH)' scripts/release-check
 
 dev: build ## Run everything to try it: a private PostgreSQL, gateway, dashboard, workers that are frozen (RUN_FLAGS)
 	scripts/with-postgres bin/fencegate dev $(RUN_FLAGS)

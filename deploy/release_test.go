@@ -9,20 +9,15 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A release has the systems that `make cross` builds for, and its image is built from the files that .dockerignore lets
-// through.
+// A release has the systems that `make cross` builds for, of the sources that the image of the Dockerfile is built of.
 func TestRelease(t *testing.T) {
 	t.Parallel()
 	var release struct {
 		Builds []struct{ Targets []string }
-		Images []struct {
-			Platforms  []string
-			ExtraFiles []string `yaml:"extra_files"`
-		} `yaml:"dockers_v2"`
 	}
 	check(t, yaml.Unmarshal([]byte(read(t, "../.goreleaser.yaml")), &release))
-	if len(release.Builds) != 1 || len(release.Images) != 1 {
-		t.Fatalf("expected one build and one image, saw %+v", release)
+	if len(release.Builds) != 1 {
+		t.Fatalf("expected one build, saw %+v", release)
 	}
 	built := strings.Fields(regexp.MustCompile(`(?m)^SYSTEMS := (.*)$`).FindStringSubmatch(read(t, "../Makefile"))[1])
 	built = append(built, "linux/amd64")
@@ -36,21 +31,30 @@ func TestRelease(t *testing.T) {
 	if !slices.Equal(built, released) {
 		t.Errorf("a release is for %q, `make cross` and the other targets build for %q", released, built)
 	}
-	for _, platform := range release.Images[0].Platforms {
-		if !slices.Contains(released, platform) {
-			t.Errorf("the image is for %s, and the programs are not", platform)
+}
+
+// The chart and the clients have one version: a release's. The release is built by the Go that the Dockerfile names.
+func TestReleaseVersions(t *testing.T) {
+	t.Parallel()
+	find := func(path, pattern string) string {
+		t.Helper()
+		found := regexp.MustCompile(pattern).FindStringSubmatch(read(t, path))
+		if found == nil {
+			t.Fatalf("%s has nothing like %s", path, pattern)
+		}
+		return found[1]
+	}
+	version := find("kubernetes/chart/Chart.yaml", `(?m)^version: (.+)$`)
+	for path, pattern := range map[string]string{
+		"../clients/python/pyproject.toml":   `(?m)^version = "(.+)"$`,
+		"../clients/typescript/package.json": `(?m)^  "version": "(.+)",$`,
+	} {
+		if found := find(path, pattern); found != version {
+			t.Errorf("%s has the version %s, the chart %s", path, found, version)
 		}
 	}
-	var context []string
-	for line := range strings.Lines(read(t, "../.dockerignore")) {
-		if file, through := strings.CutPrefix(strings.TrimSpace(line), "!"); through {
-			context = append(context, file)
-		}
-	}
-	files := slices.Clone(release.Images[0].ExtraFiles)
-	slices.Sort(context)
-	slices.Sort(files)
-	if !slices.Equal(context, files) {
-		t.Errorf("the release's image is built from %q, expected those of .dockerignore, %q", files, context)
+	const golang = `(golang:\S+@sha256:[0-9a-f]+)`
+	if inImage, inRelease := find("../Dockerfile", golang), find("../.github/workflows/release.yaml", golang); inImage != inRelease {
+		t.Errorf("the image is built in %s, the release in %s", inImage, inRelease)
 	}
 }

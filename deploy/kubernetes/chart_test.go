@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"flag"
 	"maps"
 	"os"
@@ -40,6 +41,9 @@ func check(t *testing.T, err error) {
 	}
 }
 
+// chartPath is the chart that the tests are about: that of the sources, or a packaged one.
+var chartPath = cmp.Or(os.Getenv("FENCEGATE_CHART"), "chart")
+
 // set is the manifests of a chart.
 type set struct {
 	deployment     apps.Deployment
@@ -51,7 +55,7 @@ type set struct {
 
 // render returns the manifests by the names of their templates.
 func render(values string) (map[string]string, error) {
-	loaded, err := loader.Load("chart")
+	loaded, err := loader.Load(chartPath)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +112,7 @@ func TestLint(t *testing.T) {
 	t.Parallel()
 	values, err := chartutil.ReadValues([]byte(everything))
 	check(t, err)
-	for _, message := range lint.All("chart", values, "fencegate", true).Messages {
+	for _, message := range lint.All(chartPath, values, "fencegate", true).Messages {
 		if message.Severity > support.InfoSev {
 			t.Error(message)
 		}
