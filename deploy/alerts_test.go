@@ -1,10 +1,12 @@
 package deploy
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -70,44 +72,52 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// TestEveryAlertHasARunbook checks that every alert has a section in the runbook: why it matters, how to confirm it, and
-// what to do. No section is left of an alert that was removed.
+// TestEveryAlertHasARunbook checks that every alert has a page in docs/runbooks: why it matters, how to confirm it, and
+// what to do. The list of the pages has it, with its severity. No page is left of an alert that was removed.
 func TestEveryAlertHasARunbook(t *testing.T) {
 	t.Parallel()
+	pages, err := filepath.Glob("../docs/runbooks/Fencegate*.md")
+	check(t, err)
 	runbooks := map[string]string{}
-	for _, section := range regexp.MustCompile(`(?m)^### `).Split(read(t, "../docs/operations.md"), -1)[1:] {
-		name, text, _ := strings.Cut(section, "\n")
-		if strings.HasPrefix(name, "Fencegate") {
-			text, _, _ = strings.Cut(text, "\n## ")
-			runbooks[name] = text
-		}
+	for _, page := range pages {
+		runbooks[strings.TrimSuffix(filepath.Base(page), ".md")] = read(t, page)
 	}
-	seen := map[string]bool{}
+	list, severities := read(t, "../docs/runbooks/README.md"), map[string][]string{}
 	for _, alert := range alerts(t) {
-		seen[alert.Alert] = true
-		for _, part := range []string{"**Why it matters.**", "**Confirm.**", "**Do.**"} {
-			if !strings.Contains(runbooks[alert.Alert], part) {
-				t.Errorf("docs/operations.md has no section %q with %q", "### "+alert.Alert, part)
-			}
+		name := alert.Alert
+		form := regexp.MustCompile(`(?s)\A# ` + name + `\n\n\*\*Why it matters\.\*\* .*\n\*\*Confirm\.\*\* .*\n\*\*Do\.\*\* `)
+		if !form.MatchString(runbooks[name]) {
+			t.Errorf("docs/runbooks/%s.md is missing, or does not have the parts of a runbook in their order", name)
 		}
-		want := "/docs/operations.md#" + strings.ToLower(alert.Alert)
+		want := "/docs/runbooks/" + name + ".md"
 		if url := alert.Annotations["runbook_url"]; !strings.HasSuffix(url, want) {
-			t.Errorf("%s: the runbook is at %s, want an address that ends with %s", alert.Alert, url, want)
+			t.Errorf("%s: the runbook is at %s, want an address that ends with %s", name, url, want)
 		}
-		if severity := alert.Labels["severity"]; severity != "critical" && severity != "warning" {
-			t.Errorf("%s: its severity is %q", alert.Alert, severity)
+		severity := alert.Labels["severity"]
+		if severity != "critical" && severity != "warning" {
+			t.Errorf("%s: its severity is %q", name, severity)
+		}
+		if !slices.Contains(severities[name], severity) {
+			severities[name] = append(severities[name], severity)
 		}
 		if alert.Annotations["summary"] == "" || alert.For == "" {
-			t.Errorf("%s has no summary, or no time for which it must hold", alert.Alert)
+			t.Errorf("%s has no summary, or no time for which it must hold", name)
 		}
-		fires := regexp.MustCompile(`alertname: ` + alert.Alert + `\n\s+exp_alerts:`)
+		fires := regexp.MustCompile(`alertname: ` + name + `\n\s+exp_alerts:`)
 		if !fires.MatchString(read(t, "prometheus/alerts_test.yml")) {
-			t.Errorf("no test of promtool lets %s fire", alert.Alert)
+			t.Errorf("no test of promtool lets %s fire", name)
 		}
 	}
 	for name := range runbooks {
-		if !seen[name] {
-			t.Errorf("docs/operations.md has a section for %s, which is no alert", name)
+		row := fmt.Sprintf("\n| [%s](%s.md) | %s | ", name, name, strings.Join(severities[name], ", "))
+		if !strings.Contains(list, row) {
+			t.Errorf("docs/runbooks/README.md has no row %q", row)
 		}
+		if severities[name] == nil {
+			t.Errorf("docs/runbooks/%s.md is for no alert", name)
+		}
+	}
+	if rows := strings.Count(list, "\n| [Fencegate"); rows != len(runbooks) {
+		t.Errorf("docs/runbooks/README.md lists %d alerts, want %d", rows, len(runbooks))
 	}
 }

@@ -108,7 +108,9 @@ func TestDashboards(t *testing.T) {
 func TestAlertsNameMetrics(t *testing.T) {
 	t.Parallel()
 	known := documented(t)
-	for _, file := range []string{"prometheus/alerts.yml", "prometheus/alerts_test.yml", "../docs/operations.md"} {
+	files, err := filepath.Glob("../docs/runbooks/*.md")
+	check(t, err)
+	for _, file := range append(files, "prometheus/alerts.yml", "prometheus/alerts_test.yml") {
 		for _, name := range regexp.MustCompile(`\bfencegate_[a-z_]+\b`).FindAllString(read(t, file), -1) {
 			if !known[name] && name != "fencegate_database_" {
 				t.Errorf("%s names %s, which docs/observability.md does not have", file, name)

@@ -32,13 +32,18 @@ func check(t *testing.T, err error) {
 }
 
 // TestCommands runs the commands and programs of all documents. The blocks of a document run in their order, in one
-// shell, before a gateway and a database of its own. They must succeed, or print what the document shows. Blocks that
-// can't run here are among the exceptions. Fragments of Go are parsed, and targets of make must exist.
+// shell, before a gateway and a database of its own. They must succeed, or print what the document shows. The runbooks
+// share a session, in which each command must print something. Blocks that can't run here are among the exceptions. Fragments of Go are parsed, and targets of make must exist.
 func TestCommands(t *testing.T) {
 	t.Parallel()
 	used := map[string]bool{}
+	ofRunbooks := []step{{block: block{file: runbooks}, script: installation}}
 	for _, document := range documents(t) {
 		steps := documentSteps(t, document, used)
+		if filepath.Dir(document) == runbooks {
+			ofRunbooks = append(ofRunbooks, steps...)
+			continue
+		}
 		if len(steps) == 0 {
 			continue
 		}
@@ -47,6 +52,10 @@ func TestCommands(t *testing.T) {
 			session(t, document, steps)
 		})
 	}
+	t.Run(runbooks, func(t *testing.T) {
+		t.Parallel()
+		session(t, runbooks, ofRunbooks)
+	})
 	for name := range exceptions {
 		if !used[name] {
 			t.Errorf("no document has the block %q: remove it from the exceptions", name)
@@ -86,6 +95,9 @@ func documentSteps(t *testing.T, document string, used map[string]bool) []step {
 		made := stepsOf(b, i, next)
 		if made == nil {
 			t.Errorf("%s:%d: a block of %q can't be run here: see CONTRIBUTING.md", b.file, b.line, b.language)
+		}
+		for j := range made {
+			made[j].prints = filepath.Dir(document) == runbooks
 		}
 		steps = append(steps, made...)
 	}

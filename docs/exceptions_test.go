@@ -46,6 +46,22 @@ var exceptions = map[string]exception{
 	"docs/operations.md: go tool pprof": {
 		elsewhere: "takes a profile for 30 s; TestDebugListen of cmd/fencegate"},
 
+	"docs/runbooks/FencegateQueueStuck.md: psql":                                        {before: openTransaction},
+	"docs/runbooks/FencegateSweeperLate.md: psql":                                       {before: openTransaction},
+	"docs/runbooks/FencegateConnectionsExhausted.md: psql \"$DATABASE_URL\" -c \"sel":   {before: openTransaction},
+	"docs/runbooks/FencegateConnectionsExhausted.md: psql \"$DATABASE_URL\" -c \"alt":   {before: createApp},
+	"docs/runbooks/FencegateOldSnapshot.md: psql \"$DATABASE_URL\" -c \"select pg_term": {before: openTransaction},
+	"docs/runbooks/FencegateOldSnapshot.md: psql \"$DATABASE_URL\" -c \"grant":          {before: createApp},
+	"docs/runbooks/FencegateOldSnapshot.md: psql \"$DATABASE_URL\" -c \"rollback": {
+		elsewhere: "needs max_prepared_transactions; TestOldestSnapshot of store/postgres"},
+	"docs/runbooks/FencegateOldSnapshot.md: psql \"$DATABASE_URL\" -c \"select pg_drop": {before: createSlot},
+	"docs/runbooks/FencegateDiskFull.md: psql":                                          {before: createSlot},
+	"docs/runbooks/FencegateTableProblem.md: psql":                                      {before: createAccounts},
+	"docs/runbooks/FencegateWaitsForStandby.md: psql": {
+		elsewhere: "changes the server; TestOutages of gateway"},
+	"docs/runbooks/FencegateReplicationNotSynchronous.md: psql": {
+		elsewhere: "changes the server; TestOutages of gateway"},
+
 	"docs/production.md: fencegate load": {
 		elsewhere: "takes 10 minutes; TestLoadFindsNoFault of cmd/fencegate"},
 	"docs/production.md: curl -sf": {

@@ -94,9 +94,9 @@ func session(t *testing.T, document string, steps []step) {
 		begin = end[1]
 		switch {
 		case s.output != "" && !compare.matches(s.output, got):
-			t.Errorf("%s:%d: %s\nprinted:\n%s\nthe document shows:\n%s", document, s.block.line, s.script, got, s.output)
-		case s.output == "" && code != "0":
-			t.Errorf("%s:%d: %s\nended with %s:\n%s", document, s.block.line, s.script, code, got)
+			t.Errorf("%s:%d: %s\nprinted:\n%s\nthe document shows:\n%s", s.block.file, s.block.line, s.script, got, s.output)
+		case s.output == "" && code != "0" || s.prints && strings.TrimSpace(got) == "":
+			t.Errorf("%s:%d: %s\nended with %s:\n%s", s.block.file, s.block.line, s.script, code, got)
 		}
 	}
 }

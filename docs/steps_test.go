@@ -17,6 +17,7 @@ type step struct {
 	files  map[string]string // what the command needs: names and contents
 	script string
 	output string // "" if the document shows none: then the command must succeed
+	prints bool   // it must print something, whatever it is
 }
 
 var (

@@ -176,7 +176,7 @@ func addOutcome(answer *api.Problem, unavailable *store.UnavailableError) {
 	switch {
 	case isOlder && unavailable.Outcome == store.OutcomeNotApplied:
 		answer.Detail = capitalized(wentBack.Error()) + ". It is not used, and nothing was changed. An administrator must " +
-			"act: see FencegateDatabaseWentBack in docs/operations.md."
+			"act: see docs/runbooks/FencegateDatabaseWentBack.md."
 	case errors.Is(unavailable, store.ErrOverloaded):
 		answer.Title = store.ErrOverloaded.Error()
 		answer.Detail = unavailable.Err.Error() + ". Nothing was changed: try again a little later."

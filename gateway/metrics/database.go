@@ -48,7 +48,7 @@ var (
 			"primary is back; system, a cluster that was left; tokens, its token sequence is lower than it was; superseded, a "+
 			"gateway has marked it; statement, a statement ended on it after another database had taken over, and is answered "+
 			"`outcome: unknown`; client, a granted token was not greater than the client's `newest_token`.",
-		"Any: see [FencegateDatabaseWentBack](operations.md#fencegatedatabasewentback). Only `client`: it may be a client "+
+		"Any: see [FencegateDatabaseWentBack](runbooks/FencegateDatabaseWentBack.md). Only `client`: it may be a client "+
 			"with a wrong `newest_token`.",
 		Label{Name: "sign", Values: texts(store.Signs...)})
 	retriesFamily = databaseSubject.counter("fencegate_retries_total",
@@ -133,7 +133,7 @@ var (
 			"replication slot or a standby (hot_standby_feedback) ask for the same old version; 0 without any. Without "+
 			"pg_read_all_stats a gateway sees its own role's transactions, prepared ones and slots.",
 		"Minutes: rows that change often get slower with each change. "+
-			"[FencegateOldSnapshot](operations.md#fencegateoldsnapshot) names the one to end.")
+			"[FencegateOldSnapshot](runbooks/FencegateOldSnapshot.md) names the one to end.")
 )
 
 // Database is the last known state of the database.

@@ -115,7 +115,7 @@ var ofFailovers = []Check{
 				l.timeline, l.superseded_by_timeline, l.superseded_by_system)
 			from fence.lineage() l where l.superseded_by_system is not null`,
 		Advice: "It is an old primary. Stop it, and make it a standby of the new one (pg_rewind, or a new base backup). To " +
-			"go back to it on purpose: docs/operations.md, FencegateDatabaseWentBack.",
+			"go back to it on purpose: docs/runbooks/FencegateDatabaseWentBack.md.",
 	},
 	{
 		Name: "full_page_writes", Severity: Warning,
@@ -158,8 +158,8 @@ var ofFailovers = []Check{
 			where current_setting('synchronous_standby_names') <> '' and not pg_is_in_recovery()
 				and (pg_has_role('pg_read_all_stats', 'usage') or not exists (select from pg_stat_replication))
 				and not exists (select from pg_stat_replication r where r.sync_state in ('sync', 'quorum'))`,
-		Advice: "Commits wait until one is. Start the standby, or correct the names: docs/operations.md, " +
-			"FencegateReplicationNotSynchronous.",
+		Advice: "Commits wait until one is. Start the standby, or correct the names: " +
+			"docs/runbooks/FencegateReplicationNotSynchronous.md.",
 	},
 	{
 		Name: "prepared_transaction", Severity: Warning,

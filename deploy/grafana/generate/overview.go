@@ -20,7 +20,7 @@ func overview() dashboard {
 
 func glance() []panel {
 	return []panel{
-		number("Firing alerts", "none", "Prometheus lists them; each has a section in docs/operations.md.",
+		number("Firing alerts", "none", "Prometheus lists them; each has a page in docs/runbooks.",
 			q(`count(ALERTS{alertname=~"Fencegate.+",alertstate="firing"}) or vector(0)`, ""),
 			step{"green", 0}, step{"red", 1}),
 		number("Gateways", "none", "Those that Prometheus reaches.",

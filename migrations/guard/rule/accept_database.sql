@@ -1,6 +1,6 @@
 -- fence.accept_database(above) makes gateways use this database again, although another one had taken over from it. It
--- is for operators: docs/operations.md says when. What was granted and written in the other database is given up.
--- Tokens jump past all that were issued until now, and past above: the newest token of the other database, if it is
+-- is for operators: docs/runbooks/FencegateDatabaseWentBack.md says when. What was granted and written in the other
+-- database is given up. Tokens jump past all that were issued until now, and past above: the newest token of the other database, if it is
 -- known. → a value below the next token.
 --
 -- Raises 22003 if no tokens above are left.
