@@ -47,6 +47,7 @@ var exceptions = map[string]exception{
 		elsewhere: "takes a profile for 30 s; TestDebugListen of cmd/fencegate"},
 
 	"docs/runbooks/FencegateQueueStuck.md: psql":                                        {before: openTransaction},
+	"docs/runbooks/FencegateLeaseOverdue.md: psql":                                      {before: openTransaction},
 	"docs/runbooks/FencegateSweeperLate.md: psql":                                       {before: openTransaction},
 	"docs/runbooks/FencegateConnectionsExhausted.md: psql \"$DATABASE_URL\" -c \"sel":   {before: openTransaction},
 	"docs/runbooks/FencegateConnectionsExhausted.md: psql \"$DATABASE_URL\" -c \"alt":   {before: createApp},

@@ -575,6 +575,7 @@ create table fence.inventory (
     leases_of            jsonb not null default '{}', -- the principals with 1,000 running leases or more, and how many
     expiring             bigint not null default 0,
     expired              bigint not null default 0,
+    overdue_ms           bigint not null default 0,
     waiting              bigint not null default 0,
     oldest_wait_ms       bigint not null default 0,
     grantable            jsonb not null default '[]', -- queues whose first waiter could be granted its lock, since when

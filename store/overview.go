@@ -63,6 +63,8 @@ type Inventory struct {
 	// Held are leases that run; Expiring those of them that have less than a quarter of their TTL left. Expired are locks
 	// whose holder is late, and not replaced yet.
 	Held, Expiring, Expired int64
+	// Overdue is how long ago the lease expired that has waited longest for a sweep to end it, also one of a session.
+	Overdue time.Duration
 	// Waiting are acquires in all queues; OldestWait is how long the first of them has waited.
 	Waiting    int64
 	OldestWait time.Duration

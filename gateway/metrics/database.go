@@ -96,6 +96,10 @@ var (
 			"quarter of their TTL left; expired, those that ran out and whose lock was not granted since.",
 		"Many `expiring` are holders that don't renew in time; `expired` are holders that died, or are late.",
 		Label{Name: "state", Values: []string{"held", "expiring", "expired"}})
+	overdueFamily = inventorySubject.gauge("fencegate_lease_overdue_seconds",
+		"How long ago the lease expired that has waited longest for a sweep to end it, also one of a session, as of the "+
+			"inventory; 0 if there is none.",
+		"A few seconds. If it grows, sweeps do not end it: something has its rows locked.")
 	waitersFamily = inventorySubject.gauge("fencegate_waiters",
 		"Acquires that wait in all queues, as of the inventory.",
 		"If it grows, locks are held for longer than it takes new waiters to arrive.")
@@ -171,6 +175,7 @@ func (r *readings) inventory(inventory store.Inventory) {
 	r.value(leasesFamily, float64(inventory.Held), "held")
 	r.value(leasesFamily, float64(inventory.Expiring), "expiring")
 	r.value(leasesFamily, float64(inventory.Expired), "expired")
+	r.value(overdueFamily, inventory.Overdue.Seconds())
 	r.value(waitersFamily, float64(inventory.Waiting))
 	r.value(oldestWaitFamily, inventory.OldestWait.Seconds())
 	r.value(stuckFamily, inventory.Stuck.Seconds())

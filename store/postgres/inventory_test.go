@@ -75,6 +75,8 @@ const plainCounts = `
 	select (select count(*) from fence.leases l where l.ended_at is null and fence.runs_until(l) > now()),
 		(select count(*) from fence.leases l where l.ended_at is null and fence.runs_until(l) > now()
 			and fence.runs_until(l) - now() < interval '100 seconds'),
+		(select extract(epoch from now() - min(greatest(fence.runs_until(l), l.granted_at))) * 1000 from fence.leases l
+			where l.ended_at is null and fence.runs_until(l) <= now())::bigint,
 		(select count(*) from fence.waiters w where fence.is_waiting(w)),
 		(select extract(epoch from now() - min(w.queued_at)) * 1000 from fence.waiters w where fence.is_waiting(w))::bigint,
 		(select count(*) from fence.sessions s where fence.session_lost(s) is null),
@@ -96,9 +98,9 @@ func TestInventoryCountsEverything(t *testing.T) {
 		b.Exec(t, `delete from fence.waiters w using fence.fences f where f.resource = w.lock and f.granted_token = 0 and not fence.is_waiting(w)`)
 		got := b.recount(t)
 		want := store.Inventory{At: got.At}
-		var oldestMS int64
+		var overdueMS, oldestMS int64
 		if err := b.SQL.QueryRow(t.Context(), plainCounts).
-			Scan(&want.Held, &want.Expiring, &want.Waiting, &oldestMS, &want.Sessions, &want.NewestToken); err != nil {
+			Scan(&want.Held, &want.Expiring, &overdueMS, &want.Waiting, &oldestMS, &want.Sessions, &want.NewestToken); err != nil {
 			t.Fatal(err)
 		}
 		locks, err := b.Locks(t.Context(), store.LockQuery{Limit: store.PageMax})
@@ -111,11 +113,15 @@ func TestInventoryCountsEverything(t *testing.T) {
 				want.Expired++
 			}
 		}
-		oldest := time.Duration(oldestMS) * time.Millisecond
-		if late := oldest - got.OldestWait; late < 0 || late > time.Minute {
-			t.Errorf("the oldest has waited %s, by another count %s", got.OldestWait, oldest)
+		overdue, oldest := time.Duration(overdueMS)*time.Millisecond, time.Duration(oldestMS)*time.Millisecond
+		for _, late := range []time.Duration{overdue - got.Overdue, oldest - got.OldestWait} {
+			if late < 0 || late > time.Minute || got.Overdue == 0 {
+				t.Errorf("a lease is overdue for %s, by another count %s; the oldest has waited %s, by another count %s",
+					got.Overdue, overdue, got.OldestWait, oldest)
+			}
 		}
-		if want.OldestWait = got.OldestWait; !reflect.DeepEqual(got, want) {
+		want.Overdue, want.OldestWait = got.Overdue, got.OldestWait
+		if !reflect.DeepEqual(got, want) {
 			t.Errorf("the inventory is\n%+v, want\n%+v", got, want)
 		}
 		if min(want.Locks, want.Held, want.Expiring, want.Expired, want.Waiting, want.Sessions) == 0 {
@@ -216,6 +222,30 @@ func TestInventoryFindsStuckQueues(t *testing.T) {
 		expectStuck(c.still)
 		b.Exec(t, "delete from fence.waiters")
 		expectStuck(false)
+	}
+}
+
+// TestInventoryFindsOverdueLeases checks since when a lease has expired that no sweep can end, alone or of a session, since
+// a transaction has its row locked; and that sweeps end it after the transaction.
+func TestInventoryFindsOverdueLeases(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	const overdue = "expires_at = clock_timestamp() - interval '1 hour', check_at = '-infinity'"
+	granted := execute("update fence.leases set granted_at = granted_at - interval '1 day' where lock = $1")
+	for i, steps := range []given{
+		{acquire, granted, execute("update fence.leases set " + overdue + " where lock = $1")},
+		{openSession, inSession(acquire), granted, execute("update fence.sessions set " + overdue)},
+	} {
+		lock := b.given(t, store.Name(fmt.Sprint("lock", i)), steps...)
+		letGo := b.hold(t, "select from fence.leases where lock = $1 for update", lock.lock)
+		_ = lock.do(t.Context(), sweep) // it passes over the row, and fails for a session
+		if overdue := b.recount(t).Overdue; overdue < time.Hour || overdue > 2*time.Hour {
+			t.Errorf("case %d: a lease is overdue for %s, want an hour", i, overdue)
+		}
+		letGo()
+		await(t, "a sweep has ended the lease", func() bool {
+			return lock.do(t.Context(), sweep) == nil && b.recount(t).Overdue == 0
+		})
 	}
 }
 

@@ -33,7 +33,7 @@ const (
 			case when pg_has_role(current_user, 'pg_read_all_stats', 'usage') then (
 				select count(*) from pg_stat_replication r where r.state = 'streaming' and r.sync_state in ('sync', 'quorum')) end,
 			i.jumps, i.jumped_at,
-			c.at, c.locks, c.held, c.leases_of, c.expiring, c.expired, c.waiting, c.oldest_wait_ms * interval '1 millisecond', c.stuck_ms * interval '1 millisecond', c.sessions, c.newest_token,
+			c.at, c.locks, c.held, c.leases_of, c.expiring, c.expired, c.overdue_ms * interval '1 millisecond', c.waiting, c.oldest_wait_ms * interval '1 millisecond', c.stuck_ms * interval '1 millisecond', c.sessions, c.newest_token,
 			c.tables_enforce, c.tables_observe, c.tables_with_problems,
 			(select jsonb_object_agg(r.code, r.rejections) from fence.rejected_by_sql() r),
 			(select greatest(s.counted_through - s.counted, 0) from fence.sweeps s where s.part = 'reported')
@@ -75,7 +75,7 @@ func (s *Store) Overview(ctx context.Context) (store.Overview, error) {
 	err := s.queryRow(ctx, statement{}, databaseStateSQL, nil,
 		&o.At, &d.ReadOnly, &d.Version, &d.SizeBytes, &d.Connections, &d.ConnectionsMax, &d.OldestTransaction,
 		&d.OldestSnapshot, &replicated, &d.SynchronousExpected, &d.SynchronousStandbys, &d.Jumps, &jumpedAt,
-		&countedAt, &c.Locks, &c.Held, &c.LeasesOf, &c.Expiring, &c.Expired, &c.Waiting, &c.OldestWait, &c.Stuck, &c.Sessions, &c.NewestToken,
+		&countedAt, &c.Locks, &c.Held, &c.LeasesOf, &c.Expiring, &c.Expired, &c.Overdue, &c.Waiting, &c.OldestWait, &c.Stuck, &c.Sessions, &c.NewestToken,
 		&c.TablesEnforce, &c.TablesObserve, &c.TablesWithProblems, &d.RejectedBySQL, &d.UnlistedBySQL)
 	if err != nil {
 		return store.Overview{}, err

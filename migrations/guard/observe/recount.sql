@@ -13,6 +13,7 @@
 -- expiring  those of them that have less than a quarter of their TTL left, or of their session's
 -- expired   locks whose holder is late and that nobody has replaced: the fence is open, and its lease, the newest, has
 --           expired. If sweeps ended 10,000 leases or more, an estimate by the fences of 500 of them
+-- overdue_ms  how long ago the lease expired that has waited longest for a sweep to end it, also one of a session
 -- waiting   waiters that count (fence.live_waiters)
 -- stuck_ms  how long the first waiter of a queue could have been granted its lock and was not (fence.grantable_queues);
 --           of all queues the longest
@@ -59,7 +60,7 @@ begin
 
     update fence.inventory c set grantable = fence.grantable_queues(c.grantable);
     with unended as materialized (
-        select l.lock, l.fencing_token, l.principal, coalesce(s.ttl_ms, l.ttl_ms) * interval '1 millisecond' as ttl,
+        select l.lock, l.fencing_token, l.principal, l.granted_at, coalesce(s.ttl_ms, l.ttl_ms) * interval '1 millisecond' as ttl,
             fence.lease_until(l, s) as until
         from fence.leases l
         left join fence.sessions s on s.session_id = l.session_id
@@ -70,7 +71,8 @@ begin
     ), leases as (
         select count(*) filter (where u.until > v_begun) as held,
             count(*) filter (where u.until > v_begun and u.until < v_begun + u.ttl / 4) as expiring,
-            max(u.fencing_token) as newest
+            max(u.fencing_token) as newest,
+            max(v_begun - greatest(u.until, u.granted_at)) filter (where u.until <= v_begun) as overdue -- not since ever
         from unended u
     ), of_principals as (
         select coalesce(jsonb_object_agg(p.principal, p.held), '{}') as leases
@@ -98,6 +100,7 @@ begin
     update fence.inventory c
     set at = v_begun, locks = v_locks + queue.ungranted, held = leases.held, expiring = leases.expiring,
         expired = v_late + late.expired, waiting = queue.waiting,
+        overdue_ms = coalesce(greatest(extract(epoch from leases.overdue) * 1000, 0), 0),
         oldest_wait_ms = coalesce(greatest(extract(epoch from v_begun - queue.since) * 1000, 0), 0),
         stuck_ms = (
             select greatest(extract(epoch from v_begun - min((q ->> 'since')::timestamptz)) * 1000, 0)
