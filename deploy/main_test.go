@@ -13,7 +13,12 @@ func TestMain(m *testing.M) { os.Exit(postgres.Main(m)) }
 // gateways starts some before one database. They end with the test.
 func gateways(t *testing.T, n int, args ...string) []*gateway.Process {
 	t.Helper()
-	url := postgres.Migrated(t)
+	return gatewaysOf(t, postgres.Migrated(t), n, args...)
+}
+
+// gatewaysOf starts some before the database at a URL.
+func gatewaysOf(t *testing.T, url string, n int, args ...string) []*gateway.Process {
+	t.Helper()
 	var all []*gateway.Process
 	for range n {
 		all = append(all, gateway.Serve(t, url, args...))

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/api"
@@ -104,6 +106,40 @@ func waiter(ctx context.Context, client *lockclient.Client, name string) error {
 		second.ReleaseOnce()
 	}
 	return err
+}
+
+// forgotten leaves a transaction open that has locked the lease of a session which has expired: no sweep ends the lease,
+// and no gateway grants its lock to the waiter.
+func forgotten(t *testing.T, databaseURL string, client *lockclient.Client) (end func()) {
+	t.Helper()
+	calls, hour := client.API(), time.Hour.Milliseconds()
+	made, err := calls.CreateSession(t.Context(), api.SessionRequest{OwnerID: "dead", TTLMS: &hour})
+	check(t, err)
+	lease, err := calls.Acquire(t.Context(), "forgotten", api.AcquireRequest{OwnerID: "dead", SessionID: &made.SessionID})
+	check(t, err)
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		_, _ = calls.Acquire(t.Context(), lease.Lock, api.AcquireRequest{OwnerID: "next", WaitMS: (5 * time.Minute).Milliseconds()})
+	})
+	t.Cleanup(waiting.Wait)
+	conn, err := pgx.Connect(t.Context(), databaseURL)
+	check(t, err)
+	await.True(t, "the other owner waits", func() bool {
+		var waits bool
+		check(t, conn.QueryRow(t.Context(), "select exists (select from fence.waiters where lock = 'forgotten')").Scan(&waits))
+		return waits
+	})
+	other, err := pgx.Connect(t.Context(), databaseURL)
+	check(t, err)
+	_, err = other.Exec(t.Context(), `begin;
+		select from fence.fences where resource = 'forgotten' for update;
+		select from fence.leases where lock = 'forgotten' for update`)
+	check(t, err)
+	_, err = conn.Exec(t.Context(), "update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity'"+
+		" where owner_id = 'dead'")
+	check(t, err)
+	check(t, conn.Close(t.Context()))
+	return func() { check(t, other.Close(t.Context())) }
 }
 
 // session is made, kept alive and ended.
