@@ -251,6 +251,7 @@ type checkCmd struct {
 	logFlags
 	outputFlag
 
+	Rows       bool   `help:"Read all fences, leases and records, too, as after a restore: whether they fit together, and the token sequence."`
 	PatroniURL string `help:"The REST API of a node of Patroni, to check its configuration, too." env:"FENCEGATE_PATRONI_URL" placeholder:"URL"`
 
 	Timeout time.Duration `help:"How long all checks may take." default:"1m"`
@@ -299,7 +300,7 @@ func (c *checkCmd) Run(ctx context.Context, con *console) (err error) {
 
 // find runs the checks of the database, of its URL, and of Patroni.
 func (c *checkCmd) find(ctx context.Context, conn *pgx.Conn, databaseURL string) ([]checks.Finding, error) {
-	ofDatabase, err := checks.Run(ctx, conn, checks.All)
+	ofDatabase, err := checks.Run(ctx, conn, checks.Of(c.Rows))
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -92,6 +93,27 @@ func TestCheck(t *testing.T) {
 	}
 	if found.code != exitFailure || !strings.Contains(found.errOut, "errors: 8, other findings: ") {
 		t.Errorf("with errors check exited with %d: %s", found.code, found.errOut)
+	}
+}
+
+// TestCheckRows checks that check reads rows when it is asked to, and exits with 1 if they do not fit together.
+func TestCheckRows(t *testing.T) {
+	t.Parallel()
+	url := postgres.Migrated(t)
+	conn, err := pgx.Connect(t.Context(), url)
+	check(t, err)
+	_, err = conn.Exec(t.Context(), "insert into fence.fences (resource, open) values ('open', true)")
+	check(t, errors.Join(err, conn.Close(t.Context())))
+	s := shell{t: t}
+	without := s.do("check", "--database-url", url, "--output", "json")
+	with := s.do("check", "--rows", "--database-url", url, "--output", "json")
+	for _, want := range []string{`"check":"fence_open","subject":"open"`, `"check":"rows","subject":"database"`} {
+		if !strings.Contains(with.out, want) || strings.Contains(without.out, want) {
+			t.Errorf("check does not find %s with --rows alone: %s%s", want, with.out, with.errOut)
+		}
+	}
+	if with.code != exitFailure {
+		t.Errorf("with an open fence check --rows exited with %d: %s", with.code, with.errOut)
 	}
 }
 

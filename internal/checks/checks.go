@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -38,8 +39,16 @@ type Check struct {
 	Advice string
 }
 
-// All is all checks of a database, the worst findings first.
+// All is all checks of a database that read its catalog, the worst findings first.
 var All = worstFirst(slices.Concat(ofTables, OfRoles, ofNames, ofFailovers))
+
+// Of returns All, or with rows All and OfRows, the worst findings first.
+func Of(rows bool) []Check {
+	if rows {
+		return worstFirst(slices.Concat(All, OfRows))
+	}
+	return All
+}
 
 func worstFirst(all []Check) []Check {
 	severities := []Severity{Error, Warning, Notice}
@@ -59,13 +68,19 @@ type Finding struct {
 }
 
 // Run returns what the checks find, in their order; those of roles look at the named ones, or without any at all that
-// matter. It returns the error of the database, such as for a role that may not read the schema "fence".
+// matter. It returns the error of the database, such as for a role that may not read the schema "fence". No statement
+// outlasts the deadline of ctx.
 func Run(ctx context.Context, conn *pgx.Conn, all []Check, roles ...string) ([]Finding, error) {
 	findings := []Finding{}
 	err := pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		var version int
+		var timeout int64
+		if deadline, ok := ctx.Deadline(); ok {
+			timeout = max(1, time.Until(deadline).Milliseconds())
+		}
 		err := tx.QueryRow(ctx, `select current_setting('server_version_num')::integer
-			from set_config('search_path', '', true)`).Scan(&version)
+			from set_config('search_path', '', true) as path, set_config('statement_timeout', $1::bigint::text, true) as timeout`,
+			timeout).Scan(&version)
 		if err != nil {
 			return err
 		}
