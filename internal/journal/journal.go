@@ -32,6 +32,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/fencegate/fencegate/internal/checks"
 	"github.com/fencegate/fencegate/internal/load"
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/api"
@@ -210,7 +211,22 @@ func (j *Journal) Check(ctx context.Context, db *pgxpool.Pool, prefix string) ([
 	if len(j.history.grants) == 0 || len(j.history.writes) == 0 {
 		return nil, errors.New("nothing was done")
 	}
-	return slices.Concat(j.unexpected, checkHistory(j.history, stored)), nil
+	unfit, err := checkRows(ctx, db)
+	return slices.Concat(j.unexpected, checkHistory(j.history, stored), unfit), err
+}
+
+// checkRows returns what contradicts itself in the database, by the checks that operators have.
+func checkRows(ctx context.Context, db *pgxpool.Pool) (errors []string, err error) {
+	err = db.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+		found, err := checks.Run(ctx, conn.Conn(), checks.OfRows)
+		for _, f := range found {
+			if f.Severity == checks.Error {
+				errors = append(errors, fmt.Sprintf("%s: %s: %s", f.Subject, f.Check, f.Detail))
+			}
+		}
+		return err
+	})
+	return errors, err
 }
 
 // leaseTTLMS is the TTL of a load's leases. It is short enough for abandoned leases to expire while a load lasts.
