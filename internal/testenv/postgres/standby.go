@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"testing"
 
 	"github.com/jackc/pgx/v5"
 
@@ -32,7 +33,7 @@ import (
 func (c *Cluster) Standby(options ...Option) *Cluster {
 	c.t.Helper()
 	// By default a standby that once failed to reach its primary waits for 5 s before it tries again.
-	standby := prepare(c.t, append([]Option{Setting("wal_retrieve_retry_interval", "20ms")}, options...))
+	standby := Unmade(c.t, append([]Option{Setting("wal_retrieve_retry_interval", "20ms")}, options...)...)
 	standby.primary = c
 	c.copyTo(standby)
 	c.follow(standby)
@@ -44,17 +45,27 @@ func (c *Cluster) Standby(options ...Option) *Cluster {
 // that it has the system identifier and the timeline of the original.
 func (c *Cluster) Backup(options ...Option) *Cluster {
 	c.t.Helper()
-	backup := prepare(c.t, options)
+	backup := Unmade(c.t, options...)
 	c.copyTo(backup)
 	return backup
 }
+
+// Unmade returns a cluster whose files are to be put at Path. Restart then starts it.
+func Unmade(t testing.TB, options ...Option) *Cluster {
+	t.Helper()
+	c := prepare(t, options)
+	check(t, os.Mkdir(c.dataDir, 0o711))
+	return c
+}
+
+// Path is where PostgreSQL keeps the cluster: its PGDATA.
+func (c *Cluster) Path() string { return filepath.Join(c.dataDir, "cluster") }
 
 // Recover makes a backup that is not started yet go through archive recovery at its start: it then is on a timeline of
 // its own. The archive is empty, so it has what the backup itself has.
 func (c *Cluster) Recover() {
 	c.t.Helper()
-	dir := filepath.Join(c.dataDir, "cluster")
-	check(c.t, os.WriteFile(filepath.Join(dir, "recovery.signal"), nil, 0o600))
+	check(c.t, os.WriteFile(filepath.Join(c.Path(), "recovery.signal"), nil, 0o600))
 	c.settings["restore_command"] = "false"
 }
 
@@ -103,12 +114,11 @@ var notInBackup = map[string]bool{
 	"postmaster.pid": true, "postmaster.opts": true, "pg_wal": true, "pg_replslot": true, "pg_stat_tmp": true,
 }
 
-// copyTo makes a base backup of the running cluster the data directory of another, which does not exist yet. It does
+// copyTo makes a base backup of the running cluster the data directory of another, which is unmade. It does
 // what pg_basebackup does, which not every installation has.
 func (c *Cluster) copyTo(other *Cluster) {
 	c.t.Helper()
-	from, to := filepath.Join(c.dataDir, "cluster"), filepath.Join(other.dataDir, "cluster")
-	check(c.t, os.Mkdir(other.dataDir, 0o711))
+	from, to := c.Path(), other.Path()
 	ctx := await.Context(c.t)
 	conn, err := pgx.Connect(ctx, c.url)
 	check(c.t, err)
@@ -125,7 +135,7 @@ func (c *Cluster) copyTo(other *Cluster) {
 // follow makes a copy of the cluster its standby.
 func (c *Cluster) follow(standby *Cluster) {
 	c.t.Helper()
-	dir := filepath.Join(standby.dataDir, "cluster")
+	dir := standby.Path()
 	check(c.t, os.WriteFile(filepath.Join(dir, "standby.signal"), nil, 0o600))
 	settings, err := os.OpenFile(filepath.Join(dir, "postgresql.auto.conf"), os.O_APPEND|os.O_WRONLY, 0)
 	check(c.t, err)
