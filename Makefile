@@ -1,6 +1,6 @@
 # Everything is done from here; `make` alone lists it. What a target does is in scripts/, where it can be called too.
 .DEFAULT_GOAL := help
-.PHONY: help build cross release-check build-bench build-demo dev run demo demo-all demo-deps demo-etcd demo-zookeeper demo-redis test test-slow test-postgres test-clients test-integrations check-openapi test-deps lint bench bench-locks bench-tables bench-names bench-cpu soak fuzz hostile random chaos chaos-safeguards failovers screenshots golden golden-check docs verify
+.PHONY: help build cross release-check build-bench build-demo dev run demo demo-all demo-deps demo-etcd demo-zookeeper demo-redis test test-slow test-postgres test-clients test-integrations check-openapi test-deps lint bench bench-locks bench-tables bench-names bench-cpu soak fuzz hostile random chaos chaos-safeguards failovers drill screenshots golden golden-check docs verify
 
 # The SDK, its adapters, and the packages of these modules, all of which the main module uses.
 SDK          := lockclient lockclient/pgxguard lockclient/gocronlock
@@ -150,6 +150,9 @@ hostile: ## Open connections that send nothing, never end, or take no answers; c
 failovers: ## Fail over in every way, under load, and show a table of what each cost
 	@table=$$(mktemp); GOFLAGS="$$GOFLAGS -trimpath" scripts/with-postgres go test ./internal/faults -run 'TestFailovers$$' \
 	  -failovers.table "$$table" -count=1 -timeout 60m; status=$$?; cat "$$table"; rm -f "$$table"; exit $$status
+
+drill: ## Lose a database under load, restore it from a backup, and show how long each step took
+	GOFLAGS="$$GOFLAGS -trimpath" scripts/with-postgres go test ./internal/faults -run 'TestSlow_Drill$$' -count=1 -v
 
 random: ## Check guarded transactions of random SQL clients, for DURATION at each isolation level (DURATION, POSTGRES_VERSION)
 	@set -e; if [ -n '$(POSTGRES_VERSION)' ]; then PATH="$$(scripts/fetch-postgres '$(POSTGRES_VERSION)'):$$PATH"; fi; \

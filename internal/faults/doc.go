@@ -6,6 +6,7 @@
 //	PostgreSQL killed under load        all its processes at once; gateways stay up, say so, and recover by themselves
 //	fencegate with its own PostgreSQL   killed; nothing is left behind, and the next start recovers
 //	failover with lost commits          asynchronous standbys, promoted siblings, dumps restored elsewhere and in place
+//	backups restored under load         by the commands of docs/backup.md: TestSlow_Drill, `make drill`
 //	all failovers, also by Patroni      measured, in a table: TestFailovers, `make failovers`
 //	shutdown and start                  with requests under way, many at once, on unsuitable databases
 //

@@ -49,6 +49,8 @@ type fleet struct {
 	members     []atomicGateway
 	// databaseCrashes says that the test crashes the database.
 	databaseCrashes bool
+	// losesCommits says that it replaces the database by one without the last commits.
+	losesCommits bool
 }
 
 func startFleet(t *testing.T, databaseURL string, size int, args ...string) *fleet {

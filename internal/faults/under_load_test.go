@@ -55,7 +55,7 @@ func startClients(t *testing.T, f *fleet, clients, lockCount int) *underLoad {
 	}
 	work := l.journal.Exercise(clients, locks, await.Limit)
 	work.Gateway = func(random *rand.Rand) *lockclient.API { return f.at(random.IntN(len(f.members))).API }
-	work.RenewalsMayBeLost = f.databaseCrashes
+	work.RenewalsMayBeLost, work.CommitsMayBeLost = f.databaseCrashes, f.losesCommits
 	l.clients.Go(func() { l.found = work.Run(ctx, 1) })
 	return l
 }
