@@ -11,6 +11,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/fencegate/fencegate/internal/checks"
 	"github.com/fencegate/fencegate/internal/document"
 	"github.com/fencegate/fencegate/internal/printable"
 	"github.com/fencegate/fencegate/lockclient"
@@ -206,6 +207,40 @@ func (c *console) note(format string, args ...any) {
 	if !c.format.problems() {
 		_, _ = fmt.Fprintf(c.err, "fencegate: "+format+"\n", args...)
 	}
+}
+
+// findings shows what the checks found, and the advice. It returns an error if something is wrong.
+func (c *console) findings(findings []checks.Finding) error {
+	err := list(c, []string{"STATE", "CHECK", "FOUND", "CURE"}, findings, func(f checks.Finding) []string {
+		found, cure := f.Detail, f.Cure
+		if f.Subject != "" {
+			found = f.Subject + ": " + found
+		}
+		if f.State == checks.OK {
+			cure = ""
+		}
+		return []string{string(f.State), f.Check, found, cure}
+	})
+	if err != nil {
+		return err
+	}
+	number, advised := map[checks.State]int{}, ""
+	for _, f := range findings {
+		number[f.State]++
+		if f.Advice != "" && f.Check != advised && !c.format.documents() {
+			advised = f.Check
+			if _, err := fmt.Fprintf(c.out, "\n%s: %s\n", f.Check, f.Advice); err != nil {
+				return err
+			}
+		}
+	}
+	summary := fmt.Sprintf("wrong: %d, warnings: %d, unknown: %d, ok: %d", number[checks.Wrong],
+		number[checks.Suspicious], number[checks.Unknown], number[checks.OK])
+	if number[checks.Wrong] > 0 {
+		return errors.New(summary)
+	}
+	c.note("%s", summary)
+	return nil
 }
 
 // fail writes an error, if there is one, and returns the exit code.

@@ -241,6 +241,9 @@ func (c *migrateCmd) warn(ctx context.Context, url string, to io.Writer) (err er
 	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
 	findings, err := checks.Run(ctx, conn, checks.OfRoles, c.AppRole...)
 	for _, f := range findings {
+		if f.Severity == "" {
+			continue
+		}
 		_, _ = fmt.Fprintf(to, "warning: %s %s. %s\n", printable.Text(f.Subject), printable.Text(f.Detail), f.Advice)
 	}
 	return err
@@ -259,10 +262,9 @@ type checkCmd struct {
 
 // Help is shown by --help.
 func (checkCmd) Help() string {
-	return "Reads the catalog, and changes nothing: protected tables whose triggers are disabled, missing or changed; " +
-		"partitions without a trigger for TRUNCATE; roles that could get past the fence; tables that are only observed; " +
-		"settings with which a crash or a failover loses acknowledged writes. " +
-		"Run it as the role of the gateway. Exits 1 if it finds an error; warnings and notices exit 0."
+	return "Reads the catalog, changes nothing, and shows a line for each check, the worst first: of protected tables, roles, " +
+		"the connection, replication, backups and gateways. What the role may not see is unknown. " +
+		"Run it as the role of the gateway. Exits 1 if something is wrong; warnings exit 0."
 }
 
 // Run checks the database.
@@ -285,61 +287,37 @@ func (c *checkCmd) Run(ctx context.Context, con *console) (err error) {
 		return noDatabase("--database-url", err)
 	}
 	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
-	if err := migrations.Check(ctx, conn); err != nil {
+	err = migrations.Compare(ctx, conn)
+	if skew, ok := errors.AsType[*migrations.SkewError](err); err != nil && (!ok || !skew.Serves) {
 		if failed, ok := errors.AsType[*pgconn.PgError](err); ok && failed.Code == "42501" { // insufficient_privilege
 			return fmt.Errorf("%w\nRun it as the role of the gateway", err)
 		}
 		return err
 	}
-	findings, err := c.find(ctx, conn, db.url)
+	findings, err := c.find(ctx, conn, db.url, err)
 	if err != nil {
 		return err
 	}
-	return con.findings(findings)
+	return con.findings(checks.WorstFirst(findings))
 }
 
-// find runs the checks of the database, of its URL, and of Patroni.
-func (c *checkCmd) find(ctx context.Context, conn *pgx.Conn, databaseURL string) ([]checks.Finding, error) {
+// find runs the checks of the schema, which may be of another version, of the database, of its URL, and of Patroni.
+func (c *checkCmd) find(ctx context.Context, conn *pgx.Conn, databaseURL string, skew error) ([]checks.Finding, error) {
 	ofDatabase, err := checks.Run(ctx, conn, checks.Of(c.Rows))
 	if err != nil {
 		return nil, err
 	}
-	ofURL, err := checks.URL(databaseURL)
-	if err != nil || c.PatroniURL == "" {
-		return append(ofDatabase, ofURL...), err
-	}
-	ofPatroni, err := checks.Patroni(ctx, http.DefaultClient, c.PatroniURL)
+	ofURL, err := checks.URL(ctx, conn, databaseURL)
 	if err != nil {
-		return nil, fmt.Errorf("--patroni-url: %w", err)
+		return nil, err
 	}
-	return slices.Concat(ofDatabase, ofURL, ofPatroni), nil
-}
-
-// findings shows what the checks found. It returns an error if there is an error among the findings.
-func (c *console) findings(findings []checks.Finding) error {
-	number := 0
-	for i, f := range findings {
-		if f.Severity == checks.Error {
-			number++
-		}
-		if c.format.documents() {
-			if err := c.document(f); err != nil {
-				return err
-			}
-			continue
-		}
-		if i == 0 || findings[i-1].Check != f.Check {
-			_, _ = fmt.Fprintf(c.out, "%s: %s\n  %s\n", f.Severity, f.Check, f.Advice)
-		}
-		if _, err := fmt.Fprintf(c.out, "  - %s: %s\n", printable.Text(f.Subject), printable.Text(f.Detail)); err != nil {
-			return err
+	ofPatroni := []checks.Finding{checks.NoPatroni()}
+	if c.PatroniURL != "" {
+		if ofPatroni, err = checks.Patroni(ctx, http.DefaultClient, c.PatroniURL); err != nil {
+			return nil, fmt.Errorf("--patroni-url: %w", err)
 		}
 	}
-	if number > 0 {
-		return fmt.Errorf("errors: %d, other findings: %d", number, len(findings)-number)
-	}
-	c.note("errors: 0, other findings: %d", len(findings))
-	return nil
+	return slices.Concat([]checks.Finding{checks.Schema(skew)}, ofDatabase, ofURL, ofPatroni), nil
 }
 
 // tablesCmds are the commands below "fencegate tables".

@@ -29,7 +29,7 @@ func TestCheck(t *testing.T) {
 	app := "app-" + uuid.NewString()[:8]
 	owner, member := app+"-owner", app+"-member"
 	named := strings.NewReplacer("ROLE", pgx.Identifier{app}.Sanitize(), "OWNER", pgx.Identifier{owner}.Sanitize(),
-		"MEMBER", pgx.Identifier{member}.Sanitize())
+		"MEMBER", pgx.Identifier{member}.Sanitize(), "DATABASE", pgx.Identifier{conn.Config().Database}.Sanitize())
 	exec := func(sql string) {
 		t.Helper()
 		_, err := conn.Exec(await.Context(t), named.Replace(sql))
@@ -40,11 +40,11 @@ func TestCheck(t *testing.T) {
 		check(t, conn.Close(await.Context(t)))
 	})
 	exec(`create role ROLE login; create role OWNER login; create role MEMBER login noinherit in role ROLE, OWNER;
-		create table good (id bigint); select fence.protect('good', 'good/{id}')`)
-	s := shell{t: t}
-	quiet := s.do("check", "--database-url", url)
+		create table good (id bigint); select fence.protect('good', 'good/{id}');
+		alter database DATABASE set idle_in_transaction_session_timeout = '1min'`)
+	quiet := shell{t: t}.do("check", "--database-url", url)
 	// The server that tests share is volatile.
-	if strings.Count(quiet.out, "error: ") != 1 || !strings.Contains(quiet.out, "error: fsync") ||
+	if strings.Count(quiet.out, "\nwrong ") != 1 || !regexp.MustCompile(`wrong +fsync +fsync: is off +alter system set fsync = on`).MatchString(quiet.out) ||
 		strings.Contains(quiet.out, app) {
 		t.Errorf("of a sound database check found: %s%s", quiet.out, quiet.errOut)
 	}
@@ -60,13 +60,13 @@ func TestCheck(t *testing.T) {
 		alter table more_1 disable trigger fencegate_truncate; alter table more_2 enable trigger fencegate_truncate;
 		create table off (id bigint); select fence.protect('off', 'off/{id}'); alter table off disable trigger user;
 		alter schema fence owner to OWNER; grant set on parameter session_replication_role to ROLE`)
-	found := s.do("check", "--database-url", url, "--output", "json")
+	found := shell{t: t}.do("check", "--database-url", url, "--output", "json")
 	got := map[string]bool{}
 	for line := range strings.Lines(found.out) {
 		var f checks.Finding
 		parseLine(t, line, &f)
-		if f.Advice == "" {
-			t.Errorf("%s has no advice", f.Check)
+		if f.Severity != "" && f.Advice == "" || f.State == "" || f.Detail == "" {
+			t.Errorf("%s has no advice, state or detail", f.Check)
 		}
 		got[fmt.Sprintf("%s %s: %s %s", f.Severity, f.Check, f.Subject, f.Detail)] = true
 	}
@@ -91,7 +91,7 @@ func TestCheck(t *testing.T) {
 			t.Errorf("not found: %s", want)
 		}
 	}
-	if found.code != exitFailure || !strings.Contains(found.errOut, "errors: 8, other findings: ") {
+	if found.code != exitFailure || !strings.Contains(found.errOut, "wrong: 8, warnings: ") {
 		t.Errorf("with errors check exited with %d: %s", found.code, found.errOut)
 	}
 }

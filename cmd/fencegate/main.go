@@ -53,7 +53,7 @@ type commands struct {
 	Config  configCmd  `cmd:"" group:"gateway" help:"Show the configuration that serve would have."`
 	Health  healthCmd  `cmd:"" group:"gateway" help:"Report whether a gateway is alive, or ready."`
 	Migrate migrateCmd `cmd:"" group:"gateway" help:"Migrate the database's schema to this program's."`
-	Check   checkCmd   `cmd:"" group:"gateway" help:"Look in the database for what weakens the fence of protected tables."`
+	Check   checkCmd   `cmd:"" group:"gateway" help:"Look for what weakens fencing, loses writes, or is missing for production."`
 	DevCert devCertCmd `cmd:"" group:"gateway" help:"Make certificates for a first try of TLS."`
 
 	Demo    demoCmds   `cmd:"" group:"other" help:"See a zombie's write rejected."`

@@ -42,7 +42,7 @@ func TestMigrateNames(t *testing.T) {
 		{[]string{"--app-names", ""}, "all names"},
 	} {
 		s.must(append(migrate, c.flags...)...)
-		if out := s.do("check", "--database-url", database).out; !strings.Contains(out, role+": may use "+c.want+"\n") {
+		if out := s.do("check", "--database-url", database).out; !strings.Contains(out, role+": may use "+c.want+"  ") {
 			t.Errorf("after migrate %q, check found %s, want that the role may use %s", c.flags, out, c.want)
 		}
 	}

@@ -1,16 +1,19 @@
 // Package checks looks in a database, and at Patroni, for what weakens fencing, or loses writes on a failover.
 //
-// A Check is a query and the advice for what it finds. To add one, add it to a list of list.go.
+// A Check is a query and the advice for what it finds. To add one, add it to a list of list.go or operation.go.
 package checks
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // Severity says how bad a finding is.
@@ -26,6 +29,17 @@ const (
 	Notice Severity = "notice"
 )
 
+// State says what a check found, for a line of a checklist.
+type State string
+
+// The states, the worst first.
+const (
+	Wrong      State = "wrong"   // an Error
+	Suspicious State = "warning" // a Warning
+	Unknown    State = "unknown" // it could not be found out
+	OK         State = "ok"      // nothing, or only a Notice
+)
+
 // Check is a query for one kind of weakness.
 type Check struct {
 	Name     string
@@ -33,14 +47,18 @@ type Check struct {
 	// SQL returns two texts for each finding: what it is about, and what was found. It may only read, and begins with an
 	// empty search_path. Where it is about roles, $1 is an array of those to look at; null: all.
 	SQL string
+	// Unseen is an expression of SQL, or "": the reason why SQL can't find it out, or null.
+	Unseen string
 	// VersionMin is the first version of PostgreSQL (server_version_num) that can run SQL; 0: all.
 	VersionMin int
-	// Advice says what to do about a finding.
-	Advice string
+	// Advice says why a finding matters, and what to do about it; Cure is the command for that.
+	Advice, Cure string
+	// Sound says what is so where nothing was found.
+	Sound string
 }
 
 // All is all checks of a database that read its catalog, the worst findings first.
-var All = worstFirst(slices.Concat(ofTables, OfRoles, ofNames, ofFailovers))
+var All = worstFirst(slices.Concat(ofTables, OfRoles, ofNames, ofFailovers, ofOperation))
 
 // Of returns All, or with rows All and OfRows, the worst findings first.
 func Of(rows bool) []Check {
@@ -58,18 +76,43 @@ func worstFirst(all []Check) []Check {
 	return all
 }
 
-// Finding is something that a check found.
+// Finding is what a check found, or that it found nothing.
 type Finding struct {
-	Severity Severity `json:"severity"`
+	State    State    `json:"state"`
+	Severity Severity `json:"severity,omitempty"` // "" where the check found nothing, or could not look
 	Check    string   `json:"check"`
-	Subject  string   `json:"subject"`
+	Subject  string   `json:"subject,omitempty"`
 	Detail   string   `json:"detail"`
-	Advice   string   `json:"advice"`
+	Advice   string   `json:"advice,omitempty"`
+	Cure     string   `json:"cure,omitempty"`
 }
 
-// Run returns what the checks find, in their order; those of roles look at the named ones, or without any at all that
-// matter. It returns the error of the database, such as for a role that may not read the schema "fence". No statement
-// outlasts the deadline of ctx.
+// finding returns one about a subject; without one, that the check found nothing.
+func (c Check) finding(subject, detail string) Finding {
+	if subject == "" {
+		return Finding{State: OK, Check: c.Name, Detail: cmp.Or(detail, c.Sound, "nothing found")}
+	}
+	states := map[Severity]State{Error: Wrong, Warning: Suspicious, Notice: OK}
+	return Finding{states[c.Severity], c.Severity, c.Name, subject, detail, c.Advice, c.Cure}
+}
+
+// unknown returns that the check could not look.
+func (c Check) unknown(reason string) Finding {
+	return Finding{State: Unknown, Check: c.Name, Detail: reason, Cure: c.Cure}
+}
+
+// WorstFirst sorts findings by their states, and keeps the order of those of one state.
+func WorstFirst(findings []Finding) []Finding {
+	states := []State{Wrong, Suspicious, Unknown, OK}
+	slices.SortStableFunc(findings, func(a, b Finding) int {
+		return slices.Index(states, a.State) - slices.Index(states, b.State)
+	})
+	return findings
+}
+
+// Run returns what the checks find, in their order, or that one found nothing; those of roles look at the named ones, or
+// without any at all that matter. What the role of the connection may not read is unknown. It returns other errors of
+// the database. No statement outlasts the deadline of ctx.
 func Run(ctx context.Context, conn *pgx.Conn, all []Check, roles ...string) ([]Finding, error) {
 	findings := []Finding{}
 	err := pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
@@ -89,6 +132,9 @@ func Run(ctx context.Context, conn *pgx.Conn, all []Check, roles ...string) ([]F
 				continue
 			}
 			found, err := c.run(ctx, tx, roles)
+			if failed, ok := errors.AsType[*pgconn.PgError](err); ok && slices.Contains(unreadable, failed.Code) {
+				found, err = []Finding{c.unknown(failed.Message)}, nil
+			}
 			if err != nil {
 				return fmt.Errorf("check %s: %w", c.Name, err)
 			}
@@ -99,43 +145,38 @@ func Run(ctx context.Context, conn *pgx.Conn, all []Check, roles ...string) ([]F
 	return findings, err
 }
 
-func (c Check) run(ctx context.Context, tx pgx.Tx, roles []string) ([]Finding, error) {
-	var args []any
-	if strings.Contains(c.SQL, "$1") {
-		args = []any{roles}
-	}
-	rows, err := tx.Query(ctx, c.SQL, args...)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (Finding, error) {
-		finding := Finding{Severity: c.Severity, Check: c.Name, Advice: c.Advice}
-		err := row.Scan(&finding.Subject, &finding.Detail)
-		return finding, err
-	})
-}
+// unreadable are the SQLSTATEs of what the role may not read, and of what a schema of another version lacks.
+var unreadable = []string{"42501", "42P01", "42703", "42883"}
 
-// URL returns what is to be found in the connection URL of a database. It returns an error if that can't be parsed.
-func URL(databaseURL string) ([]Finding, error) {
-	config, err := pgx.ParseConfig(databaseURL)
-	if err != nil {
-		return nil, err
+func (c Check) run(ctx context.Context, tx pgx.Tx, roles []string) (found []Finding, err error) {
+	err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+		if c.Unseen != "" {
+			var reason *string
+			if err := tx.QueryRow(ctx, "select "+c.Unseen).Scan(&reason); err != nil {
+				return err
+			}
+			if reason != nil {
+				found = []Finding{c.unknown(*reason)}
+				return nil
+			}
+		}
+		var args []any
+		if strings.Contains(c.SQL, "$1") {
+			args = []any{roles}
+		}
+		rows, err := tx.Query(ctx, c.SQL, args...)
+		if err != nil {
+			return err
+		}
+		found, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (Finding, error) {
+			var subject, detail string
+			err := row.Scan(&subject, &detail)
+			return c.finding(subject, detail), err
+		})
+		return err
+	})
+	if err == nil && len(found) == 0 {
+		found = []Finding{c.finding("", "")}
 	}
-	type address struct {
-		host string
-		port uint16
-	}
-	hosts := map[address]bool{{config.Host, config.Port}: true}
-	for _, other := range config.Fallbacks { // also the same host without TLS
-		hosts[address{other.Host, other.Port}] = true
-	}
-	if len(hosts) == 1 || config.ValidateConnect != nil {
-		return nil, nil
-	}
-	return []Finding{{
-		Severity: Warning, Check: "target_session_attrs", Subject: "--database-url",
-		Detail: "names several hosts, and not target_session_attrs",
-		Advice: "A gateway uses the first host that answers, also if it is a standby, and is not ready then. Add " +
-			"target_session_attrs=read-write to the URL.",
-	}}, nil
+	return found, err
 }

@@ -1,11 +1,13 @@
 package checks_test
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -36,48 +38,16 @@ func TestCheckFailover(t *testing.T) {
 		found, err := checks.Run(await.Context(t), conn, checks.All)
 		check(t, err)
 		for _, f := range found {
-			text += fmt.Sprintf("%s %s: %s %s\n", f.Severity, f.Check, f.Subject, f.Detail)
+			text += fmt.Sprintf("%s %s: %s %s\n", cmp.Or(string(f.Severity), string(f.State)), f.Check, f.Subject, f.Detail)
+			if f.State != checks.OK && f.Cure == "" {
+				t.Errorf("%s has no cure", f.Check)
+			}
 		}
 		return text
 	}
-	if found := findings(); strings.Contains(found, "error ") || strings.Contains(found, "warning ") ||
-		strings.Contains(found, "pg_rewind") {
-		t.Errorf("of a sound server check found:\n%s", found)
-	}
+	checkAlone(t, findings(), conn.Config().User)
 	replicates := func(name, slot string) func() { return func() { replicate(t, cluster.URL(), name, slot) } }
-	const (
-		names   = "alter system set synchronous_standby_names = "
-		gateway = `insert into fence.gateway_states select gen_random_uuid(), 'g', 'v', now(), 'infinity', 0, 0, 0, 0, %d,
-			true, 0, '{}', 0, '{}'`
-	)
-	for _, step := range []struct {
-		sql  string
-		do   func()
-		want string
-		none string // a check that finds nothing after the step
-	}{
-		{sql: "alter system set fsync = off", want: "error fsync: fsync is off"},
-		{sql: "alter system set full_page_writes = off", want: "warning full_page_writes: full_page_writes is off"},
-		{sql: "alter system set synchronous_commit = local", want: "warning synchronous_commit: synchronous_commit is local"},
-		{sql: "alter role fencegate in database fencegate set synchronous_commit = off",
-			want: "warning synchronous_commit: role fencegate in database fencegate has the setting synchronous_commit=off"},
-		{do: replicates("pg_basebackup", ""), want: "notice pg_rewind: wal_log_hints is off, like data checksums",
-			none: "asynchronous_standbys"},
-		{sql: "select pg_create_physical_replication_slot('used', true)", want: "warning idle_slot: used is read by nobody"},
-		{do: replicates("a", "used"), none: "idle_slot",
-			want: "warning asynchronous_standbys: synchronous_standby_names is empty, and 1 standbys are connected"},
-		{sql: names + "'gone'", want: "warning no_synchronous_standby: synchronous_standby_names is 'gone', and no"},
-		{sql: names + "'*'", want: "synchronous_standby_names is '*', and no", none: "quorum"},
-		{do: replicates("b", ""), want: "notice quorum: synchronous_standby_names is '*': any of 2 standbys confirms"},
-		{sql: "select pg_create_physical_replication_slot('idle', true)", want: "warning idle_slot: idle is read by nobody"},
-		{sql: "prepare transaction 'stuck'", want: "warning prepared_transaction: stuck is prepared since"},
-		{sql: "select fence.supersede(7, 8, 0)", want: "error superseded: database is on timeline 1, and a gateway has seen " +
-			"timeline 8 of system 7"},
-		{sql: fmt.Sprintf(gateway, 194), none: "max_connections"},
-		{sql: fmt.Sprintf(gateway, 500),
-			want: "warning max_connections: max_connections 197 are for all roles, and 2 gateways may use 700"},
-		{sql: "alter system set max_slot_wal_keep_size = '1GB'", none: "idle_slot"},
-	} {
+	for _, step := range failoverSteps(replicates) {
 		if found := findings(); step.want != "" && strings.Contains(found, step.want) {
 			t.Errorf("found before its step: %s", step.want)
 		}
@@ -89,8 +59,78 @@ func TestCheckFailover(t *testing.T) {
 		change(t, conn, "select pg_reload_conf()")
 		await.True(t, step.want+step.sql, func() bool {
 			found := findings()
-			return strings.Contains(found, step.want) && (step.none == "" || !strings.Contains(found, " "+step.none+": "))
+			return strings.Contains(found, step.want) && (step.none == "" || strings.Contains(found, "ok "+step.none+": "))
 		})
+	}
+}
+
+// checkAlone expects what is to be found of a server that is sound, and without a standby, a backup or a gateway.
+func checkAlone(t *testing.T, alone, user string) {
+	t.Helper()
+	want := []string{
+		"unknown max_connections:  no gateway", "unknown gateways:  no gateway", "unknown gateway_versions:  no gateway",
+		"warning standby: database no standby is connected",
+		"warning backup: archive_mode is off, and nobody receives the write-ahead log",
+		"warning idle_in_transaction_session_timeout: idle_in_transaction_session_timeout is 0 for " + user,
+		"warning gateway_role: " + user + " may act as the owner",
+	}
+	for _, line := range want {
+		if !strings.Contains(alone, line) {
+			t.Errorf("of a server that is alone check did not find %q", line)
+		}
+	}
+	if bad := regexp.MustCompile(`(?m)^(error|warning|unknown|.* pg_rewind: \S)`).FindAllString(alone, -1); len(bad) != len(want) {
+		t.Errorf("of a server that is alone check found:\n%s", alone)
+	}
+}
+
+// step changes a server.
+type step struct {
+	sql  string
+	do   func()
+	want string
+	none string // a check that finds nothing after the step
+}
+
+func failoverSteps(replicates func(name, slot string) func()) []step {
+	const (
+		names   = "alter system set synchronous_standby_names = "
+		gateway = `insert into fence.gateway_states select gen_random_uuid(), 'g', '%s', now(), 'infinity', 0, 0, 0, 0, %d,
+			true, 0, '{}', 0, '{}', %t`
+	)
+	return []step{{sql: "alter system set fsync = off", want: "error fsync: fsync is off"},
+		{sql: "alter system set full_page_writes = off", want: "warning full_page_writes: full_page_writes is off"},
+		{sql: "alter system set synchronous_commit = local", want: "warning synchronous_commit: synchronous_commit is local"},
+		{sql: "alter role fencegate in database fencegate set synchronous_commit = off",
+			want: "warning synchronous_commit: role fencegate in database fencegate has the setting synchronous_commit=off"},
+		{sql: "alter database fencegate set idle_in_transaction_session_timeout = '1min'",
+			none: "idle_in_transaction_session_timeout"},
+		{sql: "create role forgetful login; alter role forgetful set idle_in_transaction_session_timeout = 0",
+			want: "warning idle_in_transaction_session_timeout: idle_in_transaction_session_timeout is 0 for forgetful\n"},
+		{sql: fmt.Sprintf(gateway, "ended", 9, true)},
+		{sql: fmt.Sprintf(gateway, "v", 1, false), want: "warning gateways: gateways one serves",
+			none: "max_connections"},
+		{sql: fmt.Sprintf(gateway, "v", 1, false), none: "gateways"},
+		{sql: fmt.Sprintf(gateway, "w", 1, false),
+			want: "warning gateway_versions: gateways are of the versions v, w"},
+		{sql: "delete from fence.gateway_states", want: "unknown max_connections:"},
+		{do: replicates("pg_basebackup", ""), want: "notice pg_rewind: wal_log_hints is off, like data checksums",
+			none: "asynchronous_standbys"},
+		{do: replicates("pg_receivewal", ""), none: "backup"},
+		{sql: "select pg_create_physical_replication_slot('used', true)", want: "warning idle_slot: used is read by nobody"},
+		{do: replicates("a", "used"), none: "standby",
+			want: "warning asynchronous_standbys: synchronous_standby_names is empty, and 1 standbys are connected"},
+		{sql: names + "'gone'", want: "warning no_synchronous_standby: synchronous_standby_names is 'gone', and no"},
+		{sql: names + "'*'", want: "synchronous_standby_names is '*', and no", none: "quorum"},
+		{do: replicates("b", ""), want: "notice quorum: synchronous_standby_names is '*': any of 2 standbys confirms"},
+		{sql: "select pg_create_physical_replication_slot('idle', true)", want: "warning idle_slot: idle is read by nobody"},
+		{sql: "prepare transaction 'stuck'", want: "warning prepared_transaction: stuck is prepared since"},
+		{sql: "select fence.supersede(7, 8, 0)", want: "error superseded: database is on timeline 1, and a gateway has seen " +
+			"timeline 8 of system 7"},
+		{sql: fmt.Sprintf(gateway, "v", 194, false), none: "max_connections"},
+		{sql: fmt.Sprintf(gateway, "v", 500, false),
+			want: "warning max_connections: max_connections 197 are for all roles, and 2 gateways may use 700"},
+		{sql: "alter system set max_slot_wal_keep_size = '1GB'", none: "idle_slot"},
 	}
 }
 
@@ -139,7 +179,7 @@ func replicate(t *testing.T, url, application, slot string) {
 	check(t, conn.PgConn().Frontend().Flush())
 }
 
-// TestCheckPatroni finds settings of Patroni that lose writes, and a URL that names several hosts for any server.
+// TestCheckPatroni finds settings of Patroni that lose writes.
 func TestCheckPatroni(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -170,22 +210,104 @@ func TestCheckPatroni(t *testing.T) {
 			}
 		})
 	}
-	for url, want := range map[string]string{
-		"postgres://db-1,db-2/f?target_session_attrs=read-write": "",
-		"postgres://db-1,db-2/f":                                 "target_session_attrs: --database-url names several hosts",
-		"postgres://db-1/f?sslmode=prefer":                       "",
+}
+
+// TestCheckURL finds what the connection URL of a gateway lacks, with and without a standby.
+func TestCheckURL(t *testing.T) {
+	t.Parallel()
+	cluster := postgres.NewCluster(t)
+	conn, err := pgx.Connect(t.Context(), cluster.URL())
+	check(t, err)
+	defer conn.Close(t.Context())
+	for _, test := range []struct{ url, want string }{
+		{"postgres://db-1,db-2/f?target_session_attrs=read-write&sslmode=verify-full", ""},
+		{"postgres://db-1,db-2/f?sslmode=verify-full", "target_session_attrs: --database-url names several hosts, and not " +
+			"target_session_attrs"},
+		{"postgres:///f?host=/run/postgresql", ""},
+		{"postgres://db-1/f?sslmode=prefer", "sslmode: --database-url db-1 may be reached without TLS"},
+		{"postgres://db-1/f?sslmode=require", "sslmode: --database-url the name in the certificate of db-1 is not verified"},
+		{"postgres://db-1/f?sslmode=verify-ca", "sslmode: --database-url the name in the certificate of db-1 is not verified"},
 	} {
-		found, err := checks.URL(url)
+		found, err := checks.URL(t.Context(), conn, test.url)
 		check(t, err)
-		if got := lines(found); !strings.HasPrefix(got, want) || want == "" && got != "" {
-			t.Errorf("of %s check found %q, want %q", url, got, want)
+		if got := lines(found); got != test.want {
+			t.Errorf("of %s check found %q, want %q", test.url, got, test.want)
 		}
+	}
+	replicate(t, cluster.URL(), "standby", "")
+	await.True(t, "one host is found", func() bool {
+		found, err := checks.URL(await.Context(t), conn, "postgres://db-1/f?sslmode=verify-full")
+		check(t, err)
+		return lines(found) == "target_session_attrs: --database-url names one host, and 1 standbys are connected"
+	})
+}
+
+// TestCheckUnknown shows what a role may not see as unknown, with the reason, and not as sound.
+func TestCheckUnknown(t *testing.T) {
+	t.Parallel()
+	cluster := postgres.NewCluster(t, postgres.Setting("archive_mode", "on"), postgres.Setting("synchronous_standby_names", "a"))
+	conn, err := pgx.Connect(t.Context(), cluster.URL())
+	check(t, err)
+	defer conn.Close(t.Context())
+	replicate(t, cluster.URL(), "a", "")
+	for _, sql := range []string{
+		"set synchronous_commit = local", "create schema fence",
+		"create table fence.gateway_states (ended boolean, seen_at timestamptz)", "create role few login",
+		"grant usage on schema fence to few", "set role few",
+	} {
+		change(t, conn, sql)
+	}
+	find := func() string {
+		found, err := checks.Run(await.Context(t), conn, checks.All)
+		check(t, err)
+		var text string
+		for _, f := range found {
+			text += fmt.Sprintf("%s %s: %s %s\n", f.State, f.Check, f.Subject, f.Detail)
+		}
+		return text
+	}
+	await.True(t, "the standby is connected", func() bool { return strings.Contains(find(), "ok standby: ") })
+	for _, want := range []string{
+		"unknown gateways:  permission denied for table gateway_states",
+		"unknown no_synchronous_standby:  the role is no member of pg_read_all_stats",
+		"unknown backup:  nothing was archived yet", "ok fsync: ", "ok gateway_role: ",
+	} {
+		if found := find(); !strings.Contains(found, want) {
+			t.Errorf("check did not find %q:\n%s", want, found)
+		}
+	}
+	change(t, conn, "reset role")
+	change(t, conn, "alter system set archive_command = 'false'")
+	change(t, conn, "select pg_reload_conf()")
+	change(t, conn, "select pg_switch_wal()")
+	await.True(t, "a command that fails is found", func() bool {
+		return strings.Contains(find(), "warning backup: archive_command fails: ")
+	})
+	change(t, conn, "alter system set archive_command = 'true'")
+	change(t, conn, "select pg_reload_conf()")
+	await.True(t, "what is archived is found", func() bool { return strings.Contains(find(), "ok backup: ") })
+	if found := find(); !strings.Contains(found, "warning no_synchronous_standby: ") { // it has not caught up
+		t.Errorf("a superuser does not see the state of the standby:\n%s", found)
+	}
+}
+
+// TestCheckSchema finds a schema of another version that is served.
+func TestCheckSchema(t *testing.T) {
+	t.Parallel()
+	if f := checks.Schema(nil); f.State != checks.OK {
+		t.Errorf("of its own schema check found %+v", f)
+	}
+	if f := checks.Schema(migrations.ErrNewer); f.State != checks.Suspicious || f.Detail != migrations.ErrNewer.Error() {
+		t.Errorf("of a newer schema check found %+v", f)
 	}
 }
 
 func lines(found []checks.Finding) string {
 	var lines []string
 	for _, f := range found {
+		if f.State == checks.OK {
+			continue
+		}
 		lines = append(lines, fmt.Sprintf("%s: %s %s", f.Check, f.Subject, f.Detail))
 	}
 	return strings.Join(lines, "\n")

@@ -8,6 +8,8 @@ var ofTables = []Check{
 			select p.table_name::text, p.problem from fence.protected p where p.problem is not null order by 1`,
 		Advice: "Find out who changed the table. Then its owner calls fence.protect(table, template), which repairs the " +
 			"triggers. If the table was dropped, call fence.unprotect(NUMBER).",
+		Cure:  "select fence.protect('TABLE', 'TEMPLATE')",
+		Sound: "no protected table has one",
 	},
 	{
 		Name: "partition_truncate", Severity: Error,
@@ -19,6 +21,8 @@ var ofTables = []Check{
 			order by 1`,
 		Advice: "Its rows are checked, but TRUNCATE of the partition is not. Call fence.protect(table, template) after " +
 			"each attachment of a partition.",
+		Cure:  "select fence.protect('TABLE', 'TEMPLATE')",
+		Sound: "each partition has its trigger",
 	},
 	{
 		Name: "observe", Severity: Notice,
@@ -26,6 +30,8 @@ var ofTables = []Check{
 			select p.table_id::text, 'is observed: nothing is rejected'
 			from fence.protected_tables p where p.mode = 'observe' order by 1`,
 		Advice: "When all rejections that are recorded are as you expect, call fence.protect(table, template, 'enforce').",
+		Cure:   "select fence.protect('TABLE', 'TEMPLATE', 'enforce')",
+		Sound:  "no table is only observed",
 	},
 }
 
@@ -42,8 +48,9 @@ var OfRoles = []Check{
 			join pg_class c on c.oid = p.table_id
 			join pg_roles r on coalesce(r.rolname = any ($1), r.rolcanlogin) and not r.rolsuper and pg_has_role(r.oid, c.relowner, 'member')
 			group by r.rolname order by 1`,
-		Advice: "An owner can disable the triggers. Let applications log in as a role that does not own the table " +
-			"(fencegate migrate --app-role).",
+		Advice: "An owner can disable the triggers. Let applications log in as a role that does not own the table.",
+		Cure:   "alter table TABLE owner to OWNER; fencegate migrate --app-role ROLE",
+		Sound:  "no application owns a protected table",
 	},
 	{
 		Name: "table_rights", Severity: Warning,
@@ -56,7 +63,9 @@ var OfRoles = []Check{
 			join pg_roles r on coalesce(r.rolname = any ($1), true) and not r.rolsuper and not pg_has_role(r.oid, c.relowner, 'member')
 				and has_table_privilege(r.oid, c.oid, a.name)
 			group by r.rolname, a.name order by 1, a.name`,
-		Advice: "A role with TRIGGER can replace the triggers of the fence. TRUNCATE is checked, but seldom needed. Revoke both.",
+		Advice: "A role with TRIGGER can replace the triggers of the fence. TRUNCATE is checked, but seldom needed.",
+		Cure:   "revoke trigger, truncate on TABLE from ROLE",
+		Sound:  "only owners may replace the triggers",
 	},
 	{
 		Name: "schema_owner", Severity: Warning,
@@ -67,6 +76,8 @@ var OfRoles = []Check{
 			where n.nspname = 'fence' and exists (select from fence.protected_tables)
 			order by 1`,
 		Advice: "It can change fences and functions. Only gateways and administrators should log in as this role.",
+		Cure:   "revoke OWNER from ROLE",
+		Sound:  "no application may act as the owner",
 	},
 	{
 		Name: "replication_role", Severity: Notice, VersionMin: 150000,
@@ -77,12 +88,16 @@ var OfRoles = []Check{
 			order by 1`,
 		Advice: "With it set to replica, the triggers of the fence still fire (ENABLE ALWAYS), but foreign keys and other " +
 			"triggers do not. Revoke it from applications.",
+		Cure:  "revoke set on parameter session_replication_role from ROLE",
+		Sound: "no role may set it",
 	},
 	{
 		Name: "superuser", Severity: Notice,
 		SQL: `
 			select r.rolname, 'is a superuser' from pg_roles r where r.rolsuper and coalesce(r.rolname = any ($1), r.rolcanlogin) order by 1`,
 		Advice: "No fence stops a superuser. Applications must not log in as one.",
+		Cure:   "alter role ROLE nosuperuser",
+		Sound:  "no role logs in as one",
 	},
 }
 
@@ -96,6 +111,8 @@ var ofNames = []Check{
 				else coalesce(nullif(array_to_string(r.prefixes, ', '), '') || ', and all names below', 'no name') end
 			from fence.sql_roles r order by 1`,
 		Advice: "That is what it may guard, lease and write by SQL. To restrict a role: select fence.allow_names(role, name).",
+		Cure:   "select fence.allow_names('ROLE', 'NAME')",
+		Sound:  "no role uses names by SQL",
 	},
 }
 
@@ -106,7 +123,9 @@ var ofFailovers = []Check{
 	{
 		Name: "fsync", Severity: Error,
 		SQL:    `select 'fsync', 'is off' where current_setting('fsync') = 'off'`,
-		Advice: "A crash of the machine loses acknowledged writes, and can corrupt the fences. Set it to on.",
+		Advice: "A crash of the machine loses acknowledged writes, and can corrupt the fences.",
+		Cure:   "alter system set fsync = on; select pg_reload_conf()",
+		Sound:  "is on",
 	},
 	{
 		Name: "superseded", Severity: Error,
@@ -116,12 +135,15 @@ var ofFailovers = []Check{
 			from fence.lineage() l where l.superseded_by_system is not null`,
 		Advice: "It is an old primary. Stop it, and make it a standby of the new one (pg_rewind, or a new base backup). To " +
 			"go back to it on purpose: docs/runbooks/FencegateDatabaseWentBack.md.",
+		Cure:  "pg_rewind --source-server='host=PRIMARY' --target-pgdata DIR",
+		Sound: "no gateway has seen a successor",
 	},
 	{
 		Name: "full_page_writes", Severity: Warning,
-		SQL: `select 'full_page_writes', 'is off' where current_setting('full_page_writes') = 'off'`,
-		Advice: "A crash of the machine can leave half-written pages, unless the file system writes pages as a whole (ZFS). " +
-			"Set it to on.",
+		SQL:    `select 'full_page_writes', 'is off' where current_setting('full_page_writes') = 'off'`,
+		Advice: "A crash of the machine can leave half-written pages, unless the file system writes pages as a whole (ZFS).",
+		Cure:   "alter system set full_page_writes = on; select pg_reload_conf()",
+		Sound:  "is on",
 	},
 	{
 		Name: "synchronous_commit", Severity: Warning,
@@ -138,28 +160,34 @@ var ofFailovers = []Check{
 				and (s.setdatabase = 0 or d.datname = current_database())
 			order by 1`,
 		Advice: "off: a crash loses the last transactions of SQL clients (gateways use on instead). local: a failover loses " +
-			"what no standby has, also of gateways. Use on.",
+			"what no standby has, also of gateways.",
+		Cure:  "alter system set synchronous_commit = on; select pg_reload_conf()",
+		Sound: "no setting lets commits not wait",
 	},
 	{
 		Name: "asynchronous_standbys", Severity: Warning,
 		SQL: `
 			select 'synchronous_standby_names', format('is empty, and %s standbys are connected', count(*))
-			from pg_stat_replication r
-			where current_setting('synchronous_standby_names') = '' and r.application_name is distinct from 'pg_basebackup'
+			from ` + standbysSQL + ` and current_setting('synchronous_standby_names') = ''
 			having count(*) > 0`,
 		Advice: "A failover loses acknowledged writes that the standby has not received yet. Name it in " +
 			"synchronous_standby_names, or use Patroni's synchronous_mode.",
+		Cure:  "alter system set synchronous_standby_names = 'NAME'; select pg_reload_conf()",
+		Sound: "no standby is left asynchronous",
 	},
 	{
 		Name: "no_synchronous_standby", Severity: Warning,
+		Unseen: `case when current_setting('synchronous_standby_names') <> '' and exists (select from pg_stat_replication)
+			and not pg_has_role('pg_read_all_stats', 'usage') then 'the role is no member of pg_read_all_stats' end`,
 		SQL: `
 			select 'synchronous_standby_names', format('is %L, and no synchronous standby is connected',
 				current_setting('synchronous_standby_names'))
 			where current_setting('synchronous_standby_names') <> '' and not pg_is_in_recovery()
-				and (pg_has_role('pg_read_all_stats', 'usage') or not exists (select from pg_stat_replication))
 				and not exists (select from pg_stat_replication r where r.sync_state in ('sync', 'quorum'))`,
 		Advice: "Commits wait until one is. Start the standby, or correct the names: " +
 			"docs/runbooks/FencegateReplicationNotSynchronous.md.",
+		Cure:  "systemctl start postgresql, on the standby",
+		Sound: "commits that wait for a standby have one",
 	},
 	{
 		Name: "prepared_transaction", Severity: Warning,
@@ -168,6 +196,8 @@ var ofFailovers = []Check{
 			from pg_prepared_xacts x where x.database = current_database() order by 1`,
 		Advice: "It keeps the fences and rows locked that it wrote, also after a restart or failover. If nobody is about to " +
 			"commit it, roll it back (rollback prepared).",
+		Cure:  "rollback prepared 'GID'",
+		Sound: "there is none",
 	},
 	{
 		Name: "idle_slot", Severity: Warning,
@@ -180,31 +210,32 @@ var ofFailovers = []Check{
 			order by 1`,
 		Advice: "It keeps all of it until the disk is full. Drop the slot of a standby that does not return " +
 			"(pg_drop_replication_slot), and set max_slot_wal_keep_size.",
+		Cure:  "select pg_drop_replication_slot('SLOT')",
+		Sound: "no slot keeps the log for nobody",
 	},
 	{
-		Name: "max_connections", Severity: Warning,
+		Name: "max_connections", Severity: Warning, Unseen: noGateway,
 		SQL: `
 			select 'max_connections', format('%s are for all roles, and %s gateways may use %s', n.available, count(*),
 				sum(g.connections_max + 3))
-			from fence.gateway_states g,
-				lateral (select current_setting('max_connections')::integer
-					- current_setting('superuser_reserved_connections')::integer) as n (available)
-			where g.seen_at > now() - interval '10 s'
+			from (select current_setting('max_connections')::integer
+				- current_setting('superuser_reserved_connections')::integer) as n (available), ` + gatewaysSQL + `
 			group by n.available having sum(g.connections_max + 3) > n.available`,
 		Advice: "A gateway that finds no free connection is not ready, which shows at the next failover, when all connect " +
 			"anew. Raise it, or lower --database-connections-max.",
+		Cure:  "alter system set max_connections = N; -- restart",
+		Sound: "there is room for all gateways",
 	},
 	{
 		Name: "quorum", Severity: Notice,
 		SQL: `
 			select 'synchronous_standby_names', format('is %L: any of %s standbys confirms a commit',
 				current_setting('synchronous_standby_names'), count(*))
-			from pg_stat_replication
-			where current_setting('synchronous_standby_names') ~* '^\s*any\s|\*'
-				and application_name is distinct from 'pg_basebackup'
+			from ` + standbysSQL + ` and current_setting('synchronous_standby_names') ~* '^\s*any\s|\*'
 			having count(*) > 1`,
 		Advice: "A failover loses writes if it promotes another standby than the one that confirmed them. Stop the primary, " +
 			"then promote the one that has received the most (pg_last_wal_receive_lsn); Patroni does so.",
+		Sound: "no commit is confirmed by any of several",
 	},
 	{
 		Name: "pg_rewind", Severity: Notice,
@@ -212,7 +243,8 @@ var ofFailovers = []Check{
 			select 'wal_log_hints', 'is off, like data checksums'
 			where current_setting('wal_log_hints') = 'off' and current_setting('data_checksums') = 'off'
 				and exists (select from pg_stat_replication)`,
-		Advice: "pg_rewind can't make an old primary a standby after a failover: that needs a new base backup. Set " +
-			"wal_log_hints to on.",
+		Advice: "pg_rewind can't make an old primary a standby after a failover: that needs a new base backup.",
+		Cure:   "alter system set wal_log_hints = on; -- restart",
+		Sound:  "can make an old primary a standby",
 	},
 }

@@ -14,13 +14,12 @@ import (
 type patroniConfig struct {
 	SynchronousMode       bool  `json:"synchronous_mode"`
 	SynchronousModeStrict bool  `json:"synchronous_mode_strict"`
-	MaximumLagOnFailover  int64 `json:"maximum_lag_on_failover"`
 	TTL                   int64 `json:"ttl"`
 	LoopWait              int64 `json:"loop_wait"`
 	RetryTimeout          int64 `json:"retry_timeout"`
 }
 
-var patroniDefaults = patroniConfig{MaximumLagOnFailover: 1 << 20, TTL: 30, LoopWait: 10, RetryTimeout: 10}
+var patroniDefaults = patroniConfig{TTL: 30, LoopWait: 10, RetryTimeout: 10}
 
 // patroniAnswerMax bounds an answer of Patroni, in bytes.
 const patroniAnswerMax = 1 << 20
@@ -36,32 +35,62 @@ func Patroni(ctx context.Context, client *http.Client, api string) ([]Finding, e
 	if err := getJSON(ctx, client, api, "config", &config); err != nil {
 		return nil, err
 	}
-	return judgePatroni(node.Patroni.Version, config), nil
+	var findings []Finding
+	for _, c := range ofPatroni {
+		findings = append(findings, c.finding(c.found(node.Patroni.Version, config)))
+	}
+	return findings, nil
 }
 
-func judgePatroni(version string, c patroniConfig) (found []Finding) {
-	add := func(check, subject, detail, advice string) {
-		found = append(found, Finding{Severity: Warning, Check: check, Subject: subject, Detail: detail, Advice: advice})
+// ofPatroni are the checks of the configuration of Patroni.
+var ofPatroni = []struct {
+	Check
+	// found returns what is wrong; "": nothing.
+	found func(version string, c patroniConfig) (subject, detail string)
+}{
+	{Check{
+		Name: "patroni_version", Severity: Warning,
+		Advice: "With etcd3, a leader that was frozen takes its key back from its successor, whose writes are lost. Use " +
+			"3.0.3 or newer, or a watchdog on each node.",
+		Cure: "pip install --upgrade 'patroni[etcd3]>=3.0.3'", Sound: "is 3.0.3 or newer",
+	}, func(version string, _ patroniConfig) (string, string) {
+		return either(olderThan303(version), "version", "is "+version)
+	}},
+	{Check{
+		Name: "patroni_synchronous", Severity: Warning,
+		Advice: "Without synchronous_mode, a failover may lose maximum_lag_on_failover bytes of the write-ahead log and more. " +
+			"Without the strict one, a primary alone acknowledges writes, and the next failover loses them.",
+		Cure: "patronictl edit-config -s synchronous_mode=true -s synchronous_mode_strict=true", Sound: "is on, and strict",
+	}, func(_ string, c patroniConfig) (string, string) {
+		if !c.SynchronousMode {
+			return "synchronous_mode", "is off"
+		}
+		return either(!c.SynchronousModeStrict, "synchronous_mode_strict", "is off")
+	}},
+	{Check{
+		Name: "patroni_ttl", Severity: Warning,
+		Advice: "A leader that is alive can lose its key while it tries to renew it. Raise ttl, or lower the others.",
+		Cure:   "patronictl edit-config -s ttl=20 -s loop_wait=5 -s retry_timeout=5",
+		Sound:  "is long enough for a renewal",
+	}, func(_ string, c patroniConfig) (string, string) {
+		least := c.LoopWait + 2*c.RetryTimeout
+		return either(c.TTL < least, "ttl",
+			fmt.Sprintf("is %d, less than loop_wait + 2 * retry_timeout (%d)", c.TTL, least))
+	}},
+}
+
+func either(found bool, subject, detail string) (string, string) {
+	if found {
+		return subject, detail
 	}
-	if olderThan303(version) {
-		add("patroni_version", "version", "is "+version, "With etcd3, a leader that was frozen takes its key back from its "+
-			"successor, whose writes are lost. Use 3.0.3 or newer, or a watchdog on each node.")
-	}
-	switch {
-	case !c.SynchronousMode:
-		add("patroni_synchronous", "synchronous_mode", "is off", fmt.Sprintf("A failover may lose %d bytes of the write-ahead "+
-			"log (maximum_lag_on_failover) and more. Set synchronous_mode and synchronous_mode_strict to true.",
-			c.MaximumLagOnFailover))
-	case !c.SynchronousModeStrict:
-		add("patroni_synchronous", "synchronous_mode_strict", "is off", "A primary without a standby acknowledges writes "+
-			"that it alone has, and a failover loses them. Set it to true: writes then wait for a standby.")
-	}
-	if c.TTL < c.LoopWait+2*c.RetryTimeout {
-		add("patroni_ttl", "ttl", fmt.Sprintf("is %d, less than loop_wait + 2 * retry_timeout (%d)", c.TTL,
-			c.LoopWait+2*c.RetryTimeout), "A leader that is alive can lose its key while it tries to renew it. Raise ttl, or "+
-			"lower the others.")
-	}
-	return found
+	return "", ""
+}
+
+// NoPatroni returns that nothing is known of a failover manager.
+func NoPatroni() Finding {
+	return Check{
+		Name: "failover_manager", Cure: "fencegate check --patroni-url http://db-1:8008",
+	}.unknown("the database does not show what stops an old primary before another is promoted")
 }
 
 // olderThan303 reports whether a version of Patroni is older than 3.0.3.
