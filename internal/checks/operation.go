@@ -34,7 +34,7 @@ var ofOperation = []Check{
 			where current_setting('archive_mode') <> 'off'
 				and a.last_failed_time > coalesce(a.last_archived_time, '-infinity')`,
 		Advice: "A standby repeats each mistake, so it is no backup. Dumps and snapshots can't be seen here. Restore one for " +
-			"trial: docs/operations.md.",
+			"trial: docs/backup.md.",
 		Cure:  "alter system set archive_mode = on; alter system set archive_command = '…'; -- restart, pg_basebackup",
 		Sound: "the write-ahead log is archived; base backups and dumps can't be seen here",
 	},
