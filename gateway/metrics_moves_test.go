@@ -70,6 +70,7 @@ var constantFamilies = map[string]string{
 	"fencegate_database_oldest_snapshot_seconds":     "see TestMetricsOfTheInventory",
 	"fencegate_rate_limited_total":                   "see TestCallerLimits",
 	"fencegate_queue_stuck_seconds":                  "see TestMetricsOfTheInventory",
+	"fencegate_lease_overdue_seconds":                "see TestMetricsOfTheInventory",
 	"fencegate_certificate_expiry_timestamp_seconds": "see TestTLSRenewal",
 }
 
@@ -333,12 +334,12 @@ func TestMetricsOfTheInventory(t *testing.T) {
 	h.exec(t, "update fence.database_identity set timeline = 0") // as after a failover
 	h.acquire(t, "held", "w")
 	h.recount(t)
-	h.exec(t, "update fence.inventory set at = at - interval '1000 seconds', stuck_ms = 5000")
+	h.exec(t, "update fence.inventory set at = at - interval '1000 seconds', stuck_ms = 5000, overdue_ms = 7000")
 	h.get(t, overviewPath)
 	after, _ := h.scrape(t)
 	after.want(t, []wanted{
 		{0, "fencegate_waiters", ""}, {0, "fencegate_oldest_wait_seconds", ""}, {5, "fencegate_queue_stuck_seconds", ""},
-		{0, "fencegate_sessions", ""}, {1, "fencegate_token_jumps", ""},
+		{0, "fencegate_sessions", ""}, {1, "fencegate_token_jumps", ""}, {7, "fencegate_lease_overdue_seconds", ""},
 	})
 	if age := after.value("fencegate_inventory_age_seconds"); age < 1000 {
 		t.Errorf("the inventory of 1000 s ago is %v s old", age)
