@@ -66,12 +66,8 @@ var exceptions = map[string]exception{
 
 	"docs/production.md: fencegate load": {
 		elsewhere: "takes 10 minutes; TestLoadFindsNoFault of cmd/fencegate"},
-	"docs/production.md: curl -sf": {
-		before: "FENCEGATE_URL=$OPEN_URL"},
-	"docs/production.md: fencegate check": {
-		elsewhere: "PostgreSQL runs without fsync here, which check reports; TestCheck of cmd/fencegate"},
-	"docs/production.md: $ fencegate put production/check": {
-		before: "for i in 1 2; do fencegate lock acquire production/check --ttl 100ms --wait 10s >/dev/null; done"},
+	"docs/production.md": {
+		elsewhere: "needs servers of its own; TestSlow_Production of docs"},
 
 	"docs/sizing.md: fencegate serve": {
 		before: "WEST=$DATABASE_URL EAST=$DATABASE_URL"},
