@@ -134,3 +134,56 @@ func callOn(ctx context.Context, calls *lockclient.API, lock string, count *atom
 		count.Add(4)
 	}
 }
+
+// TestDrainBehindProxy checks that clients, which repeat nothing, see no error while one of two gateways is drained, a
+// waiter moves to the other one, and that the gateway gets requests again after the drain.
+func TestDrainBehindProxy(t *testing.T) {
+	t.Parallel()
+	database := postgres.Migrated(t)
+	all := []*gateway.Process{
+		gateway.Serve(t, database, "--drain-delay", "1s"), gateway.Serve(t, database, "--drain-delay", "1s"),
+	}
+	url := proxied(t, all, "inter 2s fastinter 500ms", "inter 100ms fastinter 100ms")
+	ctx, stop := context.WithCancel(t.Context())
+	var working sync.WaitGroup
+	defer working.Wait()
+	defer stop()
+	var calls atomic.Int64
+	for n := range 8 {
+		client := clientOf(t, url)
+		working.Go(func() {
+			if err := callOn(ctx, client.API(), fmt.Sprintf("drain/%d", n), &calls); ctx.Err() == nil {
+				t.Error(err)
+			}
+		})
+	}
+	expectService := func(step string) {
+		for _, gateway := range all {
+			before := grants(t, gateway)
+			await.True(t, "clients get on, by each gateway: "+step, func() bool { return grants(t, gateway) > before+20 })
+		}
+	}
+	expectService("before the drain")
+	held, err := clientOf(t, url).Acquire(ctx, "waited", lockclient.WithTTL(time.Hour))
+	check(t, err)
+	granted := make(chan error, 1)
+	waiting, err := lockclient.New(all[0].URL, lockclient.WithOwner("waiter"), lockclient.WithFailover(url))
+	check(t, err)
+	defer waiting.Close()
+	go func() {
+		_, err := waiting.Acquire(ctx, "waited", lockclient.WithWait(time.Minute))
+		granted <- err
+	}()
+	state := func(of int) string {
+		return string(command(t, process.Build(t), "lock", "get", "waited", "--url", all[of].URL))
+	}
+	await.True(t, "it waits", func() bool { return strings.Contains(state(0), "waiter") })
+	command(t, process.Build(t), "drain", "--url", all[0].URL)
+	await.True(t, "it waits elsewhere", func() bool { return strings.Contains(state(1), "waiter") })
+	held.ReleaseOnce()
+	check(t, <-granted)
+	command(t, process.Build(t), "drain", "--undo", "--url", all[0].URL)
+	expectService("after the drain")
+	stop()
+	working.Wait()
+}

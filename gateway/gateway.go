@@ -91,8 +91,8 @@ type Config struct {
 	// ShutdownTimeout is how long requests under way may take when the server shuts down, DrainDelay included. Default
 	// 20 s.
 	ShutdownTimeout time.Duration
-	// DrainDelay is how long the gateway serves on after its shutdown has begun, while /readyz fails: load balancers need
-	// it to send their requests elsewhere. Default 0; less than ShutdownTimeout.
+	// DrainDelay is how long the gateway serves on after its shutdown or a drain has begun, while /readyz fails: load
+	// balancers need it to send their requests elsewhere. Default 0; less than ShutdownTimeout.
 	DrainDelay time.Duration
 	// KeepAlive is how long an event stream stays silent before a comment shows that it is alive. Default 15 s; at least
 	// 100 ms.
@@ -267,7 +267,7 @@ func New(
 		Auth: config.Auth, Logger: config.Logger, Rules: accessRules, Names: config.Names,
 		TrustedProxies: config.TrustedProxies, Limits: config.Limits, BodyBytesMax: config.BodyBytesMax,
 		BodiesBytesMax: config.BodiesBytesMax, BodyTimeout: config.BodyTimeout, RequestTimeout: config.RequestTimeout,
-		KeepAlive: config.KeepAlive, RefusalDelayMax: config.RefusalDelayMax, WatchesMax: config.WatchesMax,
+		DrainDelay: config.DrainDelay, KeepAlive: config.KeepAlive, RefusalDelayMax: config.RefusalDelayMax, WatchesMax: config.WatchesMax,
 		ConnectionsMax: config.ConnectionsMax, AddressConnectionsMax: config.AddressConnectionsMax,
 		AccessLogSample: config.AccessLogSample, Tracing: config.Tracing,
 	}, counted)
@@ -291,6 +291,7 @@ func New(
 	g.known.Store(&knownOverview{})
 	g.history = &history{started: g.started, last: map[uuid.UUID]store.GatewayState{}}
 	counted.WatchDatabase(g.lastDatabase)
+	counted.WatchDraining(server.Leaving.Load)
 	counted.WatchCertificate(config.Certificates.expiry)
 	g.handler = g.onlyAllowedHosts(g.frequentFirst(g.routes()))
 	return g, nil

@@ -24,6 +24,9 @@ var openAPI []byte
 func (g *Gateway) healthRoutes(router *mux.Router) {
 	g.Route(router, "/healthz", endpoint.Methods{"GET": g.WithoutBody(healthy)})
 	g.Route(router, "/readyz", endpoint.Methods{"GET": g.WithoutBody(g.ready)})
+	g.Route(router, "/v1/drain", endpoint.Methods{
+		"GET": g.WithoutBody(g.getDrain), "PUT": g.setDrain(true), "DELETE": g.setDrain(false),
+	})
 	g.Route(router, "/metrics", endpoint.Methods{"GET": g.serveMetrics})
 	g.Route(router, "/openapi.yaml", endpoint.Methods{"GET": serveOpenAPI})
 }
@@ -37,7 +40,7 @@ const readyTimeout = time.Second
 // ready answers whether the gateway can serve, and if not, why.
 func (g *Gateway) ready(ctx context.Context, _ *http.Request) (any, error) {
 	if g.Leaving.Load() {
-		draining := endpoint.Busy("The gateway is draining: it shuts down, and takes no new clients soon.")
+		draining := endpoint.Busy("The gateway is draining: its clients move to others.")
 		draining.Reason = "draining"
 		return nil, draining
 	}
@@ -62,6 +65,33 @@ func (g *Gateway) notReadyProblem(notReady *readiness.NotReadyError) *api.Proble
 	answer := endpoint.Busy(fmt.Sprintf("The gateway can't serve since %s: %s.", notReady.Since.UTC().Format(time.RFC3339), detail))
 	answer.Title, answer.Reason = store.ErrUnavailable.Error(), string(notReady.Reason)
 	return answer
+}
+
+// getDrain answers whether the gateway drains, and what is open that its clients wait for.
+func (g *Gateway) getDrain(_ context.Context, r *http.Request) (any, error) {
+	_, err := endpoint.Query(r)
+	return api.Drain{
+		Draining: g.Leaving.Load(), Waiting: int64(g.engine.Waiting()), Streams: g.Streams.Load(),
+		BulkStreams: g.writes.BulkStreams.Load(),
+	}, err
+}
+
+// setDrain needs no database, so it leaves no entry in the audit log.
+func (g *Gateway) setDrain(draining bool) endpoint.Handler {
+	return func(w *endpoint.Answer, r *http.Request) error {
+		if _, err := endpoint.Query(r); err != nil {
+			return err
+		}
+		changed, err := g.SetDraining(draining)
+		if err != nil {
+			return err
+		}
+		if changed {
+			g.Logger.InfoContext(r.Context(), "drain set", "draining", draining, "by", w.Principal.Name, "address", g.Address(r))
+		}
+		answer, err := g.getDrain(r.Context(), r)
+		return endpoint.AnswerJSON(w, answer, err)
+	}
 }
 
 func (g *Gateway) serveMetrics(w *endpoint.Answer, r *http.Request) error {

@@ -162,6 +162,7 @@ func (g *Gateway) selfState() store.GatewayState {
 		ID: g.engine.GatewayID(), Name: g.config.Name, Version: g.Metrics.Version(),
 		Waiting: int64(g.engine.Waiting()), Streams: g.Streams.Load(), Queue: g.engine.GroupStats().Queued,
 		ConnectionsBusy: pool.Busy, ConnectionsMax: pool.Max, Listening: g.engine.Listening(),
+		Draining: g.Leaving.Load(),
 	}
 }
 
@@ -172,6 +173,9 @@ func gatewayAnswer(gateway store.GatewayState, self bool) api.OverviewGateway {
 		Waiting: gateway.Waiting, Streams: gateway.Streams, Queue: gateway.Queue,
 		ConnectionsBusy: gateway.ConnectionsBusy, ConnectionsMax: gateway.ConnectionsMax,
 		Listening: gateway.Listening, Self: self,
+	}
+	if gateway.Draining {
+		answer.State = api.GatewayDraining
 	}
 	if gateway.Silent {
 		answer.State = api.GatewaySilent

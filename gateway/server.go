@@ -24,9 +24,10 @@ const (
 )
 
 // Serve answers HTTP/1.1 and HTTP/2 on the listener, by TLS if the gateway has Certificates, until ctx ends. Then, for
-// the DrainDelay, it answers all requests, but is not ready any more, and each answer ends its connection. After that
-// it refuses acquires that wait, ends event streams, takes no new requests, finishes those under way, and returns nil.
-// If all of this takes longer than the ShutdownTimeout, it cuts them off and returns an error.
+// the DrainDelay, it answers all requests, but is not ready any more, and each answer ends its connection. The time since
+// the begin of a drain counts. After that it refuses acquires that wait, ends event streams, takes no new requests,
+// finishes those under way, and returns nil. If all of this takes longer than the ShutdownTimeout, it cuts them off and
+// returns an error.
 func (g *Gateway) Serve(ctx context.Context, listener net.Listener) error {
 	server := g.newServer()
 	serve := func() error { return server.Serve(listener) }
@@ -50,12 +51,12 @@ func (g *Gateway) Serve(ctx context.Context, listener net.Listener) error {
 
 	deadline, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.config.ShutdownTimeout)
 	defer cancel()
-	g.Leaving.Store(true)
+	staying := g.DrainToEnd()
 	g.Logger.Info("draining", "delay", g.config.DrainDelay)
 	select {
 	case err := <-ended:
 		return fmt.Errorf("serve HTTP: %w", err)
-	case <-time.After(g.config.DrainDelay):
+	case <-staying.Done():
 	}
 	g.Drain()
 	err := shutDown(deadline, server)

@@ -166,7 +166,7 @@ func TestServeRefusesWaiters(t *testing.T) {
 		for _, answers := range []<-chan answer{waiter, candidate} {
 			got := <-answers
 			problem := expectUnavailable(t, got, api.OutcomeNotApplied)
-			if !strings.Contains(problem.Detail, "The gateway is shutting down") {
+			if !strings.Contains(problem.Detail, "The gateway is draining") {
 				t.Errorf("a waiter got %s, want the end of the gateway in the detail", got.body)
 			}
 		}

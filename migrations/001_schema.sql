@@ -557,6 +557,7 @@ create table fence.gateway_states (
     rejected         jsonb not null,
     failed           bigint not null,
     durations        bigint[] not null,
+    draining         boolean not null default false,
     ended            boolean not null default false
 ) with (fillfactor = 50);
 

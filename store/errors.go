@@ -23,6 +23,8 @@ var (
 	ErrLeaseHeld = errors.New("the lock is held")
 	// ErrLeaseLost says that the caller's lease is not the current one; see LostError.
 	ErrLeaseLost = errors.New("the lease is lost")
+	// ErrMoved is the cause of a wait's end where its caller is to wait elsewhere.
+	ErrMoved = errors.New("the gateway sends its waiters to others")
 	// ErrDeadlock says that the wait would close a cycle of owners that wait for each other; see DeadlockError.
 	ErrDeadlock = errors.New("the wait would be a deadlock")
 	// ErrSlowReader says that a watch was ended, since its events were not read.

@@ -133,6 +133,7 @@ type GatewayState struct {
 
 	ConnectionsBusy, ConnectionsMax int64 // to the database
 	Listening                       bool
+	Draining                        bool
 
 	Totals
 }

@@ -52,6 +52,7 @@ type commands struct {
 	Serve   serveCmd   `cmd:"" group:"gateway" help:"Run the gateway."`
 	Config  configCmd  `cmd:"" group:"gateway" help:"Show the configuration that serve would have."`
 	Health  healthCmd  `cmd:"" group:"gateway" help:"Report whether a gateway is alive, or ready."`
+	Drain   drainCmd   `cmd:"" group:"gateway" help:"Send the clients of a gateway to others, before it is ended."`
 	Migrate migrateCmd `cmd:"" group:"gateway" help:"Migrate the database's schema to this program's."`
 	Check   checkCmd   `cmd:"" group:"gateway" help:"Look for what weakens fencing, loses writes, or is missing for production."`
 	DevCert devCertCmd `cmd:"" group:"gateway" help:"Make certificates for a first try of TLS."`

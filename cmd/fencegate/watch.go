@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/admin"
 	"github.com/fencegate/fencegate/lockclient/api"
 )
 
@@ -216,4 +217,64 @@ func (c *healthCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	return con.show(health, []field{{"status", health.Status}})
+}
+
+// drainInterval is the time between looks at what is still open.
+const drainInterval = 200 * time.Millisecond
+
+type drainCmd struct {
+	connectionFlags
+	outputFlag
+
+	URL     string        `group:"connection" help:"Where the gateway is; not a load balancer." default:"http://127.0.0.1:8080"`
+	Undo    bool          `help:"End the drain: the gateway is ready again."`
+	Timeout time.Duration `group:"connection" help:"How long to wait until the clients have left, the gateway's --drain-delay included." default:"30s"`
+}
+
+// Help is shown by "fencegate drain --help".
+func (drainCmd) Help() string {
+	return "The gateway is not ready any more, and each answer ends its connection. After the gateway's --drain-delay, its " +
+		"waits and streams end, so that clients continue at another gateway; waiters with a request ID keep their places. " +
+		"All other requests are still answered. The command returns when no wait and no stream is left. It exits 7 if some " +
+		"are after --timeout; the drain goes on. It needs the scope admin on all names."
+}
+
+// Run drains a gateway, and waits until its clients have left.
+func (c *drainCmd) Run(ctx context.Context, con *console) error {
+	if c.Timeout <= 0 {
+		return usagef("--timeout is %s, it must be positive", c.Timeout)
+	}
+	client, err := c.connect("--url", c.URL)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	gateway := admin.New(client)
+	state, err := gateway.Drain(ctx, !c.Undo)
+	for err == nil && state.Draining && state.Waiting+state.Streams+state.BulkStreams > 0 {
+		select {
+		case <-ctx.Done():
+			return &api.Problem{Code: api.CodeUnavailable, Title: "still draining", Detail: fmt.Sprintf(
+				"After %s, %d acquires wait, and %d event streams and %d bulk streams are open. The drain goes on.",
+				c.Timeout, state.Waiting, state.Streams, state.BulkStreams)}
+		case <-time.After(drainInterval):
+			var next api.Drain
+			if next, err = gateway.DrainState(ctx); err == nil {
+				state = next
+			} else if ctx.Err() != nil {
+				err = nil // the timeout says it
+			}
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return con.show(state, []field{
+		{"draining", strconv.FormatBool(state.Draining)},
+		{"waiting", strconv.FormatInt(state.Waiting, 10)},
+		{"streams", strconv.FormatInt(state.Streams, 10)},
+		{"bulk_streams", strconv.FormatInt(state.BulkStreams, 10)},
+	})
 }

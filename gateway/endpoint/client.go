@@ -128,15 +128,13 @@ func CookieNameFor(secure bool) string {
 var (
 	// ErrClientGone says that the client has left: it gets no answer.
 	ErrClientGone = errors.New("the client has left")
-	// ErrDraining says that the gateway began to shut down while a request waited.
-	ErrDraining = errors.New("the gateway is shutting down")
 )
 
-// Attended returns a context that ends when the client leaves, with ErrDraining when the gateway shuts down, and with
+// Attended returns a context that ends when the client leaves, with ErrDraining when the gateway drains, and with
 // an *api.Problem when the credential ends. It is for waiting only: it would cut off a statement.
 func (s *Server) Attended(r *http.Request) (context.Context, context.CancelFunc) {
 	ctx, end := context.WithCancelCause(r.Context())
-	stop := context.AfterFunc(s.Draining, func() { end(ErrDraining) })
+	stop := context.AfterFunc(s.Staying(), func() { end(s.whyLeave()) })
 	go s.watchClient(ctx, r, end)
 	return ctx, func() {
 		stop()

@@ -4,7 +4,7 @@
 //   - access.go: who may call a route, on which names; limit.go: how much a caller may, also of what is refused;
 //   - query.go, body.go: reading requests; encode.go: writing answers; problem.go: the one table from errors to answers;
 //   - event_stream.go: server-sent events, and one producer of events for many streams;
-//   - client.go, connections.go: who is at the other end, and whether it still waits;
+//   - client.go, connections.go: who is at the other end, and whether it still waits; drain.go: sending clients elsewhere;
 //   - log.go: what is noted of a request, in the log and by spans, and what is not shown there.
 package endpoint
 
@@ -36,6 +36,7 @@ type Config struct {
 	BodiesBytesMax  int64
 	BodyTimeout     time.Duration
 	RequestTimeout  time.Duration
+	DrainDelay      time.Duration
 	KeepAlive       time.Duration
 	RefusalDelayMax time.Duration
 	WatchesMax      int
@@ -62,8 +63,8 @@ type Server struct {
 	Streams       atomic.Int64 // open event streams
 	RefusalDelays *RefusalDelays
 
-	Leaving  atomic.Bool     // the shutdown has begun: clients should connect elsewhere
-	Draining context.Context // ends after the DrainDelay: no client waits any more
+	Leaving  atomic.Bool     // a drain has begun: clients should connect elsewhere
+	Draining context.Context // ends after the DrainDelay of a shutdown: no client waits any more
 	Drain    context.CancelFunc
 	Cut      context.Context // ends when the work still under way is cut off
 	CutOff   context.CancelFunc
@@ -72,6 +73,7 @@ type Server struct {
 	limits   *limits.Limits // of callers
 	requests atomic.Uint64  // answered, if some of them are logged
 	deadline sharedDeadline // of the work under way
+	drain    drain
 }
 
 // HeaderBytes bounds the header of a request. A token in it has up to 16 KiB.
@@ -95,7 +97,8 @@ func NewServer(config Config, counted *metrics.Metrics) *Server {
 		refused: func() { counted.RateLimited(metrics.LimitConnections) },
 	}
 	s.Bodies.max, s.Bodies.stalled = config.BodiesBytesMax, bodyStalled
-	s.Draining, s.Drain = context.WithCancel(context.Background()) //nolint:gosec // NewServer's caller calls it
+	s.Draining, s.Drain = context.WithCancel(context.Background())
+	s.drain.stay, s.drain.leave = context.WithCancel(s.Draining) //nolint:gosec // Draining ends it
 	s.Cut, s.CutOff = context.WithCancel(context.Background())
 	s.RefusalDelays = NewRefusalDelays(s.Draining, config.RefusalDelayMax, &counted.RefusalDelays)
 	s.deadline.within(s.Cut, config.RequestTimeout)

@@ -35,6 +35,9 @@ func (e *Endpoints) Grant(
 func (e *Endpoints) acquireWaiting(
 	w *endpoint.Answer, r *http.Request, request store.AcquireRequest,
 ) (store.Lease, error) {
+	if e.Staying().Err() != nil {
+		return store.Lease{}, endpoint.Busy(refusedDraining)
+	}
 	defer e.waiting.Add(-1)
 	if e.waiting.Add(1) > endpoint.ShareOf(e.config.WaitingMax, w.Principal, access.Lock) {
 		return store.Lease{}, endpoint.Busy("This gateway has as many acquires that wait as it may (--waiting-max). " +
@@ -77,6 +80,8 @@ func (e *Endpoints) beginWaiting(
 	}
 }
 
+const refusedDraining = "The gateway is draining, and nothing was granted. Send the acquire again, to another gateway."
+
 // leftQueue returns why an acquire left the queue, if it left because ctx ended. Then there was no grant, or its lease
 // was released, unless the database became unreachable meanwhile.
 func leftQueue(ctx context.Context, err error) error {
@@ -90,7 +95,7 @@ func leftQueue(ctx context.Context, err error) error {
 		// Not err itself: the cause may be an answer, which would hide the outcome.
 		return &store.UnavailableError{Outcome: store.OutcomeUnknown, Err: errors.New(err.Error())}
 	case errors.Is(cause, endpoint.ErrDraining):
-		return endpoint.Busy("The gateway is shutting down, and nothing was granted. Send the acquire again, to any gateway.")
+		return endpoint.Busy(refusedDraining)
 	case endpoint.CodeOf(cause) == api.CodeUnauthenticated:
 		return cause
 	}

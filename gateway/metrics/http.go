@@ -44,6 +44,15 @@ var certificateExpiryFamily = httpSubject.gauge("fencegate_certificate_expiry_ti
 	"When the certificate that the gateway shows expires, in seconds since 1970. 0 without TLS.",
 	"Less than a week from now: its files were not renewed, or could not be read (the log says why).")
 
+var drainingFamily = httpSubject.gauge("fencegate_draining",
+	"1 while the gateway drains: after `fencegate drain`, or at its shutdown.",
+	"If it stays 1, nobody has ended the drain or the gateway: `fencegate drain --undo`.")
+
+// WatchDraining shows whether the gateway drains.
+func (m *Metrics) WatchDraining(draining func() bool) {
+	m.registry.onScrape(func(to *readings) { to.flag(drainingFamily, draining()) }, drainingFamily)
+}
+
 // WatchCertificate shows when the certificate of the gateway expires; the zero time: it has none.
 func (m *Metrics) WatchCertificate(expiry func() time.Time) {
 	m.registry.onScrape(func(to *readings) {

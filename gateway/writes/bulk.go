@@ -47,6 +47,8 @@ type bulkStream struct {
 
 	// ctx never ends: lines that were taken are finished even if the client leaves. The store bounds the time of each.
 	ctx context.Context
+	// staying ends when the gateway drains.
+	staying context.Context
 
 	spans    lineSpans // used by the reader
 	accepted time.Time // when the credential was checked; used by the reader
@@ -63,8 +65,9 @@ func (e *Endpoints) bulk(w *endpoint.Answer, r *http.Request) error {
 	if err := endpoint.CheckContentType(r, api.BulkContentType, "a JSON document a line"); err != nil {
 		return err
 	}
-	if e.Draining.Err() != nil {
-		return endpoint.Busy("The gateway is shutting down, and took no line. Send the writes to another gateway.")
+	staying := e.Staying()
+	if staying.Err() != nil {
+		return endpoint.Busy("The gateway is draining, and took no line. Send the writes to another gateway.")
 	}
 	defer e.BulkStreams.Add(-1)
 	if e.BulkStreams.Add(1) > BulkStreamsMax {
@@ -78,10 +81,10 @@ func (e *Endpoints) bulk(w *endpoint.Answer, r *http.Request) error {
 	}
 	s := &bulkStream{
 		endpoints: e, request: r, writer: w, controller: http.NewResponseController(w),
-		window: newBulkWindow(), ctx: context.WithoutCancel(r.Context()),
+		window: newBulkWindow(), ctx: context.WithoutCancel(r.Context()), staying: staying,
 	}
 	s.deadline.controller = s.controller
-	defer context.AfterFunc(e.Draining, func() { s.window.stop(api.BulkShutdown) })()
+	defer context.AfterFunc(staying, func() { s.window.stop(api.BulkShutdown) })()
 	return s.serve()
 }
 
@@ -164,7 +167,7 @@ func (s *bulkStream) take(input *bulkInput) string {
 			return api.BulkIdle
 		case err != nil && !errors.Is(err, errLineTooLong):
 			return api.BulkBroken
-		case s.endpoints.Draining.Err() != nil: // the window may not have been stopped yet
+		case s.staying.Err() != nil: // the window may not have been stopped yet
 			return api.BulkShutdown
 		}
 		s.throttle()

@@ -48,6 +48,20 @@ func (c *Client) Overview(ctx context.Context, last time.Duration) (api.Overview
 	return fetch[api.Overview](ctx, c, lockclient.Call{Op: "get overview", Path: "/v1/overview", Query: query})
 }
 
+// Drain begins a drain of the client's gateway, or ends it: its clients move to others. The client must have one URL.
+func (c *Client) Drain(ctx context.Context, draining bool) (api.Drain, error) {
+	method := http.MethodPut
+	if !draining {
+		method = http.MethodDelete
+	}
+	return fetch[api.Drain](ctx, c, lockclient.Call{Op: "drain", Method: method, Path: "/v1/drain", Idempotent: true})
+}
+
+// DrainState returns whether the client's gateway drains, and what is open in it for which clients wait.
+func (c *Client) DrainState(ctx context.Context) (api.Drain, error) {
+	return fetch[api.Drain](ctx, c, lockclient.Call{Op: "read the drain", Path: "/v1/drain"})
+}
+
 // fetch sends a call and returns its answer.
 func fetch[T any](ctx context.Context, c *Client, call lockclient.Call) (T, error) {
 	var answer T

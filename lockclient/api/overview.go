@@ -105,8 +105,9 @@ type Standby struct {
 
 // The states of a gateway.
 const (
-	GatewayServing = "serving"
-	GatewaySilent  = "silent"
+	GatewayServing  = "serving"
+	GatewayDraining = "draining"
+	GatewaySilent   = "silent"
 )
 
 // OverviewGateway is the state of a gateway.
@@ -116,7 +117,7 @@ type OverviewGateway struct {
 	Version   string `json:"version"`
 	StartedAt Time   `json:"started_at"`
 	SeenAt    Time   `json:"seen_at"`
-	// State is serving, or silent: it has not reported for a few seconds.
+	// State is serving, draining: its clients move to others, or silent: it has not reported for a few seconds.
 	State   string `json:"state"`
 	Waiting int64  `json:"waiting"`
 	Streams int64  `json:"streams"`
@@ -148,6 +149,14 @@ type OverviewRates struct {
 	// P50MS and P99MS are quantiles of the duration of accepted writes; null where there were none.
 	P50MS *float64 `json:"p50_ms"`
 	P99MS *float64 `json:"p99_ms"`
+}
+
+// Drain is the answer of /v1/drain: whether the gateway drains, and how much is open in it for which clients wait.
+type Drain struct {
+	Draining    bool  `json:"draining"`
+	Waiting     int64 `json:"waiting"`
+	Streams     int64 `json:"streams"`
+	BulkStreams int64 `json:"bulk_streams"`
 }
 
 // Health is the answer to GET /healthz and GET /readyz.

@@ -174,7 +174,7 @@ func (v BulkVerdict) Problem() *Problem {
 const (
 	// BulkComplete: every line of the body has its verdict.
 	BulkComplete = "complete"
-	// BulkShutdown: the gateway is shutting down. Continue at another one.
+	// BulkShutdown: the gateway is draining. Continue at another one.
 	BulkShutdown = "shutdown"
 	// BulkIdle: a line did not arrive within the body timeout.
 	BulkIdle = "idle"

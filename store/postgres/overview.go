@@ -60,7 +60,7 @@ const (
 	gatewaysSQL = `
 		select g.gateway_id, g.name, g.version, g.started_at, g.seen_at, g.seen_at < clock_timestamp() - $1::interval,
 			g.ended, g.waiting, g.streams, g.queue, g.connections_busy, g.connections_max, g.listening,
-			g.accepted, g.rejected, g.failed, g.durations
+			g.accepted, g.rejected, g.failed, g.durations, g.draining
 		from fence.gateway_states g
 		order by g.name, g.started_at, g.gateway_id
 		limit 1000`
@@ -116,7 +116,7 @@ func (x *xmins) oldest(ids []string, now time.Time) (age time.Duration) {
 func gatewayState(row pgx.CollectableRow) (g store.GatewayState, err error) {
 	var took []int64 // a gateway of another version may have other classes
 	err = row.Scan(&g.ID, &g.Name, &g.Version, &g.StartedAt, &g.SeenAt, &g.Silent, &g.Ended, &g.Waiting, &g.Streams,
-		&g.Queue, &g.ConnectionsBusy, &g.ConnectionsMax, &g.Listening, &g.Accepted, &g.Rejected, &g.Failed, &took)
+		&g.Queue, &g.ConnectionsBusy, &g.ConnectionsMax, &g.Listening, &g.Accepted, &g.Rejected, &g.Failed, &took, &g.Draining)
 	copy(g.Took[:], took)
 	return g, err
 }
@@ -168,11 +168,11 @@ func (s *Store) KeepSample(ctx context.Context, state store.GatewayState, uptime
 		rejected = map[store.RejectionClass]int64{}
 	}
 	err = s.queryRow(ctx, statement{},
-		"select fence.keep_sample($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
+		"select fence.keep_sample($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)",
 		[]any{
 			state.ID, state.Name, state.Version, uptime.Milliseconds(),
 			state.Waiting, state.Streams, state.Queue, state.ConnectionsBusy, state.ConnectionsMax, state.Listening,
-			state.Accepted, rejected, state.Failed, state.Took[:],
+			state.Accepted, rejected, state.Failed, state.Took[:], state.Draining,
 		}, &at)
 	return at, err
 }

@@ -14,6 +14,9 @@ import (
 // resendPauseMin and resendPauseMax are the pauses between attempts to keep a ticket while the database is unreachable.
 const resendPauseMin, resendPauseMax = 50 * time.Millisecond, time.Second
 
+// ownRequest begins the request_id of a caller that has none.
+const ownRequest = "fencegate:"
+
 // Acquire takes a lock. It waits for it as long as the request says: first come, first served, over all gateways.
 //
 // It returns the errors of [postgres.Store.Acquire]; ErrLeaseHeld where the time is over; ErrDeadlock (a DeadlockError) if
@@ -30,7 +33,7 @@ func (q *Queue) Acquire(ctx context.Context, request store.AcquireRequest) (stor
 		return store.Lease{}, err
 	}
 	if request.RequestID == "" { // with one, the request can be sent again if its answer is lost
-		request.RequestID = "fencegate:" + uuid.NewString()
+		request.RequestID = ownRequest + uuid.NewString()
 	}
 	w := newWaiter(request)
 	q.join(w)

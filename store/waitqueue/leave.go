@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fencegate/fencegate/store"
@@ -15,13 +16,16 @@ const (
 	leaveTimeout = 10 * time.Second
 	// orphansMax bounds the leases that are still to be given back. Those above it end with their TTL.
 	orphansMax = 10_000
+	// moveTime is how long the place of a caller that is to wait elsewhere is kept. A gateway that dies keeps it longer.
+	moveTime = 3 * time.Second
 )
 
 // departure is a waiter that left, and whose row may still be in the database.
 type departure struct {
 	lock      store.Name
 	requestID string
-	since     time.Time
+	since     time.Time // zero: no statement is in flight that would queue it
+	due       time.Time // until then its row is kept
 }
 
 // orphan is a lease that no caller took.
@@ -56,12 +60,13 @@ func (q *Queue) leaveOnTimeout(w *waiter) (store.Lease, error) {
 func (q *Queue) leaveOnCancel(ctx context.Context, w *waiter, got outcome) error {
 	leaving, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
-	err := errors.Join(context.Cause(ctx), q.leaveWith(leaving, w, got))
+	err := errors.Join(context.Cause(ctx), q.leaveWith(leaving, w, got, errors.Is(context.Cause(ctx), store.ErrMoved)))
 	return fmt.Errorf("left the queue for %s: %w", w.request.Lock, err)
 }
 
 // leaveWith leaves the queue, and gives back the lease in got, or one that was delivered, unless another caller has it.
-func (q *Queue) leaveWith(ctx context.Context, w *waiter, got outcome) error {
+// The place of a caller that moves to another gateway, and has a request_id for that, is kept for the moveTime.
+func (q *Queue) leaveWith(ctx context.Context, w *waiter, got outcome, moves bool) error {
 	q.mu.Lock()
 	w.leaving, w.gone = true, true
 	shared := q.locks[w.request.Lock].others(w)
@@ -71,17 +76,21 @@ func (q *Queue) leaveWith(ctx context.Context, w *waiter, got outcome) error {
 		default:
 		}
 	}
+	moved := moves && !strings.HasPrefix(w.request.RequestID, ownRequest)
 	last := !shared
 	if got.takers != nil {
 		*got.takers--
 		last = *got.takers == 0
 	}
+	if moved && !shared && got.lease.Token == 0 {
+		q.leaving = append(q.leaving, departure{lock: w.request.Lock, requestID: w.request.RequestID, due: time.Now().Add(moveTime)})
+	}
 	q.mu.Unlock()
 	switch {
 	case got.lease.Token > 0 && last:
 		return q.GiveBack(ctx, got.lease)
-	case got.lease.Token > 0, shared:
-		return nil // another caller has the lease, or the ticket
+	case got.lease.Token > 0, shared, moved:
+		return nil // another caller has the lease, or the ticket, or will have it
 	}
 	return q.db.LeaveQueue(ctx, q.gateway, w.request.Lock, w.request.RequestID)
 }
@@ -102,7 +111,7 @@ func (q *Queue) leaveOnError(w *waiter, err error) (store.Lease, error) {
 	}
 	w.leaving, w.gone = true, true
 	if w.mayBeQueued && !q.locks[w.request.Lock].others(w) {
-		q.leaving = append(q.leaving, departure{w.request.Lock, w.request.RequestID, time.Now()})
+		q.leaving = append(q.leaving, departure{lock: w.request.Lock, requestID: w.request.RequestID, since: time.Now()})
 	}
 	return store.Lease{}, err
 }
@@ -126,12 +135,13 @@ func (q *Queue) GiveBack(ctx context.Context, lease store.Lease) error {
 // after all. Then it gives back orphans. A lock whose fence another session has locked is left for the next time.
 func (q *Queue) finishLeaving(ctx context.Context) error {
 	q.mu.Lock()
+	q.leaving = slices.DeleteFunc(q.leaving, q.returned)
 	leaving := slices.Clone(q.leaving)
 	q.mu.Unlock()
 	var failed []error
 	locked := map[store.Name]bool{}
 	for _, d := range leaving {
-		if locked[d.lock] {
+		if locked[d.lock] || time.Now().Before(d.due) {
 			continue
 		}
 		sent := time.Now()
@@ -150,6 +160,12 @@ func (q *Queue) finishLeaving(ctx context.Context) error {
 		}
 	}
 	return errors.Join(append(failed, q.giveBackOrphans(ctx))...)
+}
+
+// returned reports whether a caller waits again with the request of one that left.
+func (q *Queue) returned(d departure) bool {
+	lq := q.locks[d.lock]
+	return lq != nil && slices.ContainsFunc(lq.byRequest[d.requestID], func(w *waiter) bool { return !w.leaving })
 }
 
 func (q *Queue) leaveWithin(ctx context.Context, d departure) error {

@@ -39,10 +39,10 @@ func TestLastOfTwoTakersGivesTheLeaseBack(t *testing.T) {
 		}
 		if taken {
 			q.quit(second, (<-second.outcome).lease)
-		} else if err := q.leaveWith(t.Context(), second, outcome{}); err != nil {
+		} else if err := q.leaveWith(t.Context(), second, outcome{}, false); err != nil {
 			t.Fatal(err)
 		}
-		if err := q.leaveWith(t.Context(), first, outcome{}); err != nil {
+		if err := q.leaveWith(t.Context(), first, outcome{}, false); err != nil {
 			t.Fatal(err)
 		}
 		_, err = st.Renew(t.Context(), lease.Ref(), 0)
