@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -135,9 +136,10 @@ var (
 func (s *Server) Attended(r *http.Request) (context.Context, context.CancelFunc) {
 	ctx, end := context.WithCancelCause(r.Context())
 	stop := context.AfterFunc(s.Staying(), func() { end(s.whyLeave()) })
-	go s.watchClient(ctx, r, end)
+	unwatch := s.watchClient(r, end)
 	return ctx, func() {
 		stop()
+		unwatch()
 		end(nil)
 	}
 }
@@ -146,31 +148,42 @@ func (s *Server) Attended(r *http.Request) (context.Context, context.CancelFunc)
 const hangUpInterval = time.Second
 
 // watchClient ends the wait of an HTTP/1.1 client that has closed or half-closed its connection, and of any client
-// whose credential has ended. It returns when ctx ends.
+// whose credential has ended, until the returned function is called. Between two checks it has a timer and no goroutine:
+// thousands of clients may wait.
 //
 // net/http reads one byte ahead while a handler runs. It notices the end of a connection, but not an end after another
 // byte: a pipelined request, or an empty line. The gateway can't read instead of net/http without taking over the
 // connection. So it asks the kernel for the state of the socket, which consumes no byte. A half-closed connection
 // counts as closed, as for net/http: a FIN does not distinguish the two. Over HTTP/2, net/http reads the connection all
 // the time, so no check is needed.
-func (s *Server) watchClient(ctx context.Context, r *http.Request, end context.CancelCauseFunc) {
+func (s *Server) watchClient(r *http.Request, end context.CancelCauseFunc) (stop func()) {
 	socket := socketOf(r)
 	if socket == nil && s.Auth == nil {
-		return
+		return func() {}
 	}
-	ticker := time.NewTicker(s.HangUpInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
+	var mu sync.Mutex
+	var next *time.Timer // nil: watching has ended
+	mu.Lock()
+	defer mu.Unlock()
+	next = time.AfterFunc(s.HangUpInterval, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if next == nil {
 			return
-		case <-ticker.C:
 		}
 		if socket != nil && isHungUp(socket) {
 			end(nil)
 		} else if err := s.StillAccepted(r); err != nil {
 			end(err)
+		} else {
+			next.Reset(s.HangUpInterval)
 		}
+	})
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		next.Stop()
+		next = nil
 	}
 }
 
