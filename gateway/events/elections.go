@@ -74,29 +74,29 @@ func (e *Endpoints) campaign(ctx context.Context, a endpoint.Action[store.Name, 
 		return nil, err
 	}
 	lease, err := e.locks.Grant(ctx, a.W, a.R, request)
-	return termAnswer(lease), err
+	return termAnswer(*lease), err
 }
 
-func campaignRequest(election store.Name, body api.CampaignRequest) (store.AcquireRequest, error) {
+func campaignRequest(election store.Name, body api.CampaignRequest) (*store.AcquireRequest, error) {
 	if err := checkCandidate(body.Candidate); err != nil {
-		return store.AcquireRequest{}, err
+		return nil, err
 	}
 	if len(body.Value) > ValueBytesMax {
-		return store.AcquireRequest{}, endpoint.Invalid(
+		return nil, endpoint.Invalid(
 			"value has %d bytes, the limit is %d.", len(body.Value), ValueBytesMax,
 		)
 	}
 	if body.NewestTerm < 0 || body.NewestTerm > api.MaxToken {
-		return store.AcquireRequest{}, endpoint.Invalid("newest_term is %d, it must be 0 to 2^53-1.", body.NewestTerm)
+		return nil, endpoint.Invalid("newest_term is %d, it must be 0 to 2^53-1.", body.NewestTerm)
 	}
 	value := endpoint.OptionalJSON(body.Value)
 	if value == nil {
 		value = []byte("null")
 	}
 	if err := store.CheckJSON("value", value); err != nil { // the store would name the field metadata
-		return store.AcquireRequest{}, err
+		return nil, err
 	}
-	request, err := locks.AcquireRequest(election, api.AcquireRequest{
+	request, err := locks.AcquireRequest(election, &api.AcquireRequest{
 		OwnerID: body.Candidate, TTLMS: body.TTLMS, WaitMS: body.WaitMS, SessionID: body.SessionID, RequestID: body.RequestID,
 		NewestToken: body.NewestTerm,
 		// store.Elections recognises an election by this metadata, so it is there without a value, too.

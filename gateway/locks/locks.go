@@ -93,7 +93,7 @@ func (e *Endpoints) LeaseOperations() map[string]endpoint.Handler {
 }
 
 func (e *Endpoints) acquire(ctx context.Context, a endpoint.Action[store.Name, api.AcquireRequest]) (any, error) {
-	request, err := AcquireRequest(a.Key, a.Body)
+	request, err := AcquireRequest(a.Key, &a.Body)
 	if err != nil {
 		return nil, err
 	}
@@ -102,8 +102,8 @@ func (e *Endpoints) acquire(ctx context.Context, a endpoint.Action[store.Name, a
 }
 
 // AcquireRequest checks the fields that only the API has; the store checks the rest.
-func AcquireRequest(lock store.Name, body api.AcquireRequest) (store.AcquireRequest, error) {
-	request := store.AcquireRequest{
+func AcquireRequest(lock store.Name, body *api.AcquireRequest) (*store.AcquireRequest, error) {
+	request := &store.AcquireRequest{
 		Lock: lock, OwnerID: body.OwnerID, Mode: store.Mode(body.Mode), Scope: store.Scope(body.Scope),
 		Metadata: endpoint.OptionalJSON(body.Metadata), Wait: time.Duration(body.WaitMS) * time.Millisecond,
 		NewestToken: body.NewestToken,
@@ -157,7 +157,7 @@ func (e *Endpoints) renew(ctx context.Context, a endpoint.Action[store.Name, api
 	begun := time.Now()
 	lease, err := e.engine.Renew(ctx, ref, duration)
 	e.Metrics.Renewed(lease, time.Since(begun), err)
-	return leaseAnswer(lease), err
+	return leaseAnswer(&lease), err
 }
 
 func (e *Endpoints) release(ctx context.Context, a endpoint.Action[store.Name, api.ReleaseRequest]) (any, error) {
@@ -196,14 +196,14 @@ func (e *Endpoints) Break(
 	return api.Broken{Broken: true, Lock: string(lock), OwnerID: lease.OwnerID, FencingToken: lease.Token}, nil
 }
 
-func leaseAnswer(lease store.Lease) api.Lease {
+func leaseAnswer(lease *store.Lease) any {
 	return api.Lease{
 		Lock: string(lease.Lock), OwnerID: lease.OwnerID, LeaseID: lease.ID.String(), FencingToken: lease.Token,
 		Mode: string(lease.Mode), Scope: string(lease.Scope), TTLMS: lease.TTL.Milliseconds(),
 		GrantedAt: api.Time{Time: lease.GrantedAt}, ExpiresAt: api.Time{Time: lease.ExpiresAt},
-		HoldUntil: endpoint.OptionalTime(lease.HoldUntil), HoldLeftMS: endpoint.HoldLeft(lease),
+		HoldUntil: endpoint.OptionalTime(lease.HoldUntil), HoldLeftMS: endpoint.HoldLeft(*lease),
 		WaitedMS: lease.Waited.Milliseconds(), SessionID: endpoint.OptionalID(lease.SessionID), Metadata: lease.Metadata,
-		Provider: endpoint.OtherProvider(lease),
+		Provider: endpoint.OtherProvider(*lease),
 	}
 }
 

@@ -15,38 +15,51 @@ import (
 )
 
 // Grant acquires a lock and counts the acquire. ctx is for a try; an acquire that waits has a context of its own.
+//
+// The frames from here to the wait of the queue have few copies of requests and leases: the stack of a request that waits
+// is most of what a waiter costs.
 func (e *Endpoints) Grant(
-	ctx context.Context, w *endpoint.Answer, r *http.Request, request store.AcquireRequest,
-) (lease store.Lease, err error) {
+	ctx context.Context, w *endpoint.Answer, r *http.Request, request *store.AcquireRequest,
+) (*store.Lease, error) {
 	begun := time.Now()
 	request.Principal = endpoint.NameOf(w.Principal)
-	switch err = e.checkLeases(request.Principal); {
+	lease := &store.Lease{}
+	err := e.checkLeases(request.Principal)
+	switch {
 	case err != nil:
 	case request.Wait == 0:
-		lease, err = e.engine.Acquire(ctx, request)
+		err = e.acquireInto(ctx, request, lease)
 	default:
-		lease, err = e.acquireWaiting(w, r, request)
+		err = e.acquireWaiting(w, r, request, lease)
 	}
 	e.Metrics.Acquired(request, lease, time.Since(begun), err)
 	return lease, endpoint.Redacted(w.Principal, err)
 }
 
+// acquireInto has the copies that Engine.Acquire takes and returns in a frame of its own.
+//
+//go:noinline
+func (e *Endpoints) acquireInto(ctx context.Context, request *store.AcquireRequest, lease *store.Lease) (err error) {
+	*lease, err = e.engine.Acquire(ctx, *request)
+	return err
+}
+
 // acquireWaiting acquires a lock and waits in its queue, as long as the client is connected.
 func (e *Endpoints) acquireWaiting(
-	w *endpoint.Answer, r *http.Request, request store.AcquireRequest,
-) (store.Lease, error) {
+	w *endpoint.Answer, r *http.Request, request *store.AcquireRequest, lease *store.Lease,
+) error {
 	if e.Staying().Err() != nil {
-		return store.Lease{}, endpoint.Busy(refusedDraining)
+		return endpoint.Busy(refusedDraining)
 	}
 	defer e.waiting.Add(-1)
 	if e.waiting.Add(1) > endpoint.ShareOf(e.config.WaitingMax, w.Principal, access.Lock) {
-		return store.Lease{}, endpoint.Busy("This gateway has as many acquires that wait as it may (--waiting-max). " +
+		return endpoint.Busy("This gateway has as many acquires that wait as it may (--waiting-max). " +
 			"Nothing was changed: try again, or another gateway.")
 	}
 	defer w.Caller.Waiting.Leave()
 	if err := e.Enter(&w.Caller.Waiting, metrics.LimitWaiting,
 		"as many acquires that wait as one caller may (--caller-waiting-max)"); err != nil {
-		return store.Lease{}, err
+		return err
 	}
 	w.Share.Free() // a wait must not keep a large body's share of the budget from others
 	e.Metrics.Waiting.Inc()
@@ -55,15 +68,15 @@ func (e *Endpoints) acquireWaiting(
 		return e.beginWaiting(w, r, request.Wait+e.RequestTimeout)
 	}}
 	defer ctx.end()
-	lease, err := e.engine.Acquire(ctx, request)
-	if err != nil {
-		return lease, leftQueue(ctx, err)
+	if err := e.acquireInto(ctx, request, lease); err != nil {
+		return leftQueue(ctx, err)
 	}
 	if err := e.StillAccepted(r); err != nil { // the credential has ended meanwhile
 		ref := store.LeaseRef{Lock: lease.Lock, OwnerID: lease.OwnerID, ID: lease.ID, Token: lease.Token}
-		return store.Lease{}, errors.Join(err, e.Release(e.Work(r), ref))
+		*lease = store.Lease{}
+		return errors.Join(err, e.Release(e.Work(r), ref))
 	}
-	return lease, nil
+	return nil
 }
 
 // beginWaiting returns the context of a request that waits for at most the bound, and gives its answer time until then.

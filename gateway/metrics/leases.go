@@ -163,7 +163,7 @@ func (m *Metrics) operation(operation string, mode store.Mode, took time.Duratio
 }
 
 // Acquired counts an acquire. The time of one that waited in the queue counts as waiting only.
-func (m *Metrics) Acquired(request store.AcquireRequest, lease store.Lease, took time.Duration, err error) {
+func (m *Metrics) Acquired(request *store.AcquireRequest, lease *store.Lease, took time.Duration, err error) {
 	result := m.leaseResult(err)
 	mode := cmp.Or(request.Mode, store.Exclusive)
 	m.leases.operations.WithLabelValues(operationAcquire, string(mode), result).Inc()

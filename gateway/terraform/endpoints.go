@@ -114,7 +114,7 @@ func (e *Endpoints) lockState(w *endpoint.Answer, r *http.Request) error {
 		return err
 	}
 	ctx := e.Work(r)
-	lease, err := e.locks.Grant(ctx, w, r, request)
+	lease, err := e.locks.Grant(ctx, w, r, &request)
 	if held, ok := errors.AsType[*store.HeldError](err); ok {
 		return e.answerLocked(ctx, w, held)
 	}

@@ -139,7 +139,7 @@ type leaser interface {
 //
 // A lease whose token is not greater than request.NewestToken is given back: ErrDatabaseWentBack. The client may know
 // of the token because the same request was granted it before; then the lease is returned all the same.
-func (e *Engine) Acquire(ctx context.Context, request store.AcquireRequest) (store.Lease, error) {
+func (e *Engine) Acquire(ctx context.Context, request store.AcquireRequest) (lease store.Lease, err error) {
 	provider, err := e.providers.of(ctx, request.Lock)
 	if err != nil {
 		return store.Lease{}, err
@@ -148,21 +148,28 @@ func (e *Engine) Acquire(ctx context.Context, request store.AcquireRequest) (sto
 	if provider != nil {
 		leases = provider
 	}
-	lease, err := leases.Acquire(ctx, request)
-	if err != nil || lease.Token > request.NewestToken || mayBeKnown(lease, request) {
-		return lease, err
+	lease, err = leases.Acquire(ctx, request)
+	if err == nil && lease.Token <= request.NewestToken && !mayBeKnown(&lease, request.NewestToken) {
+		err = e.refuseGrant(ctx, leases, &lease, request.NewestToken)
 	}
-	if err := leases.GiveBack(context.WithoutCancel(ctx), lease); err != nil {
-		return store.Lease{}, err
+	return lease, err
+}
+
+// refuseGrant gives back a lease whose token is not greater than one that the client knows of.
+func (e *Engine) refuseGrant(ctx context.Context, leases leaser, lease *store.Lease, newestToken int64) error {
+	old := *lease
+	*lease = store.Lease{}
+	if err := leases.GiveBack(context.WithoutCancel(ctx), old); err != nil {
+		return err
 	}
-	return store.Lease{}, e.store.RefuseGrant(ctx, lease, request.NewestToken)
+	return e.store.RefuseGrant(ctx, old, newestToken)
 }
 
 // mayBeKnown reports whether the newest token that a client knows of may be that of a lease which its request was
 // granted before, or of a shared lease beside it. A newer token than that of a live exclusive lease is of another
 // database, also where the first answer was lost.
-func mayBeKnown(lease store.Lease, request store.AcquireRequest) bool {
-	return lease.Replayed && (lease.Token == request.NewestToken || lease.Mode == store.Shared)
+func mayBeKnown(lease *store.Lease, newestToken int64) bool {
+	return lease.Replayed && (lease.Token == newestToken || lease.Mode == store.Shared)
 }
 
 // Renew makes a live lease last longer; see postgres.Store.Renew.

@@ -3,6 +3,8 @@ package waitqueue
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime/debug"
 	"time"
 
 	"github.com/google/uuid"
@@ -28,40 +30,49 @@ func (q *Queue) Acquire(ctx context.Context, request store.AcquireRequest) (stor
 	if request.Wait == 0 {
 		return q.db.Acquire(ctx, request)
 	}
-	request, err := request.Check()
+	w, err := q.enter(request)
 	if err != nil {
 		return store.Lease{}, err
+	}
+	err = q.acquire(ctx, w)
+	q.quit(w, w.lease)
+	return w.lease, err
+}
+
+// enter checks the request of a caller that may wait, and adds the caller to the Queue.
+func (q *Queue) enter(request store.AcquireRequest) (*waiter, error) {
+	request, err := request.Check()
+	if err != nil {
+		return nil, err
 	}
 	if request.RequestID == "" { // with one, the request can be sent again if its answer is lost
 		request.RequestID = ownRequest + uuid.NewString()
 	}
 	w := newWaiter(request)
 	q.join(w)
-	lease, err := q.acquire(ctx, w)
-	q.quit(w, lease)
-	return lease, err
+	return w, nil
 }
 
 // acquire is the path of a waiter: it sends the acquire, waits for the outcome, and starts again whenever its ticket
-// may be lost.
-func (q *Queue) acquire(ctx context.Context, w *waiter) (store.Lease, error) {
+// may be lost. It leaves the lease in the waiter: copies of leases in the frames of thousands of callers that wait would
+// be most of their memory.
+func (q *Queue) acquire(ctx context.Context, w *waiter) error {
 	pause := resendPauseMin
 	for {
-		acquired, err := q.sendAcquire(ctx, w)
-		if err == nil && acquired.Ticket == 0 {
-			return q.grantedAtOnce(ctx, w, acquired.Lease)
+		queued, err := q.sendAside(ctx, w)
+		resend := false
+		switch {
+		case err == nil && !queued:
+			return q.grantedAtOnce(ctx, w)
+		case err == nil:
+			resend, err = q.wait(ctx, w)
 		}
-		var end outcome
-		if err == nil {
-			end = q.wait(ctx, w)
-			err = end.err
-		}
-		if end.resend {
+		if resend {
 			w.mayBeQueued, pause = true, resendPauseMin
 			continue
 		}
 		if !errors.Is(err, store.ErrUnavailable) {
-			return end.lease, err
+			return err
 		}
 
 		w.mayBeQueued = w.mayBeQueued || w.ticket > 0 || store.OutcomeOf(err) == store.OutcomeUnknown
@@ -75,25 +86,46 @@ func (q *Queue) acquire(ctx context.Context, w *waiter) (store.Lease, error) {
 	}
 }
 
-// grantedAtOnce returns the lease that an acquire was answered with. If the caller left while its acquire was sent again,
-// the lease is given back. One without a wait is not: the same request, sent again, may have been answered with it, and
-// the database does not note that (fence.acquire_lease).
-func (q *Queue) grantedAtOnce(ctx context.Context, w *waiter, lease store.Lease) (store.Lease, error) {
-	if w.mayBeQueued && lease.Waited > 0 && ctx.Err() != nil {
-		return store.Lease{}, q.leaveOnCancel(ctx, w, outcome{lease: lease})
+// grantedAtOnce ends an acquire that was answered with a lease. If the caller left while its acquire was sent again, the
+// lease is given back. One without a wait is not: the same request, sent again, may have been answered with it, and the
+// database does not note that (fence.acquire_lease).
+func (q *Queue) grantedAtOnce(ctx context.Context, w *waiter) error {
+	if w.mayBeQueued && w.lease.Waited > 0 && ctx.Err() != nil {
+		return q.leaveOnCancel(ctx, w, &outcome{lease: w.lease})
 	}
-	return lease, nil
+	return nil
 }
 
-// sendAcquire sends the acquire, and notes the ticket in the answer. The end of ctx does not interrupt it: the waiter
-// would not know whether it is in the queue.
-func (q *Queue) sendAcquire(ctx context.Context, w *waiter) (store.Acquired, error) {
+// sendAside calls sendAcquire in a goroutine of its own, whose stack is free when it ends: a statement needs up to 32
+// KiB of stack, and Go would not take all of it back while the caller waits. A panic is the caller's.
+func (q *Queue) sendAside(ctx context.Context, w *waiter) (queued bool, err error) {
+	var panicked string
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		defer func() {
+			if cause := recover(); cause != nil {
+				panicked = fmt.Sprintf("%v\n%s", cause, debug.Stack())
+			}
+		}()
+		queued, err = q.sendAcquire(ctx, w)
+	}()
+	<-sent
+	if panicked != "" {
+		panic(panicked)
+	}
+	return queued, err
+}
+
+// sendAcquire sends the acquire, and notes the ticket or the lease in the answer. The end of ctx does not interrupt it:
+// the waiter would not know whether it is in the queue.
+func (q *Queue) sendAcquire(ctx context.Context, w *waiter) (queued bool, err error) {
 	request := w.request
 	request.Wait = max(time.Until(w.deadline), time.Millisecond).Truncate(time.Millisecond)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
 	defer cancel()
 	if err := q.ensureHeartbeat(ctx); err != nil {
-		return store.Acquired{}, store.NotApplied(err)
+		return false, store.NotApplied(err)
 	}
 	send := q.db.Enqueue
 	if beside := q.beginSending(w); beside {
@@ -104,7 +136,8 @@ func (q *Queue) sendAcquire(ctx context.Context, w *waiter) (store.Acquired, err
 	}
 	acquired, err := send(ctx, request, q.gateway)
 	q.endSending(w, acquired)
-	return acquired, err
+	w.lease = acquired.Lease
+	return acquired.Ticket > 0, err
 }
 
 // beginSending notes that the waiter sends its acquire, so that no notification is missed before the answer. It reports
@@ -141,20 +174,20 @@ func (q *Queue) endSending(w *waiter, acquired store.Acquired) {
 	}
 }
 
-// wait returns the outcome of a waiter with a ticket: the one that is delivered, or that of leaving.
-func (q *Queue) wait(ctx context.Context, w *waiter) outcome {
+// wait waits for the outcome of a waiter with a ticket: the one that is delivered, or that of leaving.
+func (q *Queue) wait(ctx context.Context, w *waiter) (resend bool, err error) {
 	timer := time.NewTimer(time.Until(w.deadline))
 	defer timer.Stop()
 	select {
 	case delivered := <-w.outcome:
 		if delivered.lease.Token > 0 && ctx.Err() != nil { // both came
-			return outcome{err: q.leaveOnCancel(ctx, w, delivered)}
+			return false, q.leaveOnCancel(ctx, w, delivered)
 		}
-		return delivered
+		w.lease = delivered.lease
+		return delivered.resend, delivered.err
 	case <-timer.C:
-		lease, err := q.leaveOnTimeout(w)
-		return outcome{lease: lease, err: err}
+		return false, q.leaveOnTimeout(w)
 	case <-ctx.Done():
-		return outcome{err: q.leaveOnCancel(ctx, w, outcome{})}
+		return false, q.leaveOnCancel(ctx, w, &outcome{})
 	}
 }

@@ -34,9 +34,9 @@ type orphan struct {
 	since time.Time
 }
 
-// leaveOnTimeout leaves the queue because the time is over. It returns a lease granted at the last moment, or
+// leaveOnTimeout leaves the queue because the time is over. It finds a lease granted at the last moment, or returns
 // ErrLeaseHeld with the holder.
-func (q *Queue) leaveOnTimeout(w *waiter) (store.Lease, error) {
+func (q *Queue) leaveOnTimeout(w *waiter) error {
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
 	q.mu.Lock()
@@ -45,19 +45,21 @@ func (q *Queue) leaveOnTimeout(w *waiter) (store.Lease, error) {
 	q.mu.Unlock()
 	if !shared {
 		if err := q.db.LeaveQueue(ctx, q.gateway, w.request.Lock, w.request.RequestID); err != nil {
-			return store.Lease{}, err
+			return err
 		}
 	}
 	try := w.request
 	try.Wait = 0
 	acquired, err := q.db.Requeue(ctx, try, q.gateway) // the request_id finds a lease that was granted
-	return acquired.Lease, err
+	w.lease = acquired.Lease
+	return err
 }
 
 // leaveOnCancel leaves the queue because ctx has ended: the caller is gone. It returns the cause, and what failed. A lease
 // granted at the last moment is given back: here if it is in got, or was delivered; otherwise by the grant that finds no
 // caller. A lease that another gateway was granted for the same request is not touched.
-func (q *Queue) leaveOnCancel(ctx context.Context, w *waiter, got outcome) error {
+func (q *Queue) leaveOnCancel(ctx context.Context, w *waiter, got *outcome) error {
+	w.lease = store.Lease{}
 	leaving, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
 	err := errors.Join(context.Cause(ctx), q.leaveWith(leaving, w, got, errors.Is(context.Cause(ctx), store.ErrMoved)))
@@ -66,7 +68,7 @@ func (q *Queue) leaveOnCancel(ctx context.Context, w *waiter, got outcome) error
 
 // leaveWith leaves the queue, and gives back the lease in got, or one that was delivered, unless another caller has it.
 // The place of a caller that moves to another gateway, and has a request_id for that, is kept for the moveTime.
-func (q *Queue) leaveWith(ctx context.Context, w *waiter, got outcome, moves bool) error {
+func (q *Queue) leaveWith(ctx context.Context, w *waiter, got *outcome, moves bool) error {
 	q.mu.Lock()
 	w.leaving, w.gone = true, true
 	shared := q.locks[w.request.Lock].others(w)
@@ -95,16 +97,17 @@ func (q *Queue) leaveWith(ctx context.Context, w *waiter, got outcome, moves boo
 	return q.db.LeaveQueue(ctx, q.gateway, w.request.Lock, w.request.RequestID)
 }
 
-// leaveOnError leaves the queue because of err. It returns a lease that was delivered meanwhile, or err. The row in the
+// leaveOnError leaves the queue because of err, which it returns unless a lease was delivered meanwhile. The row in the
 // database is removed when that is reachable.
-func (q *Queue) leaveOnError(w *waiter, err error) (store.Lease, error) {
+func (q *Queue) leaveOnError(w *waiter, err error) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !w.gone {
 		select {
 		case delivered := <-w.outcome:
 			if delivered.lease.Token > 0 {
-				return delivered.lease, nil
+				w.lease = delivered.lease
+				return nil
 			}
 		default:
 		}
@@ -113,7 +116,7 @@ func (q *Queue) leaveOnError(w *waiter, err error) (store.Lease, error) {
 	if w.mayBeQueued && !q.locks[w.request.Lock].others(w) {
 		q.leaving = append(q.leaving, departure{lock: w.request.Lock, requestID: w.request.RequestID, since: time.Now()})
 	}
-	return store.Lease{}, err
+	return err
 }
 
 // GiveBack releases a lease whose owner has left. On failure it is repeated later: a lease without an owner would keep

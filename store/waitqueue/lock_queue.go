@@ -14,13 +14,15 @@ type waiter struct {
 	request  store.AcquireRequest // several callers may have the same RequestID, and so share a ticket
 	deadline time.Time
 
-	ticket  int64        // 0: its acquire is in flight; see lockQueue.setTicket
-	checked int64        // the ticket that was last checked for deadlocks
-	leaving bool         // its time is over
-	gone    bool         // no caller is left that could hold a lease
-	outcome chan outcome // of capacity 1
+	ticket  int64         // 0: its acquire is in flight; see lockQueue.setTicket
+	checked int64         // the ticket that was last checked for deadlocks
+	leaving bool          // its time is over
+	gone    bool          // no caller is left that could hold a lease
+	outcome chan *outcome // of capacity 1
 
-	mayBeQueued bool // the database may have the request in the queue; used by the caller alone
+	// Used by the caller alone.
+	lease       store.Lease // that it was granted, if it was
+	mayBeQueued bool        // the database may have the request in the queue
 }
 
 // outcome is what became of a waiter.
@@ -34,11 +36,11 @@ type outcome struct {
 }
 
 func newWaiter(request store.AcquireRequest) *waiter {
-	return &waiter{request: request, deadline: time.Now().Add(request.Wait), outcome: make(chan outcome, 1)}
+	return &waiter{request: request, deadline: time.Now().Add(request.Wait), outcome: make(chan *outcome, 1)}
 }
 
 // deliver hands the waiter an outcome. It replaces one that was not read yet, but a resend replaces nothing.
-func (w *waiter) deliver(o outcome) {
+func (w *waiter) deliver(o *outcome) {
 	select {
 	case w.outcome <- o:
 	default:
@@ -141,7 +143,7 @@ func (lq *lockQueue) others(w *waiter) bool {
 // whose acquire is in flight does not know its ticket yet: it is found by its request.
 func (lq *lockQueue) deliver(result store.QueueResult) bool {
 	takers := 0
-	end := outcome{lease: result.Lease, err: result.Err, takers: &takers}
+	end := &outcome{lease: result.Lease, err: result.Err, takers: &takers}
 	for _, w := range lq.byTicket[result.Ticket] {
 		if !w.gone {
 			takers++
@@ -160,7 +162,7 @@ func (lq *lockQueue) deliver(result store.QueueResult) bool {
 // requeue makes the callers with the ticket send their acquires again.
 func (lq *lockQueue) requeue(ticket int64) {
 	for _, w := range lq.byTicket[ticket] {
-		w.deliver(outcome{resend: true})
+		w.deliver(&outcome{resend: true})
 	}
 }
 

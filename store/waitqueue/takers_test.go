@@ -39,10 +39,10 @@ func TestLastOfTwoTakersGivesTheLeaseBack(t *testing.T) {
 		}
 		if taken {
 			q.quit(second, (<-second.outcome).lease)
-		} else if err := q.leaveWith(t.Context(), second, outcome{}, false); err != nil {
+		} else if err := q.leaveWith(t.Context(), second, &outcome{}, false); err != nil {
 			t.Fatal(err)
 		}
-		if err := q.leaveWith(t.Context(), first, outcome{}, false); err != nil {
+		if err := q.leaveWith(t.Context(), first, &outcome{}, false); err != nil {
 			t.Fatal(err)
 		}
 		_, err = st.Renew(t.Context(), lease.Ref(), 0)
@@ -72,8 +72,8 @@ func TestCallerThatLeftGetsNoLease(t *testing.T) {
 		q.join(w)
 		q.locks["job"].setTicket(w, 1)
 		q.locks["job"].deliver(store.QueueResult{Ticket: 1, RequestID: "r", Done: true, Lease: lease})
-		if got := q.wait(gone, w); !errors.Is(got.err, context.Canceled) || got.lease.Token > 0 {
-			t.Fatalf("round %d: the caller that left got %+v, want the error of its context", round, got)
+		if _, err := q.wait(gone, w); !errors.Is(err, context.Canceled) || w.lease.Token > 0 {
+			t.Fatalf("round %d: the caller that left got %v, %+v, want the error of its context", round, err, w.lease)
 		}
 		q.quit(w, store.Lease{})
 	}
