@@ -111,11 +111,12 @@ func benchHandler(b *testing.B, handler http.Handler) {
 	}
 }
 
-func (answered) Acquire(_ context.Context, request store.AcquireRequest) (store.Lease, error) {
-	return store.Lease{
+func (answered) AcquireInto(_ context.Context, request *store.AcquireRequest, lease *store.Lease) error {
+	*lease = store.Lease{
 		Lock: request.Lock, OwnerID: request.OwnerID, ID: uuid.Max, Token: 35, Mode: store.Exclusive, Scope: store.Node,
 		TTL: request.TTL, GrantedAt: time.UnixMilli(1), ExpiresAt: time.UnixMilli(2),
-	}, nil
+	}
+	return nil
 }
 
 func (answered) ReleaseLease(context.Context, store.LeaseRef) (store.Released, error) {

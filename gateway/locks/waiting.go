@@ -15,9 +15,6 @@ import (
 )
 
 // Grant acquires a lock and counts the acquire. ctx is for a try; an acquire that waits has a context of its own.
-//
-// The frames from here to the wait of the queue have few copies of requests and leases: the stack of a request that waits
-// is most of what a waiter costs.
 func (e *Endpoints) Grant(
 	ctx context.Context, w *endpoint.Answer, r *http.Request, request *store.AcquireRequest,
 ) (*store.Lease, error) {
@@ -28,20 +25,12 @@ func (e *Endpoints) Grant(
 	switch {
 	case err != nil:
 	case request.Wait == 0:
-		err = e.acquireInto(ctx, request, lease)
+		err = e.engine.AcquireInto(ctx, request, lease)
 	default:
 		err = e.acquireWaiting(w, r, request, lease)
 	}
 	e.Metrics.Acquired(request, lease, time.Since(begun), err)
 	return lease, endpoint.Redacted(w.Principal, err)
-}
-
-// acquireInto has the copies that Engine.Acquire takes and returns in a frame of its own.
-//
-//go:noinline
-func (e *Endpoints) acquireInto(ctx context.Context, request *store.AcquireRequest, lease *store.Lease) (err error) {
-	*lease, err = e.engine.Acquire(ctx, *request)
-	return err
 }
 
 // acquireWaiting acquires a lock and waits in its queue, as long as the client is connected.
@@ -68,15 +57,19 @@ func (e *Endpoints) acquireWaiting(
 		return e.beginWaiting(w, r, request.Wait+e.RequestTimeout)
 	}}
 	defer ctx.end()
-	if err := e.acquireInto(ctx, request, lease); err != nil {
+	if err := e.engine.AcquireInto(ctx, request, lease); err != nil {
 		return leftQueue(ctx, err)
 	}
 	if err := e.StillAccepted(r); err != nil { // the credential has ended meanwhile
-		ref := store.LeaseRef{Lock: lease.Lock, OwnerID: lease.OwnerID, ID: lease.ID, Token: lease.Token}
-		*lease = store.Lease{}
-		return errors.Join(err, e.Release(e.Work(r), ref))
+		return errors.Join(err, e.takeBack(r, lease))
 	}
 	return nil
+}
+
+func (e *Endpoints) takeBack(r *http.Request, lease *store.Lease) error {
+	ref := store.LeaseRef{Lock: lease.Lock, OwnerID: lease.OwnerID, ID: lease.ID, Token: lease.Token}
+	*lease = store.Lease{}
+	return e.Release(e.Work(r), ref)
 }
 
 // beginWaiting returns the context of a request that waits for at most the bound, and gives its answer time until then.

@@ -140,19 +140,42 @@ type leaser interface {
 // A lease whose token is not greater than request.NewestToken is given back: ErrDatabaseWentBack. The client may know
 // of the token because the same request was granted it before; then the lease is returned all the same.
 func (e *Engine) Acquire(ctx context.Context, request store.AcquireRequest) (lease store.Lease, err error) {
+	err = e.AcquireInto(ctx, &request, &lease)
+	return lease, err
+}
+
+// AcquireInto is Acquire, and stores the lease. Few copies of requests and leases are on the stack of a caller that
+// waits: they were most of what a waiter cost.
+func (e *Engine) AcquireInto(ctx context.Context, request *store.AcquireRequest, lease *store.Lease) error {
 	provider, err := e.providers.of(ctx, request.Lock)
 	if err != nil {
-		return store.Lease{}, err
+		return err
 	}
-	var leases leaser = e.queue
-	if provider != nil {
-		leases = provider
+	if provider == nil && request.Wait > 0 {
+		err = e.queue.AcquireInto(ctx, request, lease)
+	} else {
+		err = acquireBy(ctx, e.leaser(provider), request, lease)
 	}
-	lease, err = leases.Acquire(ctx, request)
-	if err == nil && lease.Token <= request.NewestToken && !mayBeKnown(&lease, request.NewestToken) {
-		err = e.refuseGrant(ctx, leases, &lease, request.NewestToken)
+	if err == nil && lease.Token <= request.NewestToken && !mayBeKnown(lease, request.NewestToken) {
+		err = e.refuseGrant(ctx, e.leaser(provider), lease, request.NewestToken)
 	}
-	return lease, err
+	return err
+}
+
+// leaser returns what grants and takes back the leases of a provider.
+func (e *Engine) leaser(provider LeaseProvider) leaser {
+	if provider == nil {
+		return e.queue
+	}
+	return provider
+}
+
+// acquireBy has the copies of a call in a frame of its own.
+//
+//go:noinline
+func acquireBy(ctx context.Context, by leaser, request *store.AcquireRequest, lease *store.Lease) (err error) {
+	*lease, err = by.Acquire(ctx, *request)
+	return err
 }
 
 // refuseGrant gives back a lease whose token is not greater than one that the client knows of.

@@ -30,18 +30,26 @@ func (q *Queue) Acquire(ctx context.Context, request store.AcquireRequest) (stor
 	if request.Wait == 0 {
 		return q.db.Acquire(ctx, request)
 	}
+	var lease store.Lease
+	err := q.AcquireInto(ctx, &request, &lease)
+	return lease, err
+}
+
+// AcquireInto is Acquire for a request with a Wait. It stores the lease.
+func (q *Queue) AcquireInto(ctx context.Context, request *store.AcquireRequest, lease *store.Lease) error {
 	w, err := q.enter(request)
 	if err != nil {
-		return store.Lease{}, err
+		return err
 	}
 	err = q.acquire(ctx, w)
-	q.quit(w, w.lease)
-	return w.lease, err
+	q.quit(w, &w.lease)
+	*lease = w.lease
+	return err
 }
 
 // enter checks the request of a caller that may wait, and adds the caller to the Queue.
-func (q *Queue) enter(request store.AcquireRequest) (*waiter, error) {
-	request, err := request.Check()
+func (q *Queue) enter(given *store.AcquireRequest) (*waiter, error) {
+	request, err := given.Check()
 	if err != nil {
 		return nil, err
 	}
@@ -188,6 +196,6 @@ func (q *Queue) wait(ctx context.Context, w *waiter) (resend bool, err error) {
 	case <-timer.C:
 		return false, q.leaveOnTimeout(w)
 	case <-ctx.Done():
-		return false, q.leaveOnCancel(ctx, w, &outcome{})
+		return false, q.leaveOnCancel(ctx, w, nil)
 	}
 }

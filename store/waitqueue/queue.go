@@ -143,7 +143,7 @@ func (q *Queue) join(w *waiter) {
 }
 
 // quit removes a caller. lease is the one that it got, if any.
-func (q *Queue) quit(w *waiter, lease store.Lease) {
+func (q *Queue) quit(w *waiter, lease *store.Lease) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	lq := q.locks[w.request.Lock]

@@ -38,11 +38,11 @@ func TestLastOfTwoTakersGivesTheLeaseBack(t *testing.T) {
 			t.Fatal("no waiter took the lease")
 		}
 		if taken {
-			q.quit(second, (<-second.outcome).lease)
-		} else if err := q.leaveWith(t.Context(), second, &outcome{}, false); err != nil {
+			q.quit(second, &(<-second.outcome).lease)
+		} else if err := q.leaveWith(t.Context(), second, nil, false); err != nil {
 			t.Fatal(err)
 		}
-		if err := q.leaveWith(t.Context(), first, &outcome{}, false); err != nil {
+		if err := q.leaveWith(t.Context(), first, nil, false); err != nil {
 			t.Fatal(err)
 		}
 		_, err = st.Renew(t.Context(), lease.Ref(), 0)
@@ -75,7 +75,7 @@ func TestCallerThatLeftGetsNoLease(t *testing.T) {
 		if _, err := q.wait(gone, w); !errors.Is(err, context.Canceled) || w.lease.Token > 0 {
 			t.Fatalf("round %d: the caller that left got %v, %+v, want the error of its context", round, err, w.lease)
 		}
-		q.quit(w, store.Lease{})
+		q.quit(w, &store.Lease{})
 	}
 }
 

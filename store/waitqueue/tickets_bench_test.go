@@ -32,7 +32,7 @@ func BenchmarkQueueDrain(b *testing.B) {
 			if ticket != int64(i+1) || !lq.deliver(granted) {
 				b.Fatalf("the first ticket is %d, want %d, with a waiter that takes the lease", ticket, i+1)
 			}
-			q.quit(w, granted.Lease)
+			q.quit(w, &granted.Lease)
 		}
 	}
 }
