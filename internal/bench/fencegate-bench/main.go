@@ -35,6 +35,7 @@ type commands struct {
 	Names  namesCmd  `cmd:"" help:"Measure a database of many names beside one of few."`
 	Soak   soakCmd   `cmd:"" help:"Load two gateways for long, and find what grows."`
 	CPU    cpuCmd    `cmd:"" help:"Measure PostgreSQL's CPU time for a call, as a multiple of a bare upsert's."`
+	Memory memoryCmd `cmd:"" help:"Measure what waiters, streams, sessions and connections add to the memory of a gateway."`
 	Floor  floorCmd  `cmd:"" hidden:"" help:"Serve an empty handler."`
 }
 
