@@ -67,7 +67,8 @@ func (q *Queue) leaveOnCancel(ctx context.Context, w *waiter, got *outcome) erro
 }
 
 // leaveWith leaves the queue, and gives back the lease in got, or one that was delivered, unless another caller has it.
-// got may be nil. The place of a caller that moves to another gateway, and has a request_id for that, is kept for the moveTime.
+// got may be nil. The place of a caller that moves to another gateway, and has a request_id for that, is kept for the
+// moveTime.
 func (q *Queue) leaveWith(ctx context.Context, w *waiter, got *outcome, moves bool) error {
 	q.mu.Lock()
 	w.leaving, w.gone = true, true
