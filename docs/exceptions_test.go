@@ -64,8 +64,6 @@ var exceptions = map[string]exception{
 	"docs/runbooks/FencegateReplicationNotSynchronous.md: psql": {
 		elsewhere: "changes the server; TestOutages of gateway"},
 
-	"docs/production.md: fencegate load": {
-		elsewhere: "takes 10 minutes; TestLoadFindsNoFault of cmd/fencegate"},
 	"docs/production.md": {
 		elsewhere: "needs servers of its own; TestSlow_Production of docs"},
 

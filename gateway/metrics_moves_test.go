@@ -102,6 +102,9 @@ func TestEveryMetricMoves(t *testing.T) {
 	o.awaitMetric(t, 0, "fencegate_redis_up")
 	o.endSessions(t)
 	o.awaitMetric(t, 1, "fencegate_listener_reconnects_total")
+	if _, err := o.gateway.SetDraining(true); err != nil {
+		t.Fatal(err)
+	}
 	o.look(t)
 	for _, f := range metrics.Families() {
 		_, shown := o.first[f.Name]

@@ -96,7 +96,7 @@ func failoverSteps(replicates func(name, slot string) func()) []step {
 	const (
 		names   = "alter system set synchronous_standby_names = "
 		gateway = `insert into fence.gateway_states select gen_random_uuid(), 'g', '%s', now(), 'infinity', 0, 0, 0, 0, %d,
-			true, 0, '{}', 0, '{}', %t`
+			true, 0, '{}', 0, '{}', false, %t`
 	)
 	return []step{{sql: "alter system set fsync = off", want: "error fsync: fsync is off"},
 		{sql: "alter system set full_page_writes = off", want: "warning full_page_writes: full_page_writes is off"},
