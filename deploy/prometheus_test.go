@@ -36,7 +36,7 @@ const window = "15s"
 
 // startPrometheus runs a real Prometheus before gateways. Only addresses and times differ from what is deployed: it
 // scrapes every second, and the rules' times are seconds, too.
-func startPrometheus(t *testing.T, gateways []*gateway.Process) prometheus {
+func startPrometheus(t *testing.T, address string, gateways []*gateway.Process) prometheus {
 	t.Helper()
 	program := postgres.Require(t, "prometheus")
 	config := regexp.MustCompile(`(_interval|_timeout): \d+s`).
@@ -44,7 +44,6 @@ func startPrometheus(t *testing.T, gateways []*gateway.Process) prometheus {
 	dir := t.TempDir()
 	check(t, os.WriteFile(filepath.Join(dir, "prometheus.yml"), []byte(config), 0o600))
 	check(t, os.WriteFile(filepath.Join(dir, "alerts.yml"), quickened(t), 0o600))
-	address := network.FreeAddress(t)
 	p := prometheus{t, "http://" + address}
 	start(t, program, "--config.file="+filepath.Join(dir, "prometheus.yml"),
 		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address, "--log.level=warn")
@@ -188,8 +187,9 @@ func TestSlow_Prometheus(t *testing.T) {
 	t.Parallel()
 	redis := redis.Start(t)
 	databaseURL := postgres.Migrated(t)
-	all := gatewaysOf(t, databaseURL, 2, "--redis-url", redis.URL())
-	p := startPrometheus(t, all)
+	address := network.FreeAddress(t)
+	all := gatewaysOf(t, databaseURL, 2, "--redis-url", redis.URL(), "--prometheus-url", "http://"+address)
+	p := startPrometheus(t, address, all)
 	clients := []*lockclient.Client{clientOf(t, all[0].URL), clientOf(t, all[1].URL)}
 	workload(t, clients)
 	await.True(t, "all gateways were scraped often enough for a rate", func() bool {
@@ -219,6 +219,18 @@ func TestSlow_Prometheus(t *testing.T) {
 	for _, name := range fire {
 		await.True(t, name+" fires", func() bool { return slices.Contains(p.alerts("firing"), name) })
 	}
+	await.True(t, "the overview shows them, with their runbooks", func() bool {
+		overview, err := admin.New(clients[0]).Overview(t.Context(), 5*time.Minute)
+		check(t, err)
+		if overview.Alerts == nil {
+			return false
+		}
+		shown := map[string]string{}
+		for _, alert := range overview.Alerts.Firing {
+			shown[alert.Name] = alert.RunbookURL
+		}
+		return !slices.ContainsFunc(fire, func(name string) bool { return !strings.Contains(shown[name], "runbooks/"+name) })
+	})
 	endTransaction()
 	if !p.finds(`max_over_time(ALERTS{alertname="FencegateZombieRate",alertstate="pending"}[5m])`) {
 		t.Error("FencegateZombieRate was not pending before it fired")

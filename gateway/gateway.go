@@ -34,6 +34,7 @@ import (
 	"github.com/fencegate/fencegate/gateway/terraform"
 	"github.com/fencegate/fencegate/gateway/writes"
 	"github.com/fencegate/fencegate/internal/printable"
+	"github.com/fencegate/fencegate/lockclient/api"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/groupcommit"
 	"github.com/fencegate/fencegate/store/readiness"
@@ -101,6 +102,9 @@ type Config struct {
 	WatchesMax int
 	// WaitingMax bounds the acquires that wait. Default 50,000; at least 1.
 	WaitingMax int
+	// PrometheusURL names a Prometheus whose firing alerts the overview shows, with a user and a password where it needs
+	// them. Default: none.
+	PrometheusURL string
 	// Limits bound what one caller may ask for. Default: nothing is bound.
 	Limits limits.Config
 	// CallerLeasesMax bounds the leases of one principal that run, by the last count of the database. Default: any number;
@@ -192,6 +196,7 @@ func (c Config) withDefaults() (Config, error) {
 		{c.RefusalDelayMax >= 0 && c.RefusalDelayMax <= time.Minute, "refusal-delay-max", c.RefusalDelayMax, "0 to 1m"},
 		{c.WatchesMax >= 1, "watches-max", c.WatchesMax, "at least 1"},
 		{c.WaitingMax >= 1, "waiting-max", c.WaitingMax, "at least 1"},
+		{c.PrometheusURL == "" || isHTTP(c.PrometheusURL), "prometheus-url", "not a URL", "http://host:port or https://host:port"},
 		{c.Limits.RequestsPerSecond >= 0 && c.Limits.RequestsPerSecond <= 1_000_000, "caller-requests-max",
 			c.Limits.RequestsPerSecond, "0 to 1000000"},
 		{c.Limits.Waiting >= 0, "caller-waiting-max", c.Limits.Waiting, "0 or more"},
@@ -241,6 +246,7 @@ type Gateway struct {
 
 	started   time.Time
 	known     atomic.Pointer[knownOverview]
+	alerts    atomic.Pointer[api.OverviewAlerts] // nil: none were read
 	history   *history
 	overviews *endpoint.Broadcast[[]byte]
 }

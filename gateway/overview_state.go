@@ -70,7 +70,7 @@ func (g *Gateway) overviewState(known knownOverview, failed error) api.OverviewS
 	if !known.Inventory.At.IsZero() {
 		state.Inventory = inventoryAnswer(known.Inventory)
 	}
-	state.Database = databaseAnswer(known, failed, g.engine.NotReady())
+	state.Database, state.Alerts = databaseAnswer(known, failed, g.engine.NotReady()), g.alerts.Load()
 	return state
 }
 

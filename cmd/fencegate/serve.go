@@ -49,6 +49,8 @@ type serveCmd struct {
 
 	AccessLogSample int `help:"Log one in so many requests, and every one that fails for the gateway (status 500 and more). 1: every request; 0: none." env:"FENCEGATE_ACCESS_LOG_SAMPLE" default:"0"`
 
+	PrometheusURL string `help:"Prometheus whose firing alerts the overview shows." name:"prometheus-url" env:"FENCEGATE_PROMETHEUS_URL" placeholder:"URL"`
+
 	ListenURL string `help:"Direct URL of the database, where --database-url leads through a pooler in transaction mode, such as PgBouncer: for notifications, migrations and probes." name:"listen-url" env:"FENCEGATE_LISTEN_URL" placeholder:"URL"`
 
 	DatabaseConnectionsMax int           `help:"Connections to the database, at most." env:"FENCEGATE_DATABASE_CONNECTIONS_MAX" default:"16"`
@@ -203,7 +205,7 @@ func (c *serveCmd) serveOn(
 		Name:         cmp.Or(c.GatewayName, gatewayName(listener.Addr())),
 		BodyBytesMax: c.BodyBytesMax, BodiesBytesMax: c.BodiesBytesMax, BodyTimeout: c.BodyTimeout,
 		RequestTimeout: c.RequestTimeout, ShutdownTimeout: c.ShutdownTimeout, DrainDelay: c.DrainDelay,
-		KeepAlive: c.EventKeepAlive, WatchesMax: c.WatchesMax, WaitingMax: c.WaitingMax, Logger: logger, Tracing: tracing,
+		KeepAlive: c.EventKeepAlive, WatchesMax: c.WatchesMax, WaitingMax: c.WaitingMax, PrometheusURL: c.PrometheusURL, Logger: logger, Tracing: tracing,
 		Certificates: certificates, AllowedHosts: c.hosts(listener.Addr(), c.authenticated()),
 		TrustedProxies: prefixes(c.TrustedProxies), Names: c.Names, AccessLogSample: c.AccessLogSample, RefusalDelayMax: c.RefusalDelayMax,
 		Auth:   c.authenticator(service, directory, certificates),
@@ -245,7 +247,7 @@ func (c *serveCmd) runBackground(
 	ctx context.Context, service *engine.Engine, recorder *postgres.Recorder, sweeper *postgres.Sweeper,
 	directory *auth.Directory, gw *gateway.Gateway, metrics *metrics.Metrics, logger *slog.Logger,
 ) (stop func()) {
-	return background(ctx, append(c.followAuth(service, directory, metrics, logger),
+	return background(ctx, append(c.followAuth(service, directory, metrics, logger), gw.RunAlerts,
 		func(ctx context.Context) {
 			service.Run(ctx, func(err error) { logger.Warn("notifications lost; waiters are polled", "error", err) })
 		},

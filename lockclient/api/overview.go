@@ -27,6 +27,27 @@ type OverviewState struct {
 	Inventory *Inventory        `json:"inventory,omitempty"`
 	Database  OverviewDatabase  `json:"database"`
 	Gateways  []OverviewGateway `json:"gateways"`
+	// Alerts is absent where the gateway that answers knows no Prometheus.
+	Alerts *OverviewAlerts `json:"alerts,omitempty"`
+}
+
+// OverviewAlerts is what Prometheus said of the alerts of fencegate, a few seconds ago.
+type OverviewAlerts struct {
+	At Time `json:"at"`
+	// Firing has the critical ones first, then the oldest; at most 20.
+	Firing []Alert `json:"firing"`
+	// Failed says why Prometheus could not be read; Firing is empty then.
+	Failed string `json:"failed,omitempty"`
+}
+
+// Alert is an alert that fires.
+type Alert struct {
+	Name string `json:"name"`
+	// Severity is critical or warning, or another of the rule.
+	Severity   string `json:"severity"`
+	Summary    string `json:"summary"`
+	RunbookURL string `json:"runbook_url"`
+	Since      Time   `json:"since"`
 }
 
 // Inventory is the contents of the database at the last count of one of the gateways.

@@ -38,3 +38,12 @@ test('a protected table with a disabled trigger', () => {
 test('a long wait', () => {
   assert.match(found({inventory: {oldest_wait_ms: 61_000}})[0].text, /exceeds 1 minute\./);
 });
+
+test('alerts of Prometheus', () => {
+  const alert = {name: 'FencegateDiskFull', severity: 'critical', summary: 'No space.', runbook_url: 'https://a.example/x'};
+  assert.deepEqual(found({alerts: {firing: [alert]}}),
+    [{tone: 'bad', text: 'FencegateDiskFull fires: No space.', runbook: 'https://a.example/x'}]);
+  assert.deepEqual(found({alerts: {firing: [{...alert, severity: 'warning', runbook_url: 'javascript:alert(1)'}]}}),
+    [{tone: 'warn', text: 'FencegateDiskFull fires: No space.'}]);
+  assert.match(found({alerts: {firing: [], failed: 'refused'}})[0].text, /unknown.*refused/);
+});

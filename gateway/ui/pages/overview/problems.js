@@ -1,6 +1,7 @@
 // Problems, derived from the overview's document. Pure, except createProblems.
 //
-//   problems({database, gateways, inventory}) → [{text, tone}], the worst first; tone 'bad' or 'warn'
+//   problems({database, gateways, inventory, alerts}) → [{text, tone, runbook}], tone 'bad' or 'warn'; runbook is the
+//                              address of a page about an alert of Prometheus
 //   createProblems(announce) → {element, update(document)}: a list that is announced when it changes, and empty if
 //                              there is no problem
 
@@ -11,9 +12,9 @@ import {badge} from '../../parts.js';
 // longWait is a wait worth a look.
 export const longWait = 60_000;
 
-export function problems({database, gateways = [], inventory}) {
+export function problems({database, gateways = [], inventory, alerts}) {
   const found = [];
-  const add = (tone, text) => found.push({tone, text});
+  const add = (tone, text, runbook) => found.push(runbook ? {tone, text, runbook} : {tone, text});
   if (database.state === 'unavailable') add('bad',
     `The database is unavailable: no lock is granted and no write accepted. ${database.detail ?? ''}`.trim());
   if (database.state === 'read_only') add('bad',
@@ -36,6 +37,10 @@ export function problems({database, gateways = [], inventory}) {
       'and “fencegate check”.');
   if (inventory && inventory.oldest_wait_ms >= longWait) add('warn',
     `The longest wait for a lock exceeds ${plural(Math.floor(inventory.oldest_wait_ms / 60_000), 'minute')}.`);
+  for (const {name, severity, summary, runbook_url: runbook} of alerts?.firing ?? []) {
+    add(severity === 'critical' ? 'bad' : 'warn', `${name} fires: ${summary}`, /^https?:/.test(runbook) && runbook);
+  }
+  if (alerts?.failed) add('warn', `Alerts are unknown: Prometheus can’t be read (${alerts.failed}).`);
   return found;
 }
 
@@ -52,7 +57,8 @@ export function createProblems(announce) {
         : found.map((problem) => problem.text).join(' '));
       shown = text;
       fill(element, found.map((problem) => h('li', {data: {tone: problem.tone}},
-        badge(problem.tone === 'bad' ? 'error' : 'warning', problem.tone), h('span', null, problem.text))));
+        badge(problem.tone === 'bad' ? 'error' : 'warning', problem.tone), h('span', null, problem.text,
+          problem.runbook && [' ', h('a', {href: problem.runbook}, 'Runbook')]))));
     },
   };
 }
