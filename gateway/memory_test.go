@@ -8,9 +8,10 @@ import (
 	"github.com/fencegate/fencegate/internal/testenv/await"
 )
 
-// TestMemoryOfWaiters checks that an acquire that waits over HTTP/1.1 uses at most 46 KiB of heap and stacks, the test's
-// end of the connection included. net/http alone uses 20. With copies of leases in each frame, it was 55.
-func TestMemoryOfWaiters(t *testing.T) {
+// TestSlow_MemoryOfWaiters checks that an acquire that waits over HTTP/1.1 uses at most 46 KiB of heap and stacks, the test's
+// end of the connection included. net/http alone uses 20. With copies of leases in each frame, it was 55. It is a slow
+// test, since these run without the race detector, which allocates, too.
+func TestSlow_MemoryOfWaiters(t *testing.T) {
 	h := newGateway(t, Config{}, patientDatabase(t))
 	h.serveUnchecked(t)
 	h.acquire(t, "job", "holder")
