@@ -197,18 +197,27 @@ func (healthCmd) Help() string {
 		"database, whose failure is no reason to restart a gateway."
 }
 
+// reach returns a client of one gateway, and a context for all that is asked of it, until done is called.
+func (f connectionFlags) reach(
+	ctx context.Context, url string, timeout time.Duration,
+) (bounded context.Context, client *lockclient.Client, done func(), err error) {
+	if timeout <= 0 {
+		return nil, nil, nil, usagef("--timeout is %s, it must be positive", timeout)
+	}
+	if client, err = f.connect("--url", url); err != nil {
+		return nil, nil, nil, err
+	}
+	bounded, cancel := context.WithTimeout(ctx, timeout)
+	return bounded, client, func() { cancel(); client.Close() }, nil
+}
+
 // Run calls the gateway.
 func (c *healthCmd) Run(ctx context.Context, con *console) error {
-	if c.Timeout <= 0 {
-		return usagef("--timeout is %s, it must be positive", c.Timeout)
-	}
-	client, err := c.connect("--url", c.URL)
+	ctx, client, done, err := c.reach(ctx, c.URL, c.Timeout)
 	if err != nil {
 		return err
 	}
-	defer client.Close()
-	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
-	defer cancel()
+	defer done()
 	probe, health := client.API().Alive, api.Health{Status: "ok"}
 	if c.Ready {
 		probe, health = client.API().Ready, api.Health{Status: "ready"}
@@ -241,16 +250,11 @@ func (drainCmd) Help() string {
 
 // Run drains a gateway, and waits until its clients have left.
 func (c *drainCmd) Run(ctx context.Context, con *console) error {
-	if c.Timeout <= 0 {
-		return usagef("--timeout is %s, it must be positive", c.Timeout)
-	}
-	client, err := c.connect("--url", c.URL)
+	ctx, client, done, err := c.reach(ctx, c.URL, c.Timeout)
 	if err != nil {
 		return err
 	}
-	defer client.Close()
-	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
-	defer cancel()
+	defer done()
 	gateway := admin.New(client)
 	state, err := gateway.Drain(ctx, !c.Undo)
 	for err == nil && state.Draining && state.Waiting+state.Streams+state.BulkStreams > 0 {
