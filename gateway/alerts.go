@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -52,6 +53,14 @@ func isHTTP(text string) bool {
 	return err == nil && (named.Scheme == "http" || named.Scheme == "https") && named.Host != ""
 }
 
+// rank is 0 for critical alerts, and 1 for others.
+func rank(alert api.Alert) int {
+	if alert.Severity == "critical" {
+		return 0
+	}
+	return 1
+}
+
 // firingAlerts asks Prometheus' HTTP API. Its error does not show the URL, which may have a password.
 func firingAlerts(ctx context.Context, client *http.Client, prometheus string) ([]api.Alert, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet,
@@ -93,10 +102,7 @@ func firingAlerts(ctx context.Context, client *http.Client, prometheus string) (
 		}
 	}
 	slices.SortStableFunc(firing, func(a, b api.Alert) int {
-		if critical := a.Severity == "critical"; critical != (b.Severity == "critical") {
-			return map[bool]int{true: -1, false: 1}[critical]
-		}
-		return a.Since.Compare(b.Since.Time)
+		return cmp.Or(rank(a)-rank(b), a.Since.Compare(b.Since.Time))
 	})
 	return firing[:min(len(firing), alertsMax)], nil
 }
