@@ -159,7 +159,7 @@ var sqlMutations = []struct{ function, old, broken, script string }{
 // TestMutations breaks the functions, one place at a time, and checks that the script fails.
 func TestMutations(t *testing.T) {
 	t.Parallel()
-	scripts := map[string]script{firstPolicy.name: firstPolicy}
+	scripts := map[string]script{firstPolicy.name: firstPolicy, forgetScript.name: forgetScript}
 	for _, group := range [][]script{
 		guardScripts, ruledScripts, nestedScripts, gateScripts, protectScripts, belowScripts, namesScripts, settingsScripts,
 		attackScripts, claimScripts,
