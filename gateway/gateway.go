@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"runtime/debug"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -100,7 +101,8 @@ type Config struct {
 	KeepAlive time.Duration
 	// WatchesMax bounds the open event streams. Default 10,000; at least 1.
 	WatchesMax int
-	// WaitingMax bounds the acquires that wait. Default 50,000; at least 1.
+	// WaitingMax bounds the acquires that wait; at least 1. Default: 50,000, or as many as half of Go's memory limit
+	// (GOMEMLIMIT) holds.
 	WaitingMax int
 	// PrometheusURL names a Prometheus whose firing alerts the overview shows, with a user and a password where it needs
 	// them. Default: none.
@@ -151,6 +153,12 @@ type Config struct {
 	Tracing store.Tracing
 }
 
+// waiterBytes is what an acquire that waits adds to the memory of the process, rounded up: docs/sizing.md.
+const waiterBytes = 32 << 10
+
+// waitingWithin returns how many acquires may wait by default, with a memory limit in bytes.
+func waitingWithin(limit int64) int { return int(max(1, min(50_000, limit/2/waiterBytes))) }
+
 // ErrInvalidConfig reports a setting outside its limits; the message names its flag.
 var ErrInvalidConfig = errors.New("invalid configuration")
 
@@ -168,7 +176,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, 20*time.Second)
 	c.KeepAlive = cmp.Or(c.KeepAlive, 15*time.Second)
 	c.WatchesMax = cmp.Or(c.WatchesMax, 10_000)
-	c.WaitingMax = cmp.Or(c.WaitingMax, 50_000)
+	c.WaitingMax = cmp.Or(c.WaitingMax, waitingWithin(debug.SetMemoryLimit(-1)))
 	c.TerraformLockTTL = cmp.Or(c.TerraformLockTTL, store.TTLMax)
 	c.TerraformVersionsMax = cmp.Or(c.TerraformVersionsMax, 20)
 	if c.Logger == nil {

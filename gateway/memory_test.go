@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"math"
 	"runtime"
 	"testing"
 
@@ -50,4 +51,13 @@ func (h *harness) awaitQueueLength(t *testing.T, lock string, length int) {
 	await.True(t, fmt.Sprintf("%d wait for %s", length, lock), func() bool {
 		return h.lock(t, lock).QueueLength == int64(length)
 	})
+}
+
+// TestWaitingWithin checks how many acquires may wait by default.
+func TestWaitingWithin(t *testing.T) {
+	for limit, want := range map[int64]int{math.MaxInt64: 50_000, 400 << 20: 6_400, 1: 1} {
+		if got := waitingWithin(limit); got != want {
+			t.Errorf("with a memory limit of %d, %d acquires may wait, want %d", limit, got, want)
+		}
+	}
 }

@@ -266,7 +266,7 @@ func (b *Broadcast) deliver(events []store.Event) {
 		lock.last = event.ID
 		for s := range lock.subscriptions {
 			select {
-			case s.events <- event:
+			case s.events <- &event:
 			default:
 				b.end(s, store.ErrSlowReader)
 			}

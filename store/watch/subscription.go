@@ -25,15 +25,15 @@ type Subscription struct {
 
 	broadcast *Broadcast
 	name      store.Name
-	backlog   []store.Event    // to be read before events
-	events    chan store.Event // closed when the subscription has ended, see reason
+	backlog   []store.Event     // to be read before events
+	events    chan *store.Event // shared with others; closed when the subscription has ended, see reason
 	reason    error
 }
 
 // Subscribe begins a subscription to the events of a lock. after is the ID of the last event that the subscriber saw;
 // nil: none. It returns ErrUnavailable.
 func (b *Broadcast) Subscribe(ctx context.Context, lock store.Name, after *int64) (*Subscription, error) {
-	s := &Subscription{broadcast: b, name: lock, events: make(chan store.Event, bufferMax)}
+	s := &Subscription{broadcast: b, name: lock, events: make(chan *store.Event, bufferMax)}
 	if err := b.db.KeepEvents(ctx, []store.Name{lock}, keptFor); err != nil {
 		return nil, err
 	}
@@ -85,7 +85,7 @@ func (s *Subscription) Next(ctx context.Context) (store.Event, error) {
 			}
 			if event.ID > s.ID {
 				s.ID = event.ID
-				return event, nil
+				return *event, nil
 			}
 		case <-ctx.Done():
 			return store.Event{}, context.Cause(ctx)

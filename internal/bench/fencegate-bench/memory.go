@@ -60,7 +60,8 @@ func (c *memoryCmd) measureKind(ctx context.Context, r *rig.Rig, kind string) (e
 	if err != nil {
 		return err
 	}
-	gateway, err := r.Gateway(ctx, "--debug-listen", profiles, "--caller-waiting-max", "0", "--caller-streams-max", "0")
+	gateway, err := r.Gateway(ctx, "--debug-listen", profiles, "--caller-waiting-max", "0", "--caller-streams-max", "0",
+		"--address-connections-max", "0")
 	if err != nil {
 		return err
 	}
