@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -116,4 +117,32 @@ func TestDrainUndone(t *testing.T) {
 	expectUnavailable(t, h.delete(t, "/v1/drain"), api.OutcomeNotApplied)
 	h.gateway.Drain() // the delay is over
 	s.expectEnd(t)
+}
+
+// A gateway that is read-only answers reads, and refuses every request that would change something before it reads it.
+func TestReadOnly(t *testing.T) {
+	h, _, lease := newServed(t, Config{})
+	as[api.WriteResult](t, h.put(t, lease, 2, "kept"), http.StatusOK)
+	frozen := h.another(t, Config{ReadOnly: true, Terraform: true})
+	refused := 0
+	for route, rule := range accessRules {
+		method, template, _ := strings.Cut(route, " ")
+		if rule.IsPublic() || template == endpoint.DrainRoute || method == http.MethodGet || method == http.MethodHead {
+			continue
+		}
+		refused++
+		problem := expectReason(t, frozen.send(t, method, routePath(template, lease.Lock), "?"), api.CodeUnavailable, "gateway_read_only")
+		if problem.Outcome != api.OutcomeNotApplied {
+			t.Errorf("%s: the outcome is %s", route, problem.Outcome)
+		}
+	}
+	if refused < 20 {
+		t.Errorf("%d routes change something", refused)
+	}
+	if got := frozen.get(t, recordPath(lease.Lock, "k")); string(got.body) != "kept" {
+		t.Errorf("the record is answered with %d %s", got.status, got.body)
+	}
+	as[api.Health](t, frozen.get(t, "/readyz"), http.StatusOK)
+	frozen.open(t, lockPath(lease.Lock, "/watch")).next(t, api.EventState)
+	h.release(t, lease)
 }

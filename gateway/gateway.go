@@ -93,6 +93,8 @@ type Config struct {
 	// ShutdownTimeout is how long requests under way may take when the server shuts down, DrainDelay included. Default
 	// 20 s.
 	ShutdownTimeout time.Duration
+	// ReadOnly refuses requests that would change something: 503 with the reason gateway_read_only. Default: it takes them.
+	ReadOnly bool
 	// DrainDelay is how long the gateway serves on after its shutdown or a drain has begun, while /readyz fails: load
 	// balancers need it to send their requests elsewhere. Default 0; less than ShutdownTimeout.
 	DrainDelay time.Duration
@@ -281,7 +283,7 @@ func New(
 		Auth: config.Auth, Logger: config.Logger, Rules: accessRules, Names: config.Names,
 		TrustedProxies: config.TrustedProxies, Limits: config.Limits, BodyBytesMax: config.BodyBytesMax,
 		BodiesBytesMax: config.BodiesBytesMax, BodyTimeout: config.BodyTimeout, RequestTimeout: config.RequestTimeout,
-		DrainDelay: config.DrainDelay, KeepAlive: config.KeepAlive, RefusalDelayMax: config.RefusalDelayMax, WatchesMax: config.WatchesMax,
+		ReadOnly: config.ReadOnly, DrainDelay: config.DrainDelay, KeepAlive: config.KeepAlive, RefusalDelayMax: config.RefusalDelayMax, WatchesMax: config.WatchesMax,
 		ConnectionsMax: config.ConnectionsMax, AddressConnectionsMax: config.AddressConnectionsMax,
 		AccessLogSample: config.AccessLogSample, Tracing: config.Tracing,
 	}, counted)

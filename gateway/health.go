@@ -24,7 +24,7 @@ var openAPI []byte
 func (g *Gateway) healthRoutes(router *mux.Router) {
 	g.Route(router, "/healthz", endpoint.Methods{"GET": g.WithoutBody(healthy)})
 	g.Route(router, "/readyz", endpoint.Methods{"GET": g.WithoutBody(g.ready)})
-	g.Route(router, "/v1/drain", endpoint.Methods{
+	g.Route(router, endpoint.DrainRoute, endpoint.Methods{
 		"GET": g.WithoutBody(g.getDrain), "PUT": g.setDrain(true), "DELETE": g.setDrain(false),
 	})
 	g.Route(router, "/metrics", endpoint.Methods{"GET": g.serveMetrics})

@@ -70,6 +70,7 @@ type serveCmd struct {
 	BodyTimeout     time.Duration `help:"Time for a request's body to arrive." env:"FENCEGATE_BODY_TIMEOUT" default:"30s"`
 	RequestTimeout  time.Duration `help:"Time for the work on a request." env:"FENCEGATE_REQUEST_TIMEOUT" default:"15s"`
 	ShutdownTimeout time.Duration `help:"Time that requests under way have to finish after SIGTERM or SIGINT, --drain-delay included." env:"FENCEGATE_SHUTDOWN_TIMEOUT" default:"20s"`
+	ReadOnly        bool          `help:"Answer reads, and refuse what would change something: 503, reason gateway_read_only." env:"FENCEGATE_READ_ONLY"`
 	DrainDelay      time.Duration `help:"How long after SIGTERM or SIGINT requests are still taken while /readyz fails, for load balancers to notice." env:"FENCEGATE_DRAIN_DELAY" default:"0"`
 
 	Auth       []string `help:"Credentials that requests must have, one of: keys (API keys, see \"fencegate keys\"), tokens (JWT of issuers that --access-file names), certificates (of clients, by --client-ca and --access-file). Without it, every client may do everything." enum:"keys,tokens,certificates" env:"FENCEGATE_AUTH" placeholder:"KIND,…"`
@@ -204,7 +205,7 @@ func (c *serveCmd) serveOn(
 	gw, err := gateway.New(gateway.Config{
 		Name:         cmp.Or(c.GatewayName, gatewayName(listener.Addr())),
 		BodyBytesMax: c.BodyBytesMax, BodiesBytesMax: c.BodiesBytesMax, BodyTimeout: c.BodyTimeout,
-		RequestTimeout: c.RequestTimeout, ShutdownTimeout: c.ShutdownTimeout, DrainDelay: c.DrainDelay,
+		RequestTimeout: c.RequestTimeout, ShutdownTimeout: c.ShutdownTimeout, ReadOnly: c.ReadOnly, DrainDelay: c.DrainDelay,
 		KeepAlive: c.EventKeepAlive, WatchesMax: c.WatchesMax, WaitingMax: c.WaitingMax, PrometheusURL: c.PrometheusURL, Logger: logger, Tracing: tracing,
 		Certificates: certificates, AllowedHosts: c.hosts(listener.Addr(), c.authenticated()),
 		TrustedProxies: prefixes(c.TrustedProxies), Names: c.Names, AccessLogSample: c.AccessLogSample, RefusalDelayMax: c.RefusalDelayMax,

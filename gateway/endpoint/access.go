@@ -21,6 +21,7 @@ type AccessRule struct {
 	refusal  string // the detail of the answer to others
 	Prefix   string // of the name, before the variable
 	basic    bool   // the credential may be the password of Authorization: Basic
+	changes  bool   // it changes what the database has
 }
 
 // RuleNames says on which names the scope is needed.
@@ -87,12 +88,16 @@ func AnyOf(scopes []access.Scope) string {
 	return strings.Join(words, " or ")
 }
 
+// DrainRoute is the route by which an administrator drains a gateway.
+const DrainRoute = "/v1/drain"
+
 // RuleOf returns the rule of a route. It panics if there is none.
 func (s *Server) RuleOf(method, template string) AccessRule {
 	rule, ok := s.Rules[method+" "+template]
 	if !ok {
 		panic("gateway: no access rule for " + method + " " + template)
 	}
+	rule.changes = method != http.MethodGet && method != http.MethodHead && !rule.IsPublic() && template != DrainRoute
 	return rule
 }
 
@@ -199,6 +204,13 @@ func NameOf(principal *access.Principal) string {
 func KeysNotRead() *api.Problem {
 	answer := Busy("The gateway has not read its keys yet, or those of the token's issuer. Try again, or another gateway.")
 	answer.Reason = "keys_not_read"
+	return answer
+}
+
+// readOnly is the answer of a gateway that takes no changes.
+func readOnly() *api.Problem {
+	answer := Busy("This gateway is read-only (--read-only), and nothing was changed. Send changes to another gateway.")
+	answer.Reason = "gateway_read_only"
 	return answer
 }
 

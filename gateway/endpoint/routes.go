@@ -217,6 +217,9 @@ func (s *Server) Serving(template string, rule AccessRule, handle Handler) http.
 		if err := s.names.checkPath(r, &rule); err != nil {
 			return err
 		}
+		if s.ReadOnly && rule.changes {
+			return readOnly()
+		}
 		if err := refuseUnsupported(w, r, record); err != nil {
 			return err
 		}

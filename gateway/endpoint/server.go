@@ -36,6 +36,7 @@ type Config struct {
 	BodiesBytesMax  int64
 	BodyTimeout     time.Duration
 	RequestTimeout  time.Duration
+	ReadOnly        bool
 	DrainDelay      time.Duration
 	KeepAlive       time.Duration
 	RefusalDelayMax time.Duration
