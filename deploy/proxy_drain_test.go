@@ -28,7 +28,7 @@ import (
 // replaced by those of this version again.
 func TestSlow_UpgradeBehindProxy(t *testing.T) {
 	t.Parallel()
-	database, this, next := postgres.Migrated(t), process.Build(t), nextVersion(t)
+	database, this, next := postgres.Migrated(t), process.Build(t), process.BuildWith(t, gateway.NextVersion(t))
 	addresses := []string{network.FreeAddress(t), network.FreeAddress(t)}
 	startAt := func(index int, program string, args ...string) *gateway.Process {
 		return gateway.ServeBy(t, program, database,
@@ -79,22 +79,6 @@ func TestSlow_UpgradeBehindProxy(t *testing.T) {
 	replace(1, this, "both gateways are of this version again")
 	stop()
 	working.Wait()
-}
-
-// nextVersion builds a fencegate with another table, another column and another function than this one, and one that is
-// changed.
-func nextVersion(t *testing.T) (program string) {
-	t.Helper()
-	probe, _ := migrations.GuardSource("probe")
-	return process.BuildWith(t, map[string]string{
-		"migrations/embed.go": replace(t, read(t, "../migrations/embed.go"), fmt.Sprintf("GuardRevision = %d\n", migrations.GuardRevision),
-			fmt.Sprintf("GuardRevision = %d\n", migrations.GuardRevision+1)),
-		"migrations/999_next.sql": `create table fence.next (number bigint);
-			alter table fence.fences add column next_number bigint;`,
-		"migrations/guard/observe/probe.sql": replace(t, probe, "begin\n", "begin\n    perform fence.next();\n"),
-		"migrations/guard/observe/next.sql": `create or replace function fence.next() returns bigint language sql
-			as 'select max(number) from fence.next';`,
-	})
 }
 
 // grants returns how many leases a gateway has granted.

@@ -54,16 +54,21 @@ func BuildChecked(t testing.TB) string {
 	return must(t, checked)
 }
 
-// BuildChanged builds fencegate, without the race detector, from this tree but for one file, a path in the module: each
-// text of changes, which it must have once, is replaced. It returns the path of the program, which is removed when the
-// test ends.
+// BuildChanged builds fencegate, without the race detector, from this tree but for one file, a path in the module, which
+// is Changed. It returns the path of the program, which is removed when the test ends.
 func BuildChanged(t testing.TB, file string, changes map[string]string) string {
 	t.Helper()
-	root, err := moduleDir(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	return BuildWith(t, map[string]string{file: Changed(t, file, changes)})
+}
+
+// Changed returns the text of a file, a path in the module. Each text of changes, which it must have once, is replaced.
+func Changed(t testing.TB, file string, changes map[string]string) string {
+	t.Helper()
 	if !filepath.IsAbs(file) {
+		root, err := moduleDir(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
 		file = filepath.Join(root, file)
 	}
 	read, err := os.ReadFile(file)
@@ -77,7 +82,7 @@ func BuildChanged(t testing.TB, file string, changes map[string]string) string {
 		}
 		source = strings.Replace(source, old, replacement, 1)
 	}
-	return BuildWith(t, map[string]string{file: source})
+	return source
 }
 
 // BuildWith builds fencegate as BuildChanged does, with other files, or more: paths in the module and their contents.
