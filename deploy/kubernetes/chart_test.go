@@ -2,35 +2,43 @@ package kubernetes
 
 import (
 	"cmp"
+	"errors"
 	"flag"
 	"maps"
 	"os"
 	"path"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"helm.sh/helm/v3/pkg/chart"
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
 	"helm.sh/helm/v3/pkg/lint"
 	"helm.sh/helm/v3/pkg/lint/support"
 	apps "k8s.io/api/apps/v1"
+	batch "k8s.io/api/batch/v1"
 	core "k8s.io/api/core/v1"
+	network "k8s.io/api/networking/v1"
 	policy "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/kubernetes/scheme"
+	securityapi "k8s.io/pod-security-admission/api"
+	security "k8s.io/pod-security-admission/policy"
 	"sigs.k8s.io/yaml"
 
-	"github.com/fencegate/fencegate/internal/testenv/await"
-	"github.com/fencegate/fencegate/internal/testenv/gateway"
 	"github.com/fencegate/fencegate/internal/testenv/postgres"
-	"github.com/fencegate/fencegate/internal/testenv/process"
 )
 
-var update = flag.Bool("update", false, "write fencegate.yaml")
+var update = flag.Bool("update", false, "write the golden files")
 
 func TestMain(m *testing.M) { os.Exit(postgres.Main(m)) }
 
@@ -44,18 +52,12 @@ func check(t *testing.T, err error) {
 // chartPath is the chart that the tests are about: that of the sources, or a packaged one.
 var chartPath = cmp.Or(os.Getenv("FENCEGATE_CHART"), "chart")
 
-// set is the manifests of a chart.
-type set struct {
-	deployment     apps.Deployment
-	service        core.Service
-	budget         policy.PodDisruptionBudget
-	serviceMonitor *monitoring.ServiceMonitor
-	rule           *monitoring.PrometheusRule
-}
+// load reads the chart once.
+var load = sync.OnceValues(func() (*chart.Chart, error) { return loader.Load(chartPath) })
 
 // render returns the manifests by the names of their templates.
 func render(values string) (map[string]string, error) {
-	loaded, err := loader.Load(chartPath)
+	loaded, err := load()
 	if err != nil {
 		return nil, err
 	}
@@ -78,111 +80,159 @@ func render(values string) (map[string]string, error) {
 	return manifests, err
 }
 
-// manifests renders the chart, and reads the manifests as Kubernetes does: an unknown or repeated field is an error.
-func manifests(t *testing.T, values string) set {
+// manifests are the objects of a chart by the names of their templates.
+type manifests map[string]runtime.Object
+
+// decode renders the chart, and reads the manifests as Kubernetes does: an unknown kind, and an unknown or repeated
+// field is an error.
+func decode(t *testing.T, values string) manifests {
 	t.Helper()
 	rendered, err := render(values)
 	check(t, err)
-	all := set{serviceMonitor: &monitoring.ServiceMonitor{}, rule: &monitoring.PrometheusRule{}}
-	into := map[string]any{
-		"deployment": &all.deployment, "service": &all.service, "poddisruptionbudget": &all.budget,
-		"servicemonitor": all.serviceMonitor, "prometheusrule": all.rule,
-	}
+	known := runtime.NewScheme()
+	check(t, errors.Join(scheme.AddToScheme(known), monitoring.AddToScheme(known)))
+	decoder := serializer.NewCodecFactory(known, serializer.EnableStrict).UniversalDeserializer()
+	all := manifests{}
 	for name, text := range rendered {
-		if err := yaml.UnmarshalStrict([]byte(text), into[name]); err != nil {
+		if all[name], _, err = decoder.Decode([]byte(text), nil, nil); err != nil {
 			t.Fatalf("%s: %v\n%s", name, err, text)
 		}
 	}
 	return all
 }
 
-const everything = `
-image: {tag: v1, pullSecrets: [registry]}
-tls: {secretName: fencegate-tls}
-env: {FENCEGATE_LEASE_RETENTION: 5m}
-serviceMonitor: {enabled: true, credentials: {secretName: observer}}
-prometheusRule: {enabled: true}
-podAnnotations: {a: b}
-nodeSelector: {a: b}
-tolerations: [{key: a, operator: Exists}]
-affinity: {nodeAffinity: {}}
-`
+func (m manifests) deployment() *apps.Deployment { return m["deployment"].(*apps.Deployment) }
+
+// pods are those of the gateways, and of the migration, if it has one.
+func (m manifests) pods() map[string]core.PodTemplateSpec {
+	pods := map[string]core.PodTemplateSpec{"gateways": m.deployment().Spec.Template}
+	if job, is := m["migration"].(*batch.Job); is {
+		pods["migration"] = job.Spec.Template
+	}
+	return pods
+}
+
+// valuesFiles returns the values that the tests are about, by their names.
+func valuesFiles(t *testing.T) map[string]string {
+	t.Helper()
+	paths, err := filepath.Glob("testdata/*.values.yaml")
+	check(t, err)
+	all := map[string]string{}
+	for _, path := range append(paths, "production.yaml") {
+		text, err := os.ReadFile(path)
+		check(t, err)
+		name, _, _ := strings.Cut(filepath.Base(path), ".")
+		all[name] = string(text)
+	}
+	return all
+}
 
 func TestLint(t *testing.T) {
 	t.Parallel()
-	values, err := chartutil.ReadValues([]byte(everything))
-	check(t, err)
-	for _, message := range lint.All(chartPath, values, "fencegate", true).Messages {
-		if message.Severity > support.InfoSev {
-			t.Error(message)
+	for name, text := range valuesFiles(t) {
+		values, err := chartutil.ReadValues([]byte(text))
+		check(t, err)
+		for _, message := range lint.All(chartPath, values, "fencegate", true).Messages {
+			if message.Severity > support.InfoSev {
+				t.Error(name, message)
+			}
 		}
 	}
 }
 
-// TestManifests checks that the plain manifests are the chart's with its defaults.
+// TestManifests compares the manifests of all values with golden files. The alerts are those of TestAlerts.
 func TestManifests(t *testing.T) {
 	t.Parallel()
-	rendered, err := render("image: {tag: local}\n")
-	check(t, err)
-	const head = "# The chart with its defaults. Set the image, and make the secret of the database:\n" +
-		"#   kubectl create namespace fencegate\n" +
-		"#   kubectl -n fencegate create secret generic fencegate-database --from-literal url=postgres://…\n" +
-		"#   kubectl apply -f fencegate.yaml\n"
-	var text strings.Builder
-	text.WriteString(head)
-	for _, name := range slices.Sorted(maps.Keys(rendered)) {
-		text.WriteString("---\n" + rendered[name])
-	}
-	want := strings.ReplaceAll(text.String(), "managed-by: Helm", "managed-by: kubectl")
-	if *update {
-		check(t, os.WriteFile("fencegate.yaml", []byte(want), 0o600))
-	}
-	found, err := os.ReadFile("fencegate.yaml")
-	check(t, err)
-	if string(found) != want {
-		t.Error("fencegate.yaml is not the chart with its defaults: go test -run TestManifests . -update")
+	for name, values := range valuesFiles(t) {
+		decode(t, values)
+		rendered, err := render(values)
+		check(t, err)
+		delete(rendered, "prometheusrule")
+		var text strings.Builder
+		for _, template := range slices.Sorted(maps.Keys(rendered)) {
+			text.WriteString("---\n" + rendered[template])
+		}
+		golden := filepath.Join("testdata", name+".yaml")
+		if *update {
+			check(t, os.WriteFile(golden, []byte(text.String()), 0o600))
+		}
+		found, err := os.ReadFile(golden)
+		check(t, err)
+		if string(found) != text.String() {
+			t.Errorf("%s is not what the chart makes of its values: go test -run TestManifests . -update", golden)
+		}
 	}
 }
 
+// TestPods checks what manifests and programs must have in common, and that a namespace with the Pod Security Standard
+// "restricted" admits the pods.
 func TestPods(t *testing.T) {
 	t.Parallel()
-	all := manifests(t, everything)
-	pod := all.deployment.Spec.Template
-	for what, selector := range map[string]map[string]string{
-		"deployment": all.deployment.Spec.Selector.MatchLabels, "service": all.service.Spec.Selector,
-		"disruption budget": all.budget.Spec.Selector.MatchLabels,
-	} {
-		if !reflect.DeepEqual(selector, pod.Labels) {
-			t.Errorf("the %s selects %v, the pods have %v", what, selector, pod.Labels)
+	standard, err := security.NewEvaluator(security.DefaultChecks(), nil)
+	check(t, err)
+	restricted := securityapi.LevelVersion{Level: securityapi.LevelRestricted, Version: securityapi.LatestVersion()}
+	for name, values := range valuesFiles(t) {
+		all := decode(t, values)
+		for of, pod := range all.pods() {
+			for _, result := range standard.EvaluatePod(restricted, &pod.ObjectMeta, &pod.Spec) {
+				if !result.Allowed {
+					t.Errorf("%s, %s: %s: %s", name, of, result.ForbiddenReason, result.ForbiddenDetail)
+				}
+			}
+			if *pod.Spec.AutomountServiceAccountToken || !*pod.Spec.Containers[0].SecurityContext.ReadOnlyRootFilesystem {
+				t.Errorf("%s, %s: the pods have rights that they do not need", name, of)
+			}
+		}
+		checkSelectors(t, name, all)
+		checkTimes(t, name, all.deployment().Spec.Template.Spec)
+	}
+}
+
+func checkSelectors(t *testing.T, name string, all manifests) {
+	t.Helper()
+	labels := all.deployment().Spec.Template.Labels
+	service := all["service"].(*core.Service)
+	selectors := map[string]map[string]string{
+		"deployment": all.deployment().Spec.Selector.MatchLabels, "service": service.Spec.Selector,
+		"disruption budget": all["poddisruptionbudget"].(*policy.PodDisruptionBudget).Spec.Selector.MatchLabels,
+	}
+	if found, is := all["networkpolicy"].(*network.NetworkPolicy); is {
+		selectors["network policy"] = found.Spec.PodSelector.MatchLabels
+	}
+	if found, is := all["servicemonitor"].(*monitoring.ServiceMonitor); is {
+		selectors["service monitor"] = found.Spec.Selector.MatchLabels
+		if job := service.Labels[found.Spec.JobLabel]; job != "fencegate" {
+			t.Errorf("%s: Prometheus's job is %q, the alerts require fencegate", name, job)
 		}
 	}
-	if !reflect.DeepEqual(all.serviceMonitor.Spec.Selector.MatchLabels, pod.Labels) {
-		t.Errorf("the service monitor selects %v", all.serviceMonitor.Spec.Selector.MatchLabels)
+	for what, selector := range selectors {
+		if !maps.Equal(selector, labels) {
+			t.Errorf("%s: the %s selects %v, the gateways have %v", name, what, selector, labels)
+		}
 	}
-	if job := all.service.Labels[all.serviceMonitor.Spec.JobLabel]; job != "fencegate" {
-		t.Errorf("Prometheus's job is %q, the alerts require fencegate", job)
+	if job, is := all["migration"].(*batch.Job); is && maps.Equal(job.Spec.Template.Labels, labels) {
+		t.Errorf("%s: the service selects the migration", name)
 	}
+}
 
-	gateway := pod.Spec.Containers[0]
-	ready, live := gateway.ReadinessProbe, gateway.LivenessProbe
-	if ready.HTTPGet.Path != "/readyz" || live.HTTPGet.Path != "/healthz" || ready.HTTPGet.Scheme != "HTTPS" {
-		t.Errorf("the probes are %v and %v", ready.HTTPGet, live.HTTPGet)
-	}
-	drain, err := time.ParseDuration(environment(gateway)["FENCEGATE_DRAIN_DELAY"])
+func checkTimes(t *testing.T, name string, pod core.PodSpec) {
+	t.Helper()
+	gateway := pod.Containers[0]
+	variables := environment(gateway)
+	drain, err := time.ParseDuration(variables["FENCEGATE_DRAIN_DELAY"])
 	check(t, err)
-	// A gateway that drains is asked twice, and has the rest of its 20 s for requests under way.
-	if drain < 2*time.Duration(ready.PeriodSeconds)*time.Second || *pod.Spec.TerminationGracePeriodSeconds < 25 {
-		t.Errorf("the drain of %s is too short for a probe each %d s, or for %d s in all", drain, ready.PeriodSeconds,
-			*pod.Spec.TerminationGracePeriodSeconds)
+	shutdown, err := time.ParseDuration(variables["FENCEGATE_SHUTDOWN_TIMEOUT"])
+	check(t, err)
+	grace := time.Duration(*pod.TerminationGracePeriodSeconds) * time.Second
+	// A gateway that drains is asked twice. After its shutdown, it has a few seconds for the last rejections and spans.
+	if drain < 2*time.Duration(gateway.ReadinessProbe.PeriodSeconds)*time.Second || shutdown+5*time.Second > grace {
+		t.Errorf("%s: the drain of %s is too short for a probe each %d s, or the shutdown of %s too long for %s", name, drain,
+			gateway.ReadinessProbe.PeriodSeconds, shutdown, grace)
 	}
-	target, err := resource.ParseQuantity(strings.TrimSuffix(environment(gateway)["GOMEMLIMIT"], "B"))
+	target, err := resource.ParseQuantity(strings.TrimSuffix(variables["GOMEMLIMIT"], "B"))
 	check(t, err)
 	if limit := gateway.Resources.Limits[core.ResourceMemory]; target.Cmp(limit) >= 0 {
-		t.Errorf("GOMEMLIMIT is %s, the limit is %s", &target, &limit)
-	}
-	if *gateway.SecurityContext.AllowPrivilegeEscalation || !*gateway.SecurityContext.ReadOnlyRootFilesystem ||
-		!*pod.Spec.SecurityContext.RunAsNonRoot || *pod.Spec.AutomountServiceAccountToken {
-		t.Error("the pods have rights that a gateway does not need")
+		t.Errorf("%s: GOMEMLIMIT is %s, the limit is %s", name, &target, &limit)
 	}
 }
 
@@ -193,7 +243,7 @@ func TestAlerts(t *testing.T) {
 	check(t, err)
 	var want monitoring.PrometheusRuleSpec
 	check(t, yaml.UnmarshalStrict(text, &want))
-	rules := manifests(t, everything).rule.Spec
+	rules := decode(t, valuesFiles(t)["production"])["prometheusrule"].(*monitoring.PrometheusRule).Spec
 	if len(want.Groups) == 0 || !reflect.DeepEqual(rules, want) {
 		t.Error("the chart's rules are not those of deploy/prometheus/alerts.yml")
 	}
@@ -202,15 +252,37 @@ func TestAlerts(t *testing.T) {
 func TestRefusedValues(t *testing.T) {
 	t.Parallel()
 	for values, says := range map[string]string{
-		"{}":                                                  "image.tag is required",
-		"{image: {tag: v1}, replica: 3}":                      "replica",
-		"{image: {tag: v1}, auth: no}":                        "auth",
-		"{image: {tag: v1}, replicas: 0}":                     "replicas",
-		"{image: {tag: v1}, drainDelay: 1m}":                  "drainDelay",
-		"{image: {tag: v1}, env: {A: [1]}}":                   "env",
-		"{image: {tag: v1}, serviceMonitor: {enabled: true}}": "credentials.secretName is required",
+		"":                             "image.tag is required",
+		"image: {tag: v1@sha1}":        "at '/image/tag': 'v1@sha1' does not match pattern",
+		"replica: 3":                   "additional properties 'replica' not allowed",
+		"replicas: 0":                  "at '/replicas': minimum: got 0, want 1",
+		"drainDelay: 1m":               "at '/drainDelay'",
+		"auth: no":                     "at '/auth'",
+		"auth: keys,password":          "does not match pattern '^(none|(keys|tokens|certificates)",
+		"auth: tokens":                 "auth: tokens and certificates need access.secretName or access.file",
+		"access: {secretName: a}":      "access is for auth: tokens and certificates",
+		"access: {file: {issuer: []}}": "additional properties 'issuer' not allowed",
+		"{auth: certificates, access: {secretName: a}}":     "auth: certificates needs clientCA",
+		"clientCA: {secretName: a}":                         "clientCA needs tls.secretName",
+		"database: {url: postgres://a:b@c/d}":               "additional properties 'url' not allowed",
+		"database: {ca: {secretName: a, configMapName: b}}": "not in both",
+		"migration: {by: hook}":                             "value must be one of 'job', 'gateways', 'none'",
+		"env: {A: [1]}":                                     "at '/env/A'",
+		"env: {FENCEGATE_AUTH: keys}":                       "env.FENCEGATE_AUTH: the chart sets it by other values",
+		"env: {FENCEGATE_DATABASE_URL: x}":                  "env.FENCEGATE_DATABASE_URL: the chart sets it by other values",
+		"env: {FENCEGATE_REDIS_URL: x}":                     "env.FENCEGATE_REDIS_URL may have a credential",
+		"networkPolicy: {enabled: true}":                    "networkPolicy.from is required",
+		"serviceMonitor: {enabled: true}":                   "credentials.secretName is required",
+		"podDisruptionBudget: {maxUnavailabel: 1}":          "additional properties 'maxUnavailabel' not allowed",
 	} {
-		if _, err := render(values); err == nil || !strings.Contains(err.Error(), says) {
+		given, err := chartutil.ReadValues([]byte(values))
+		check(t, err)
+		if _, set := given["image"]; !set && values != "" {
+			given["image"] = map[string]any{"tag": "v1"}
+		}
+		text, err := given.YAML()
+		check(t, err)
+		if _, err := render(text); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v, expected %q", values, err, says)
 		}
 	}
@@ -222,22 +294,4 @@ func environment(container core.Container) map[string]string {
 		all[variable.Name] = variable.Value
 	}
 	return all
-}
-
-// TestEnvironment starts a gateway with the settings of a pod.
-func TestEnvironment(t *testing.T) {
-	for _, auth := range []string{"keys", "none"} {
-		settings := environment(manifests(t, "{image: {tag: v1}, auth: "+auth+"}").deployment.Spec.Template.Spec.Containers[0])
-		settings["FENCEGATE_DATABASE_URL"] = postgres.Migrated(t)
-		for name, value := range settings {
-			t.Setenv(name, value)
-		}
-		path := process.Build(t) // the build has a limit of its own
-		process, err := gateway.Run(await.Context(t), path, "--listen", "0.0.0.0:0")
-		check(t, err)
-		process.Kill()
-		for name := range settings {
-			check(t, os.Unsetenv(name))
-		}
-	}
 }

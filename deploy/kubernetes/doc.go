@@ -1,2 +1,2 @@
-// Package kubernetes tests the Helm chart, and keeps fencegate.yaml, which is the chart with its defaults.
+// Package kubernetes tests the Helm chart.
 package kubernetes
