@@ -21,7 +21,7 @@ type exception struct {
 var exceptions = map[string]exception{
 	"clients/python/README.md":     {elsewhere: "TestPrograms of clients runs it with the installed package"},
 	"clients/typescript/README.md": {elsewhere: "TestPrograms of clients runs it with the installed package"},
-	"deploy/kubernetes/README.md":  {elsewhere: "needs a cluster; TestManifests of deploy/kubernetes"},
+	"deploy/kubernetes/README.md":  {elsewhere: "needs a cluster; TestProduction of deploy/kubernetes"},
 	"docs/sql/guard.md":            {elsewhere: "TestExamples of examples runs it, with each program's drivers"},
 
 	"README.md: select fence.protect(": {before: createAccounts},
