@@ -188,6 +188,9 @@ func TestCheckPatroni(t *testing.T) {
 	}{
 		"as shipped": {"4.0.4", `{"synchronous_mode": true, "synchronous_mode_strict": true, "ttl": 20, "loop_wait": 5,
 			"retry_timeout": 5}`, nil},
+		"quorum": {"4.0.0", `{"synchronous_mode": "quorum", "synchronous_mode_strict": true}`, nil},
+		"quorum of an older one": {"3.3.2", `{"synchronous_mode": "quorum", "synchronous_mode_strict": true}`, []string{
+			"patroni_synchronous: synchronous_mode is quorum, which Patroni 3.3.2 takes for off"}},
 		"defaults": {"3.0.3", `{}`, []string{"patroni_synchronous: synchronous_mode is off"}},
 		"bad": {"3.0.2", `{"synchronous_mode": true, "ttl": 25}`, []string{"patroni_version: version is 3.0.2",
 			"patroni_synchronous: synchronous_mode_strict is off", "patroni_ttl: ttl is 25, less than loop_wait + 2 * " +

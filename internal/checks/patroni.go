@@ -7,12 +7,13 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 )
 
 // patroniConfig is the part of Patroni's configuration in its GET /config that decides what a failover loses, with
 // Patroni's defaults. Times are in seconds.
 type patroniConfig struct {
-	SynchronousMode       bool  `json:"synchronous_mode"`
+	SynchronousMode       any   `json:"synchronous_mode"` // a boolean, or since version 4 "quorum"
 	SynchronousModeStrict bool  `json:"synchronous_mode_strict"`
 	TTL                   int64 `json:"ttl"`
 	LoopWait              int64 `json:"loop_wait"`
@@ -54,15 +55,18 @@ var ofPatroni = []struct {
 			"3.0.3 or newer, or a watchdog on each node.",
 		Cure: "pip install --upgrade 'patroni[etcd3]>=3.0.3'", Sound: "is 3.0.3 or newer",
 	}, func(version string, _ patroniConfig) (string, string) {
-		return either(olderThan303(version), "version", "is "+version)
+		return either(olderThan(version, 3, 0, 3), "version", "is "+version)
 	}},
 	{Check{
 		Name: "patroni_synchronous", Severity: Warning,
 		Advice: "Without synchronous_mode, a failover may lose maximum_lag_on_failover bytes of the write-ahead log and more. " +
 			"Without the strict one, a primary alone acknowledges writes, and the next failover loses them.",
 		Cure: "patronictl edit-config -s synchronous_mode=true -s synchronous_mode_strict=true", Sound: "is on, and strict",
-	}, func(_ string, c patroniConfig) (string, string) {
-		if !c.SynchronousMode {
+	}, func(version string, c patroniConfig) (string, string) {
+		switch quorum := c.SynchronousMode == "quorum"; {
+		case quorum && olderThan(version, 4, 0, 0):
+			return "synchronous_mode", "is quorum, which Patroni " + version + " takes for off"
+		case !quorum && c.SynchronousMode != true:
 			return "synchronous_mode", "is off"
 		}
 		return either(!c.SynchronousModeStrict, "synchronous_mode_strict", "is off")
@@ -93,13 +97,11 @@ func NoPatroni() Finding {
 	}.unknown("the database does not show what stops an old primary before another is promoted")
 }
 
-// olderThan303 reports whether a version of Patroni is older than 3.0.3.
-func olderThan303(version string) bool {
-	var major, minor, patch int
-	if n, _ := fmt.Sscanf(version, "%d.%d.%d", &major, &minor, &patch); n != 3 {
-		return false
-	}
-	return major < 3 || major == 3 && minor == 0 && patch < 3
+// olderThan reports whether a version of Patroni is older than another.
+func olderThan(version string, other ...int) bool {
+	var parts [3]int
+	n, _ := fmt.Sscanf(version, "%d.%d.%d", &parts[0], &parts[1], &parts[2])
+	return n == len(parts) && slices.Compare(parts[:], other) < 0
 }
 
 func getJSON(ctx context.Context, client *http.Client, api, path string, into any) error {
