@@ -22,7 +22,9 @@ var attackScripts = []script{
 		A set fencegate.admitted = 'forged/1'; set fencegate.resource = 'forged/1'; update forged set n = 2  -- !LF101
 		A begin; select fence.set_token(9007199254740991); update forged set n = 2  -- !LF102
 		A rollback
-		A set transform_null_equals = on; set standard_conforming_strings = off; set array_nulls = off;
+		A set transform_null_equals = on; set array_nulls = off;
+			select set_config('standard_conforming_strings', 'off', false)
+				where current_setting('server_version_num')::integer < 190000;
 			set enable_indexscan = off; set plan_cache_mode = force_generic_plan; set fencegate.token = '';
 			update forged set n = 2  -- !LF101
 		A alter table forged disable trigger fencegate_update  -- !42501

@@ -84,8 +84,9 @@ var claimScripts = []script{
 	{"rows of one resource are claimed under one lease, by one worker at a time", `
 		A create table keyed (id integer primary key, key text, done boolean not null default false);
 			insert into keyed values (1, 'a'), (2, 'b'), (3, 'a'), (4, 'a'); select fence.protect('keyed', 'keyed/{key}')
-		A select string_agg(job ->> 'id', ' '), count(distinct resource), count(distinct fencing_token)
-			from fence.claim('keyed', 3, 'A', order_by => 'id')  -- 1 2 3|2|2
+		A select string_agg(job ->> 'id', ' ' order by n), count(distinct resource), count(distinct fencing_token)
+			from fence.claim('keyed', 3, 'A', order_by => 'id')
+				with ordinality as c (resource, lease_id, fencing_token, expires_at, job, n)  -- 1 2 3|2|2
 		B select count(*) from fence.claim('keyed', 9, 'B')  -- 0
 		A select fencing_token from fence.held where lock = 'keyed/a'  -- $t
 		A begin; select fence.guard('keyed/a', $t, 1); update keyed set done = true where key = 'a'; commit
