@@ -16,34 +16,46 @@ import (
 	"github.com/fencegate/fencegate/internal/testenv/await"
 )
 
-// patroniFault breaks the leader of a Patroni cluster under load, and heals it.
+// patroniFault breaks a Patroni cluster under load, and heals it.
 type patroniFault struct {
-	name string
-	run  func(*testing.T, *measured, *patroniCluster, *patroniNode)
+	name        string
+	run         func(*testing.T, *measured, *patroniCluster, *patroniNode)
+	leaderStays bool
 }
 
 var (
-	postgresKilled = patroniFault{"PostgreSQL of the leader killed", killPostgres}
-	nodeKilled     = patroniFault{"leader killed, with Patroni", killNode}
-	patroniFrozen  = patroniFault{"Patroni of the leader frozen and thawed", freezeLeader(false)}
-	nodeFrozen     = patroniFault{"leader frozen and thawed, with Patroni", freezeLeader(true)}
-	postgresFrozen = patroniFault{"PostgreSQL of the leader frozen and thawed", freezePostgres}
+	switchover     = patroniFault{name: "planned: `patronictl switchover`", run: switchOver}
+	etcdKilled     = patroniFault{name: "etcd away for 25 s", run: killEtcd, leaderStays: true}
+	postgresKilled = patroniFault{name: "PostgreSQL of the leader killed", run: killPostgres}
+	nodeKilled     = patroniFault{name: "leader killed, with Patroni", run: killNode}
+	patroniFrozen  = patroniFault{name: "Patroni of the leader frozen and thawed", run: freezeLeader(false)}
+	nodeFrozen     = patroniFault{name: "leader frozen and thawed, with Patroni", run: freezeLeader(true)}
+	postgresFrozen = patroniFault{name: "PostgreSQL of the leader frozen and thawed", run: freezePostgres}
 )
 
-// failoversOfPatroni runs each fault on one cluster that is configured as shipped, and some on one without watchdogs.
+// failoversOfPatroni runs each fault on one cluster that is configured as shipped, and some on others.
 func failoversOfPatroni(t *testing.T, add func(*testing.T, failover)) {
 	t.Helper()
-	etcd := etcdOf(t)
+	version, etcd := patroniVersion(t), "ETCD3"
+	if slices.Compare(version, []int{3, 0, 3}) < 0 { // a leader that was frozen could take its key back by version 3
+		etcd = "ETCD"
+	}
 	for _, group := range []struct {
 		setup    string
+		since    int // a major version of Patroni
 		settings patroniSettings
 		faults   []patroniFault
 	}{
-		{"Patroni as shipped", patroniSettings{nodes: 3, strict: true, watchdog: true, etcd: etcd},
-			[]patroniFault{postgresKilled, nodeKilled, patroniFrozen, nodeFrozen, postgresFrozen}},
-		{"Patroni without watchdogs", patroniSettings{nodes: 3, strict: true, etcd: etcd},
+		{"Patroni as shipped", 0, patroniSettings{nodes: 3, watchdog: true, etcd: etcd},
+			[]patroniFault{switchover, postgresKilled, nodeKilled, patroniFrozen, nodeFrozen, postgresFrozen, etcdKilled}},
+		{"the same with quorum", 4, patroniSettings{nodes: 3, watchdog: true, etcd: etcd, quorum: true},
+			[]patroniFault{switchover, postgresKilled, nodeKilled, postgresFrozen}},
+		{"Patroni without watchdogs", 0, patroniSettings{nodes: 3, etcd: etcd},
 			[]patroniFault{patroniFrozen, postgresFrozen}},
 	} {
+		if version[0] < group.since {
+			continue
+		}
 		t.Run(group.setup, func(t *testing.T) {
 			c := startPatroni(t, group.settings)
 			c.wantSound(t)
@@ -54,19 +66,15 @@ func failoversOfPatroni(t *testing.T, add func(*testing.T, failover)) {
 	}
 }
 
-// etcdOf returns the API of etcd that suits the Patroni that is installed: before 3.0.3, a leader that was frozen could
-// take its key back by version 3.
-func etcdOf(t *testing.T) string {
+// patroniVersion returns the three parts of the version of the Patroni that runs.
+func patroniVersion(t *testing.T) []int {
 	t.Helper()
 	output, err := exec.CommandContext(patient(t), patroniProgram(t), "--version").Output()
 	check(t, err)
-	var version [3]int
+	version := make([]int, 3)
 	_, err = fmt.Sscanf(strings.Fields(string(output))[1], "%d.%d.%d", &version[0], &version[1], &version[2])
 	check(t, err)
-	if slices.Compare(version[:], []int{3, 0, 3}) < 0 {
-		return "ETCD"
-	}
-	return "ETCD3"
+	return version
 }
 
 // wantSound expects that `fencegate check --patroni-url` finds nothing but an old version.
@@ -86,7 +94,10 @@ func onPatroni(c *patroniCluster, fault patroniFault) func(*testing.T, bool) fig
 		t.Helper()
 		url := c.database(t)
 		m := measure(t, startFleet(t, url, 2))
-		leader, _ := c.leader(t)
+		leader, others := c.leader(t)
+		if !fault.leaderStays {
+			m.notePhases(t, leader, others)
+		}
 		fault.run(t, m, c, leader)
 		if leader.hasEnded() { // by the fault, or by the watchdog
 			leader.start()
@@ -94,6 +105,23 @@ func onPatroni(c *patroniCluster, fault patroniFault) func(*testing.T, bool) fig
 		c.awaitHealthy(t)
 		return m.finish(t, lossless, url)
 	}
+}
+
+func switchOver(t *testing.T, _ *measured, c *patroniCluster, leader *patroniNode) {
+	t.Helper()
+	leader.post(t, "/switchover", fmt.Sprintf(`{"leader": %q}`, leader.name))
+	c.awaitOther(t, leader)
+}
+
+// etcdAwayFor is longer than the leader's key lives without etcd.
+const etcdAwayFor = 25 * time.Second
+
+// killEtcd leaves Patroni without etcd for a while.
+func killEtcd(t *testing.T, _ *measured, c *patroniCluster, _ *patroniNode) {
+	t.Helper()
+	c.etcd.Kill()
+	time.Sleep(etcdAwayFor)
+	check(t, c.etcd.Start(t.Context()))
 }
 
 func killPostgres(t *testing.T, _ *measured, c *patroniCluster, leader *patroniNode) {

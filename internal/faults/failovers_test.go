@@ -36,6 +36,7 @@ type figures struct {
 	journal.Cost
 
 	outage time.Duration
+	phases phases
 }
 
 // TestFailovers runs failovers under load, one after the other, and writes a table of what each cost. It takes some
@@ -45,14 +46,14 @@ func TestFailovers(t *testing.T) {
 		t.Skip("run `make failovers`")
 	}
 	table := &strings.Builder{}
-	fmt.Fprintln(table, "| failover | setup | seconds without service | writes acknowledged | of these lost | "+
-		"tokens repeated or gone back | zombies admitted |\n|---|---|---|---|---|---|---|")
+	fmt.Fprintln(table, "| failover | setup | seconds without service | "+phaseNames+" | writes acknowledged | "+
+		"of these lost | tokens repeated or gone back | zombies admitted |\n|---|---|---|---|---|---|---|---|")
 	add := func(t *testing.T, f failover) {
 		t.Helper()
 		t.Run(f.fault+", "+f.setup, func(t *testing.T) {
 			got := f.run(t, f.lossless)
-			fmt.Fprintf(table, "| %s | %s | %.1f | %d | %d | %d | %d |\n", f.fault, f.setup, got.outage.Seconds(),
-				got.Acknowledged, got.Lost, got.Tokens, got.Admitted)
+			fmt.Fprintf(table, "| %s | %s | %.1f | %s | %d | %d | %d | %d |\n", f.fault, f.setup, got.outage.Seconds(),
+				got.phases, got.Acknowledged, got.Lost, got.Tokens, got.Admitted)
 			if f.lossless && got.Lost > 0 || !f.split && got.Tokens+got.Admitted > 0 {
 				t.Errorf("it broke a promise: %+v", got)
 			}
@@ -68,9 +69,12 @@ func TestFailovers(t *testing.T) {
 // measured is a load during a failover.
 type measured struct {
 	*underLoad
+	// observe runs a function beside the load. Its context ends with the load.
+	observe   func(func(context.Context))
 	stopWatch context.CancelFunc
 	watch     sync.WaitGroup
 	outage    time.Duration
+	phases    phases
 }
 
 // measuredClients are few: a busy machine must not add to what a failover takes.
@@ -88,7 +92,8 @@ func measure(t *testing.T, f *fleet) *measured {
 	ctx, stop := context.WithCancel(context.Background())
 	m.stopWatch = stop
 	t.Cleanup(stop)
-	m.watch.Go(func() { m.watchOutages(ctx) })
+	m.observe = func(observer func(context.Context)) { m.watch.Go(func() { observer(ctx) }) }
+	m.observe(m.watchOutages)
 	return m
 }
 
@@ -142,7 +147,7 @@ func (m *measured) finish(t *testing.T, lossless bool, databaseURL string) figur
 	}
 	cost, err := m.journal.Cost(patient(t), db)
 	check(t, err)
-	return figures{Cost: cost, outage: m.outage}
+	return figures{Cost: cost, outage: m.outage, phases: m.phases}
 }
 
 const (

@@ -17,7 +17,6 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -39,8 +38,9 @@ const patroniEnv = "FENCEGATE_PATRONI"
 
 // patroniSettings are what a test changes of deploy/patroni/patroni.yml.
 type patroniSettings struct {
-	nodes  int
-	strict bool
+	nodes int
+	// quorum says that either standby confirms commits, which Patroni 4 can do.
+	quorum bool
 	// etcd is the API of etcd that Patroni uses: ETCD3, or ETCD for version 2.
 	etcd string
 	// watchdog says that the nodes have one. A test can't reset a machine: a node is killed instead.
@@ -49,6 +49,7 @@ type patroniSettings struct {
 
 // patroniCluster is etcd, and nodes that run PostgreSQL by Patroni.
 type patroniCluster struct {
+	etcd  *peers.Peer
 	nodes []*patroniNode
 }
 
@@ -73,7 +74,7 @@ func startPatroni(t *testing.T, settings patroniSettings) *patroniCluster {
 	}
 	check(t, err)
 	t.Cleanup(func() { check(t, etcd.Stop()) })
-	c := &patroniCluster{}
+	c := &patroniCluster{etcd: etcd}
 	for i := range settings.nodes {
 		name := fmt.Sprintf("db-%d", i+1)
 		node := &patroniNode{
@@ -109,11 +110,13 @@ func (n *patroniNode) configure(t *testing.T, settings patroniSettings) {
 	t.Helper()
 	shipped, err := os.ReadFile("../../deploy/patroni/patroni.yml")
 	check(t, err)
-	changes := fmt.Sprintf(`
-bootstrap: {dcs: {synchronous_mode_strict: %t}}
+	changes := `
 postgresql: {parameters: {unix_socket_directories: ''}}
 watchdog: {mode: 'off'}
-`, settings.strict)
+`
+	if settings.quorum {
+		changes += "bootstrap: {dcs: {synchronous_mode: quorum}}\n"
+	}
 	check(t, os.MkdirAll(filepath.Join(n.dir, "config"), 0o755))
 	if settings.watchdog {
 		changes = strings.Replace(changes, "mode: 'off'", "driver: testing, device: "+startWatchdog(t, n), 1)
@@ -229,17 +232,25 @@ type patroniMember struct {
 func (c *patroniCluster) leader(t *testing.T) (leader *patroniNode, others []*patroniNode) {
 	t.Helper()
 	for _, member := range c.members(t) {
-		for _, n := range c.nodes {
-			switch {
-			case n.name != member.Name:
-			case member.Role == "leader":
-				leader = n
-			default:
-				others = append(others, n)
-			}
+		switch n := c.node(member.Name); {
+		case n == nil:
+		case member.Role == "leader":
+			leader = n
+		default:
+			others = append(others, n)
 		}
 	}
 	return leader, others
+}
+
+// node returns the node of a name; nil if there is none.
+func (c *patroniCluster) node(name string) *patroniNode {
+	for _, n := range c.nodes {
+		if n.name == name {
+			return n
+		}
+	}
+	return nil
 }
 
 func (c *patroniCluster) members(t *testing.T) []patroniMember {
@@ -253,10 +264,13 @@ func (c *patroniCluster) members(t *testing.T) []patroniMember {
 	return nil
 }
 
+// answerTimeout is how long a node may take to answer: a frozen one never does.
+const answerTimeout = 20 * retryPause
+
 // get asks the node's Patroni; it returns nil without an answer.
 func (n *patroniNode) get(t *testing.T, path string) []byte {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), retryPause*20)
+	ctx, cancel := context.WithTimeout(t.Context(), answerTimeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.api+path, http.NoBody)
 	check(t, err)
@@ -296,11 +310,11 @@ func (c *patroniCluster) awaitHealthy(t *testing.T) {
 			switch member.Role {
 			case "leader":
 				leaders++
-			case "sync_standby":
+			case "sync_standby", "quorum_standby":
 				synchronous++
 			}
 		}
-		return running == len(c.nodes) && leaders == 1 && synchronous == 1 && c.writable(t)
+		return running == len(c.nodes) && leaders == 1 && synchronous >= 1 && c.writable(t)
 	})
 }
 
@@ -308,15 +322,20 @@ func (c *patroniCluster) awaitHealthy(t *testing.T) {
 func (c *patroniCluster) reinitialize(t *testing.T, name string) {
 	t.Helper()
 	t.Logf("%s is copied from the leader again", name)
-	node := c.nodes[slices.IndexFunc(c.nodes, func(n *patroniNode) bool { return n.name == name })]
-	request, err := http.NewRequestWithContext(await.Context(t), http.MethodPost, "http://"+node.api+"/reinitialize",
-		strings.NewReader(`{"force": true}`))
+	c.node(name).post(t, "/reinitialize", `{"force": true}`)
+}
+
+// post has the node's Patroni do something.
+func (n *patroniNode) post(t *testing.T, path, body string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(await.Context(t), http.MethodPost, "http://"+n.api+path,
+		strings.NewReader(body))
 	check(t, err)
 	response, err := http.DefaultClient.Do(request)
 	check(t, err)
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		t.Errorf("Patroni of %s does not copy the leader: %s", name, response.Status)
+		t.Errorf("Patroni of %s answers %s with %s", n.name, path, response.Status)
 	}
 }
 
