@@ -186,7 +186,7 @@ func TestCheckPatroni(t *testing.T) {
 		version, config string
 		want            []string
 	}{
-		"as shipped": {"4.0.4", `{"synchronous_mode": true, "synchronous_mode_strict": true, "ttl": 20, "loop_wait": 5,
+		"as shipped": {"4.0.4", `{"synchronous_mode": true, "synchronous_mode_strict": true, "ttl": 20, "loop_wait": 1,
 			"retry_timeout": 5}`, nil},
 		"quorum": {"4.0.0", `{"synchronous_mode": "quorum", "synchronous_mode_strict": true}`, nil},
 		"quorum of an older one": {"3.3.2", `{"synchronous_mode": "quorum", "synchronous_mode_strict": true}`, []string{

@@ -74,7 +74,7 @@ var ofPatroni = []struct {
 	{Check{
 		Name: "patroni_ttl", Severity: Warning,
 		Advice: "A leader that is alive can lose its key while it tries to renew it. Raise ttl, or lower the others.",
-		Cure:   "patronictl edit-config -s ttl=20 -s loop_wait=5 -s retry_timeout=5",
+		Cure:   "patronictl edit-config -s ttl=20 -s loop_wait=1 -s retry_timeout=5",
 		Sound:  "is long enough for a renewal",
 	}, func(_ string, c patroniConfig) (string, string) {
 		least := c.LoopWait + 2*c.RetryTimeout
