@@ -65,7 +65,7 @@ func TestSlow_Production(t *testing.T) {
 	check(t, err)
 	t.Cleanup(func() { check(t, os.RemoveAll(folder)) })
 	check(t, os.Chmod(folder, 0o755))
-	for _, name := range []string{"etc", "data", "run", "backup"} {
+	for _, name := range []string{"etc", "data", "run", "backup", "share"} {
 		check(t, os.Mkdir(filepath.Join(folder, name), 0o755))
 	}
 	if account, err := user.Lookup("postgres"); err == nil && os.Geteuid() == 0 {
@@ -74,15 +74,15 @@ func TestSlow_Production(t *testing.T) {
 	}
 	adapted, gateways := adapt(t, folder)
 	for _, name := range []string{"production/haproxy.cfg", "production/prometheus.yml", "prometheus/alerts.yml"} {
-		path := filepath.Join(folder, "deploy", name)
-		check(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		path := filepath.Join(folder, "share", filepath.Base(name))
 		text, err := os.ReadFile(filepath.Join(root, "deploy", name))
 		check(t, err)
 		check(t, os.WriteFile(path, []byte(adapted.Replace(string(text))), 0o644))
 	}
 	text := onOneMachine
 	for _, b := range blocksOf(t, "docs/production.md") {
-		if b.language == "sh" && !strings.HasPrefix(b.text, "fencegate load") {
+		elsewhere := strings.HasPrefix(b.text, "apt-get") || strings.HasPrefix(b.text, "fencegate load")
+		if b.language == "sh" && !elsewhere {
 			text += fmt.Sprintf("echo '<line %d>'\n", b.line) + adapted.Replace(b.text)
 		}
 	}
@@ -114,7 +114,7 @@ func adapt(t *testing.T, folder string) (adapted *strings.Replacer, gateways str
 	}
 	first, second, trial, one, two, proxy, watch := port(), port(), port(), port(), port(), port(), port()
 	old := []string{
-		"/etc/fencegate", folder + "/etc", "/var/lib/fencegate", folder + "/data", "/backup", folder + "/backup",
+		"/etc/fencegate", folder + "/etc", "/usr/share/fencegate", folder + "/share", "/var/lib/fencegate", folder + "/data", "/backup", folder + "/backup",
 		"/run/postgresql", folder + "/run", "--host gw-2", "--host gw-2 --host localhost --host 127.0.0.1",
 		"port = 5432/'", "port = " + second + "/'", "db-1:5433", "localhost:" + trial, "port = 5433", "port = " + trial,
 		"db-1:5432", "localhost:" + first, "db-2:5432", "localhost:" + second, "host=db-1 port=5432", "host=localhost port=" + first,
