@@ -486,19 +486,40 @@ create table fence.audit (
     address   text not null,
     action    text not null,
     name      text collate "C" not null,
-    details   jsonb not null
+    details   jsonb not null,
+    prunable  boolean not null generated always as (principal = 'anonymous' or action = 'access_refused') stored,
+    seal      bigint
 );
 
 comment on column fence.audit.principal is 'who did it; by SQL: sql: and the role of the connection';
 comment on column fence.audit.address is 'of the client; of a connection to the database by a local socket: local';
 comment on column fence.audit.name is
     'the lock, the resource, or the prefix of the policy; empty where the action was not on a name, or was on all';
+comment on column fence.audit.prunable is
+    'callers without rights can cause any number of such entries, so the sweep deletes them sooner';
+comment on column fence.audit.seal is 'of fence.audit_seals; null: not sealed yet';
 
 -- What a principal did in the last day (fence.check_actor).
-create index audit_principal on fence.audit (principal, at);
+create index audit_principal on fence.audit (principal, at) where action <> 'access_refused';
 
--- The sweep deletes entries of callers without a credential sooner.
-create index audit_anonymous on fence.audit (id) where principal = 'anonymous';
+create index audit_prunable on fence.audit (id) where prunable;
+create index audit_unsealed on fence.audit (id) where seal is null;
+create index audit_seal on fence.audit (seal) where seal is not null;
+
+-- Each seal has the hashes of some entries of fence.audit, and the hash of the seal before it (fence.seal_audit).
+create table fence.audit_seals (
+    seal     bigint primary key,
+    at       timestamptz not null,
+    previous text not null,
+    entries  text not null,
+    hash     text not null
+);
+
+comment on column fence.audit_seals.previous is 'the hash of the seal before; empty: this is the first one';
+comment on column fence.audit_seals.entries is
+    'a line for each entry: its id, its time in microseconds since 1970 (-: it is prunable), the SHA-256 of its text';
+comment on column fence.audit_seals.hash is
+    'the SHA-256 of a line with seal, at in microseconds since 1970 and previous, and of the lines of entries';
 
 -- Observation: rejections, reports of the gateways, the inventory
 
@@ -609,7 +630,7 @@ create table fence.sweeps (
 comment on column fence.sweeps.age is
     'how long the part keeps things, unless the caller says otherwise; also for sessions that have ended';
 comment on column fence.sweeps.count_max is
-    'how many it keeps; of audit: of entries without a credential, those among so many newest';
+    'how many it keeps; of audit: of the prunable entries, those among so many newest';
 comment on column fence.sweeps.counted is
     'of rejections: the most that there were with an id up to counted_through; of reported: all that were ever moved, of counted_through';
 

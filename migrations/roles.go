@@ -55,7 +55,8 @@ var gatewayRights = []string{
 // gatewayFunctions are those that gateways call, and those that others in the list call with the caller's rights.
 var gatewayFunctions = []string{
 	// access
-	"all_names", "check_actor", "create_key", "is_allowed", "live_keys", "may_use", "names_of", "note_key_uses", "revoke_key", "rotate_key",
+	"all_names", "check_actor", "create_key", "is_allowed", "live_keys", "may_use", "names_of", "note_key_uses", "note_refusals",
+	"revoke_key", "rotate_key",
 	// client
 	"escape_segment", "is_name", "segment",
 	// lease
@@ -63,7 +64,7 @@ var gatewayFunctions = []string{
 	"grant_provided", "lease_provider", "lease_request", "lease_until", "live_leases", "owner_is_allowed", "provided_due",
 	"provided_status", "release_lease", "release_leases", "release_one", "renew_lease", "renew_leases", "runs_until", "settle_provided",
 	// observe
-	"begin_watch", "forget_gateway", "keep_sample", "postpone_recount", "probe", "publish_events", "record_rejections",
+	"audit_text", "begin_watch", "forget_gateway", "keep_sample", "postpone_recount", "probe", "publish_events", "record_rejections",
 	"recount", "rejected_by_sql", "sweep", "watch_state",
 	// queue
 	"blockers", "break_deadlock", "find_deadlocks", "find_new_deadlocks", "grant_next", "hand_over", "heartbeat",

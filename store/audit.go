@@ -37,8 +37,11 @@ func ActorOf(ctx context.Context) Actor {
 var Actions = []string{
 	"policy_set", "policy_deleted", "lease_broken", "fence_set", "key_created", "key_rotated", "key_revoked",
 	"database_accepted", "table_protected", "table_unprotected", "table_opened", "table_closed",
-	"names_allowed", "names_disallowed",
+	"names_allowed", "names_disallowed", RefusedAction,
 }
+
+// RefusedAction is the kind of the entries that NoteRefusals makes. Administrators did not cause them.
+const RefusedAction = "access_refused"
 
 // AuditEntry is an action of an administrator. It was recorded in the transaction of the action.
 type AuditEntry struct {
@@ -49,6 +52,42 @@ type AuditEntry struct {
 	Action    string // one of Actions
 	Name      string // the lock, the resource, or the prefix of the policy; "": none, or all names
 	Details   json.RawMessage
+}
+
+// AuditSeal has the hashes of some entries of the audit log, and that of the seal before it (fence.seal_audit).
+type AuditSeal struct {
+	Seal     int64  // 1 is the first one
+	AtUS     int64  // when it was made, in microseconds since 1970
+	Previous string // the hash of the seal before; "": there is none
+	Hash     string // "": entries say that they are of this seal, which does not exist
+	Entries  []SealedEntry
+}
+
+// AuditSealsMax is how many seals are read at once.
+const AuditSealsMax = 20
+
+// SealedEntry is an entry of the audit log, as its seal has it and as it is.
+type SealedEntry struct {
+	ID   int64
+	AtUS int64  // in microseconds since 1970; 0: it is prunable
+	Hash string // of the text; "": the seal does not have it
+	Text string // "": it was deleted
+}
+
+// Refusal is a number of accesses that a gateway refused, to one principal or address for one reason.
+type Refusal struct {
+	Principal string         `json:"principal"`
+	Address   string         `json:"address"`
+	Name      Name           `json:"name"` // of the first one; "": none
+	Details   RefusalDetails `json:"details"`
+}
+
+// RefusalDetails are those of an entry RefusedAction.
+type RefusalDetails struct {
+	Reason string `json:"reason"`
+	Count  int64  `json:"count"`
+	Method string `json:"method,omitempty"` // of the first one, as Route
+	Route  string `json:"route,omitempty"`
 }
 
 // AuditFilter selects entries of the audit log; a zero field selects all.

@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -175,6 +179,76 @@ func (s *Store) Audit(ctx context.Context, query store.AuditQuery) ([]store.Audi
 		query.Action, query.Principal, query.Name, query.Prefix, query.Since, orNull(query.Until), query.Before,
 		query.Within, query.Limit,
 	}, pgx.RowToStructByPos[store.AuditEntry])
+}
+
+// auditSealsSQL reads seals with their entries. Where it reads the last seal, it also reads entries of seals that do not
+// exist.
+const auditSealsSQL = `
+	with page as (select * from fence.audit_seals s where s.seal > $1 order by s.seal limit $2),
+		numbers as (
+			(select p.seal from page p union select a.seal from fence.audit a
+			where a.seal > $1 and a.seal <= (
+				select case when count(*) < $2 then 9223372036854775807 else max(p.seal) end from page p))
+			order by 1 limit $2)
+	select n.seal, coalesce((extract(epoch from p.at) * 1000000)::bigint, 0), coalesce(p.previous, ''),
+		coalesce(p.hash, ''), coalesce(p.entries, ''), e.ids, e.texts
+	from numbers n left join page p using (seal) cross join lateral (
+		select coalesce(array_agg(a.id), '{}') as ids, coalesce(array_agg(fence.audit_text(a)), '{}') as texts
+		from (select * from fence.audit a where a.seal = n.seal order by a.id limit 1000) a) e
+	order by n.seal`
+
+// AuditSeals returns the first seals of the audit log after one, store.AuditSealsMax at most, with their entries, and how many
+// entries are not sealed yet, up to a thousand. It returns ErrUnavailable.
+func (s *Store) AuditSeals(ctx context.Context, after int64) (seals []store.AuditSeal, unsealed int64, err error) {
+	seals, err = collect(ctx, s.query, auditSealsSQL, []any{after, store.AuditSealsMax}, readSeal)
+	if err == nil {
+		err = s.queryRow(ctx, statement{},
+			"select count(*) from (select from fence.audit where seal is null limit 1000) u", nil, &unsealed)
+	}
+	return seals, unsealed, err
+}
+
+// readSeal reads a row of auditSealsSQL.
+func readSeal(row pgx.CollectableRow) (store.AuditSeal, error) {
+	var seal store.AuditSeal
+	var entries string
+	var ids []int64
+	var texts []string
+	if err := row.Scan(&seal.Seal, &seal.AtUS, &seal.Previous, &seal.Hash, &entries, &ids, &texts); err != nil {
+		return seal, err
+	}
+	found := make(map[int64]string, len(ids))
+	for i, id := range ids {
+		found[id] = texts[i]
+	}
+	for line := range strings.Lines(entries) {
+		var entry store.SealedEntry
+		fields := strings.Fields(line)
+		if len(fields) == 3 { // of a line that was changed, the hash of the seal does not fit
+			entry.ID, _ = strconv.ParseInt(fields[0], 10, 64)
+			entry.AtUS, _ = strconv.ParseInt(fields[1], 10, 64)
+			entry.Hash = fields[2]
+		}
+		entry.Text = found[entry.ID]
+		delete(found, entry.ID)
+		seal.Entries = append(seal.Entries, entry)
+	}
+	for _, id := range slices.Sorted(maps.Keys(found)) {
+		seal.Entries = append(seal.Entries, store.SealedEntry{ID: id, Text: found[id]})
+	}
+	return seal, nil
+}
+
+// AuditHead returns the last seal of the audit log and its hash; 0: there is none. It returns ErrUnavailable.
+func (s *Store) AuditHead(ctx context.Context) (seal int64, hash string, err error) {
+	err = s.query(ctx, "select s.seal, s.hash from fence.audit_seals s order by s.seal desc limit 1", nil,
+		func(rows pgx.Rows) error { return rows.Scan(&seal, &hash) })
+	return seal, hash, err
+}
+
+// NoteRefusals adds entries to the audit log. It returns ErrUnavailable.
+func (s *Store) NoteRefusals(ctx context.Context, refusals []store.Refusal) error {
+	return s.exec(ctx, statement{}, "select fence.note_refusals($1)", refusals)
 }
 
 // tablesSQL reads the fields of a ProtectedTable. It waits for no lock on a table: it reads only the catalog.

@@ -199,8 +199,14 @@ func (s *Sweeper) sweep(ctx context.Context, pause time.Duration) (swept store.S
 
 // sweepPart does one part once. Then it ends the leases of the sessions that have expired or were ended.
 func (s *Sweeper) sweepPart(ctx context.Context, part sweepPart, pause time.Duration) (more bool, err error) {
-	if part.name == "waiting" {
+	switch part.name {
+	case "waiting":
 		pause *= 60 // it reads all waiters and all watches
+	case "audit":
+		// Its commit may wait for a standby.
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, recorderTimeout)
+		defer cancel()
 	}
 	var done int64
 	var unsettled []uuid.UUID

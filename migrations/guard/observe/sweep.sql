@@ -5,7 +5,7 @@
 --
 -- Each part is a function, fence.sweep_…, that is called by this one only. It changes at most rows_max rows, skips
 -- locked rows, and waits at most 500 ms for anything else (55P03). Nothing waits for the sweep, and it repeats work that
--- a crash loses, so its commits do not wait for the disk. An unknown part raises 22023.
+-- a crash loses, so its commits do not wait for the disk, but those of fence.seal_audit. An unknown part raises 22023.
 create or replace function fence.sweep(
     p_part text, p_pause interval, p_rows_max integer, p_age interval, p_count_max bigint,
     out done bigint, out more boolean, out unsettled uuid[])

@@ -24,6 +24,7 @@ declare
     v_session uuid;
     v_lock    text;
     v_ticket  bigint;
+    v_sealed  bigint := (select max(s.seal) from fence.audit_seals s);
 begin
     while clock_timestamp() < v_end and v_left <> '{}' loop
         foreach v_part in array v_left loop
@@ -51,6 +52,9 @@ begin
             end;
         end loop;
     end loop;
+    if v_sealed is distinct from (select max(s.seal) from fence.audit_seals s) then
+        perform fence.commit_durably(); -- as fence.seal_audit; the parts after it did not need it
+    end if;
     return query select p.part, p.done, p.part = any (v_left || v_locked) from unnest(v_parts, v_done) as p (part, done);
 end
 $$;
