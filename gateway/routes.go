@@ -71,6 +71,7 @@ var accessRules = map[string]endpoint.AccessRule{
 	"DELETE /v1/keys/{id}":                          endpoint.OnAll(access.Admin),
 	"POST /v1/keys/{id}/rotate":                     endpoint.OnAll(access.Admin),
 	"GET /v1/audit":                                 endpoint.OnEach(access.Admin),
+	"GET /v1/audit/seals":                           endpoint.OnAll(access.Admin),
 	"GET /v1/whoami":                                endpoint.AnyPrincipal,
 	"GET /v1/sign-in":                               endpoint.Public,
 	"GET /v1/sign-in/{issuer}/start":                endpoint.Public,

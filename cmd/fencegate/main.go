@@ -46,7 +46,7 @@ type commands struct {
 
 	Policy policyCmds `cmd:"" group:"admin" help:"Show, set and remove the policies of names."`
 	Keys   keysCmds   `cmd:"" group:"admin" help:"Create, list, rotate and revoke the API keys of callers."`
-	Audit  auditCmd   `cmd:"" group:"admin" help:"List what administrators did, newest first."`
+	Audit  auditCmds  `cmd:"" group:"admin" help:"List what administrators did, newest first; verify and export it."`
 	Tables tablesCmds `cmd:"" group:"admin" help:"List protected tables, and stop or resume the rejection of writes to one."`
 
 	Dev     devCmd     `cmd:"" group:"gateway" help:"Run everything on this machine to try it: database, gateway, dashboard, and workers that are frozen."`

@@ -2,10 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"os"
 	"strconv"
 	"time"
 
+	"github.com/fencegate/fencegate/internal/auditlog"
 	"github.com/fencegate/fencegate/lockclient/admin"
 	"github.com/fencegate/fencegate/lockclient/api"
 )
@@ -120,6 +124,13 @@ func late(ms *int64) string {
 	return delay.String()
 }
 
+// auditCmds are the commands below "fencegate audit".
+type auditCmds struct {
+	Ls     auditCmd       `cmd:"" default:"withargs" help:"List what administrators did, newest first."`
+	Verify auditVerifyCmd `cmd:"" help:"Check that nothing of the audit log, or of an export, was changed after it was sealed."`
+	Export auditExportCmd `cmd:"" help:"Write the sealed entries as lines of JSON, oldest seal first."`
+}
+
 type auditCmd struct {
 	listFlags
 	Action    string  `help:"Only this action, such as lease_broken." placeholder:"ACTION"`
@@ -133,7 +144,8 @@ type auditCmd struct {
 // Help is shown by "fencegate audit --help".
 func (auditCmd) Help() string {
 	return "A line is an action: a policy was set or deleted, a lease broken, a fence set, a key created, rotated or " +
-		"revoked, a table protected, unprotected, opened or closed, a database accepted. DETAILS say what was changed."
+		"revoked, a table protected, unprotected, opened or closed, a database accepted. DETAILS say what was changed. " +
+		"access_refused stands for a COUNT of requests that a gateway refused."
 }
 
 // Run shows the audit log.
@@ -154,4 +166,207 @@ func auditRow(e api.AuditEntry) []string {
 	return []string{
 		e.At.UTC().Format(time.RFC3339), e.Action, e.Name, e.Principal, e.Address, string(e.Details),
 	}
+}
+
+// sealFlags are those of commands that read the seals of the audit log.
+type sealFlags struct {
+	gatewayFlags
+	Timeout time.Duration `group:"connection" help:"How long the gateway may take for each part." default:"30s"`
+}
+
+// each calls work for the seals after one, the oldest first, and returns how many entries are not sealed yet.
+func (f sealFlags) each(
+	ctx context.Context, gateway *admin.Client, after int64, work func(*api.AuditSeal) error,
+) (unsealed int64, err error) {
+	for more := true; more; {
+		limited, cancel := context.WithTimeout(ctx, f.Timeout)
+		page, err := gateway.AuditSeals(limited, after)
+		cancel()
+		if err != nil {
+			return 0, err
+		}
+		for i := range page.Seals {
+			if err := work(&page.Seals[i]); err != nil {
+				return 0, err
+			}
+			after = page.Seals[i].Seal
+		}
+		more, unsealed = page.More, page.Unsealed
+	}
+	return unsealed, nil
+}
+
+type auditVerifyCmd struct {
+	sealFlags
+	outputFlag
+
+	File           string          `arg:"" optional:"" help:"An export to verify, or - for the standard input. Default: the log of the gateway." type:"path"`
+	Head           []auditlog.Head `help:"A seal and its hash, as this command or a gateway's log has shown: they must still be in the log. May be repeated." env:"-" placeholder:"SEAL:HASH"`
+	AuditRetention time.Duration   `help:"How long the gateways keep the audit log. Entries that are younger must not be missing." default:"9600h"`
+}
+
+// Help is shown by "fencegate audit verify --help".
+func (auditVerifyCmd) Help() string {
+	return "Computes the hash of each entry and of each seal, and compares. It exits with 1 if anything was changed. The " +
+		"owner of the database could write the whole log anew: keep the head that this shows elsewhere, and give it to " +
+		"--head later."
+}
+
+// verified is the answer of "fencegate audit verify".
+type verified struct {
+	First    int64    `json:"first_seal"`
+	Last     int64    `json:"last_seal"`
+	Head     string   `json:"head,omitempty"`
+	Present  int64    `json:"entries"`
+	Expired  int64    `json:"expired"`
+	Pruned   int64    `json:"pruned"`
+	Unsealed int64    `json:"unsealed"`
+	Wrong    []string `json:"wrong"`
+}
+
+// wrongMax bounds how much that is wrong is shown.
+const wrongMax = 100
+
+// Run verifies the log.
+func (c *auditVerifyCmd) Run(ctx context.Context, con *console) error {
+	result, wrong := verified{Wrong: []string{}}, 0
+	verifier := auditlog.Verifier{KeptSince: time.Now().Add(-c.AuditRetention), Part: c.File != "", Heads: c.Head}
+	verifier.Wrong = func(sentence string) {
+		if wrong++; wrong <= wrongMax {
+			result.Wrong = append(result.Wrong, sentence)
+		}
+	}
+	err := c.read(ctx, con, &result, func(seal *api.AuditSeal) error {
+		verifier.Add(seal)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	verifier.End()
+	result.First, result.Last, result.Head = verifier.First, verifier.Last.Seal, verifier.Last.String()
+	result.Present, result.Expired, result.Pruned = verifier.Present, verifier.Expired, verifier.Pruned
+	fields := []field{
+		{"seals", fmt.Sprintf("%d to %d", result.First, result.Last)}, {"entries", strconv.FormatInt(result.Present, 10)},
+		{"expired", strconv.FormatInt(result.Expired, 10)}, {"pruned", strconv.FormatInt(result.Pruned, 10)},
+		{"unsealed", strconv.FormatInt(result.Unsealed, 10)}, {"head", result.Head},
+	}
+	for _, sentence := range result.Wrong {
+		fields = append(fields, field{"wrong", sentence})
+	}
+	if err := con.show(result, fields); err != nil || wrong == 0 {
+		return err
+	}
+	return fmt.Errorf("the audit log was changed: %d findings", wrong)
+}
+
+// read reads the seals of the gateway, or of the file.
+func (c *auditVerifyCmd) read(ctx context.Context, con *console, result *verified, each func(*api.AuditSeal) error) error {
+	if c.File == "" {
+		client, err := c.client()
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		result.Unsealed, err = c.each(ctx, admin.New(client), 0, each)
+		return err
+	}
+	from := io.NopCloser(con.in)
+	if c.File != "-" {
+		file, err := os.Open(c.File)
+		if err != nil {
+			return err
+		}
+		from = file
+	}
+	defer func() { _ = from.Close() }()
+	_, err := auditlog.Read(from, each)
+	return err
+}
+
+type auditExportCmd struct {
+	sealFlags
+
+	After  int64  `help:"Begin after this seal." default:"0" env:"-" placeholder:"SEAL"`
+	Append string `help:"Append the lines to this file, too, and begin after its last seal." env:"-" type:"path" placeholder:"FILE"`
+	Follow bool   `help:"Go on with entries as they are sealed, until interrupted." env:"-" short:"f"`
+}
+
+// Help is shown by "fencegate audit export --help".
+func (auditExportCmd) Help() string {
+	return "The lines of a seal are its entries, and then the seal with its hash. An export that was interrupted is " +
+		"continued with --append, or with --after and the last seal: no entry is left out, or in it twice. Needs the scope " +
+		"admin on all names."
+}
+
+// followEvery is the time between two reads of the log under --follow.
+const followEvery = 2 * time.Second
+
+// Run exports the log.
+func (c *auditExportCmd) Run(ctx context.Context, con *console) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	outputs := []io.Writer{con.out}
+	if c.Append != "" {
+		file, err := c.resume()
+		if err != nil {
+			return err
+		}
+		defer func() { _ = file.Close() }()
+		outputs = append(outputs, file)
+	}
+	write := func(seal *api.AuditSeal) error {
+		if seal.Hash == "" {
+			return nil // there is none: verify says so
+		}
+		lines := auditlog.Append(nil, seal)
+		for _, out := range outputs {
+			if _, err := out.Write(lines); err != nil {
+				return err
+			}
+		}
+		c.After = seal.Seal
+		return nil
+	}
+	for away := false; ; {
+		_, err := c.each(ctx, admin.New(client), c.After, write)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case !c.Follow || err != nil && exitCode(err) != exitUnavailable:
+			return err
+		case err != nil && !away:
+			con.note("%v; it is tried again", err)
+		}
+		away = err != nil
+		select {
+		case <-time.After(followEvery):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// resume opens the file to append to, and sets the seal to begin after. It removes lines at the end that have no seal.
+func (c *auditExportCmd) resume() (*os.File, error) {
+	file, err := os.OpenFile(c.Append, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	sealed, err := auditlog.Read(file, func(seal *api.AuditSeal) error {
+		c.After = seal.Seal
+		return nil
+	})
+	if errors.Is(err, auditlog.ErrCut) {
+		err = file.Truncate(sealed)
+	}
+	if err == nil {
+		_, err = file.Seek(sealed, io.SeekStart)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", c.Append, err), file.Close())
+	}
+	return file, nil
 }

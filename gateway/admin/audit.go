@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"math"
 	"net/http"
 	"strconv"
 
@@ -39,5 +40,30 @@ func auditAnswer(entry store.AuditEntry) api.AuditEntry {
 	return api.AuditEntry{
 		ID: entry.ID, At: api.Time{Time: entry.At}, Principal: entry.Principal, Address: entry.Address,
 		Action: entry.Action, Name: entry.Name, Details: entry.Details,
+	}
+}
+
+// listSeals answers a page of the seals of the audit log. Their entries are the texts that they have the hashes of.
+func (e *Endpoints) listSeals(ctx context.Context, r *http.Request) (any, error) {
+	parameters := endpoint.ReadParameters(r, "after")
+	after := parameters.Integer("after", 0, math.MaxInt, 0)
+	if after < 0 {
+		parameters.Fail(endpoint.Invalid("after must not be negative."))
+	}
+	if parameters.Err != nil {
+		return nil, parameters.Err
+	}
+	seals, unsealed, err := e.database.AuditSeals(ctx, int64(after))
+	return api.AuditSeals{
+		Seals: endpoint.Convert(seals, sealAnswer), More: len(seals) == store.AuditSealsMax, Unsealed: unsealed,
+	}, err
+}
+
+func sealAnswer(seal store.AuditSeal) api.AuditSeal {
+	return api.AuditSeal{
+		Seal: seal.Seal, AtUS: seal.AtUS, Previous: seal.Previous, Hash: seal.Hash,
+		Entries: endpoint.Convert(seal.Entries, func(entry store.SealedEntry) api.SealedEntry {
+			return api.SealedEntry(entry)
+		}),
 	}
 }

@@ -31,6 +31,7 @@ type Database interface {
 	Policy(ctx context.Context, prefix string) (store.Policy, error)
 	Keys(context.Context, store.KeyQuery) ([]store.Key, error)
 	Audit(context.Context, store.AuditQuery) ([]store.AuditEntry, error)
+	AuditSeals(ctx context.Context, after int64) (seals []store.AuditSeal, unsealed int64, err error)
 	Tables(context.Context, store.TableQuery) ([]store.ProtectedTable, error)
 	SQLRoles(context.Context) ([]store.SQLRole, error)
 }
@@ -52,6 +53,7 @@ func New(server *endpoint.Server, engine Engine, database Database) *Endpoints {
 func (e *Endpoints) Routes(router *mux.Router) {
 	e.Route(router, "/v1/tables", endpoint.Methods{"GET": e.WithoutBody(e.listTables)})
 	e.Route(router, "/v1/sql-roles", endpoint.Methods{"GET": e.WithoutBody(e.listSQLRoles)})
+	e.Route(router, "/v1/audit/seals", endpoint.Methods{"GET": e.WithoutBody(e.listSeals)})
 	e.Route(router, "/v1/audit", endpoint.Methods{"GET": e.WithoutBody(e.listAudit)})
 	e.keyRoutes(router)
 	e.Route(router, "/v1/policies/{prefix"+endpoint.AnyText, endpoint.Methods{

@@ -184,3 +184,10 @@ func (c *Client) Audit(ctx context.Context, which AuditQuery) (api.Audit, error)
 	}
 	return fetch[api.Audit](ctx, c, lockclient.Call{Op: "list the audit log", Path: "/v1/audit", Query: query})
 }
+
+// AuditSeals lists the seals of the audit log after one, the oldest first, with their entries, a page at a time. It needs
+// the scope admin on all names.
+func (c *Client) AuditSeals(ctx context.Context, after int64) (api.AuditSeals, error) {
+	query := map[string]string{"after": strconv.FormatInt(after, 10)}
+	return fetch[api.AuditSeals](ctx, c, lockclient.Call{Op: "read the seals of the audit log", Path: "/v1/audit/seals", Query: query})
+}

@@ -87,6 +87,7 @@ func TestRequests(t *testing.T) {
 				Limit: 1, Cursor: "c",
 			}))
 		},
+		"GET /v1/audit/seals?after=7":     func() error { return second(a.AuditSeals(ctx, 7)) },
 		"GET /v1/overview":                func() error { return second(a.Overview(ctx, 0)) },
 		"GET /v1/overview?range_ms=60000": func() error { return second(a.Overview(ctx, time.Minute)) },
 		"GET /v1/policies":                func() error { return second(a.Policies(ctx)) },

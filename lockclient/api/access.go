@@ -116,6 +116,34 @@ type AuditEntry struct {
 	Details json.RawMessage `json:"details"`
 }
 
+// AuditSeals is a page of GET /v1/audit/seals, the oldest seal first.
+type AuditSeals struct {
+	Seals []AuditSeal `json:"seals"`
+	// More reports whether there may be more seals after these.
+	More bool `json:"more"`
+	// Unsealed is how many entries are in no seal yet; 1000: as many, or more.
+	Unsealed int64 `json:"unsealed"`
+}
+
+// AuditSeal has the hashes of some entries of the audit log, and that of the seal before it.
+type AuditSeal struct {
+	Seal int64 `json:"seal"`  // 1 is the first one
+	AtUS int64 `json:"at_us"` // when it was made, in microseconds since 1970
+	// Previous is the hash of the seal before; "" in the first one.
+	Previous string `json:"previous"`
+	// Hash is "" where entries say that they are of this seal, which does not exist.
+	Hash    string        `json:"hash"`
+	Entries []SealedEntry `json:"entries"`
+}
+
+// SealedEntry is an entry of the audit log, as its seal has it and as it is.
+type SealedEntry struct {
+	ID   int64  `json:"id"`
+	AtUS int64  `json:"at_us,omitempty"` // in microseconds since 1970; 0: the entry may be deleted at any time
+	Hash string `json:"hash,omitempty"`  // the SHA-256 of Text; "": the seal does not have this entry
+	Text string `json:"text,omitempty"`  // the JSON of the entry; "": it was deleted
+}
+
 // Audit is a page of GET /v1/audit, the newest entry first.
 type Audit struct {
 	Entries    []AuditEntry `json:"entries"`
