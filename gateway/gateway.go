@@ -73,6 +73,8 @@ type Database interface {
 	ForgetGateway(ctx context.Context, id uuid.UUID) error
 	Recount(context.Context) (counted bool, err error)
 	Overview(context.Context) (store.Overview, error)
+	NoteRefusals(context.Context, []store.Refusal) error
+	AuditHead(context.Context) (seal int64, hash string, err error)
 }
 
 // Config configures a gateway. The zero value of a field is its default.
@@ -258,6 +260,7 @@ type Gateway struct {
 	known     atomic.Pointer[knownOverview]
 	alerts    atomic.Pointer[api.OverviewAlerts] // nil: none were read
 	history   *history
+	auditHead string // the last one in the log
 	overviews *endpoint.Broadcast[[]byte]
 }
 

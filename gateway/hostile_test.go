@@ -355,7 +355,7 @@ func TestEndOfUnverifiedStream(t *testing.T) {
 	g := newKeyedGateway(t, &keysInMemory{})
 	var log bytes.Buffer
 	g.Logger = slog.New(slog.NewTextHandler(&log, nil))
-	if reason := g.EndReason(t.Context(), g.Unauthenticated(auth.NotReady)); reason != endpoint.EndUnavailable || log.Len() > 0 {
+	if reason := g.EndReason(t.Context(), g.Unauthenticated(nil, auth.NotReady)); reason != endpoint.EndUnavailable || log.Len() > 0 {
 		t.Errorf("the stream ends for %q, want %q; logged: %s", reason, endpoint.EndUnavailable, &log)
 	}
 }

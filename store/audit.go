@@ -78,7 +78,7 @@ type SealedEntry struct {
 type Refusal struct {
 	Principal string         `json:"principal"`
 	Address   string         `json:"address"`
-	Name      Name           `json:"name"` // of the first one; "": none
+	Name      Name           `json:"name"` // as Address, of the first one; "": none
 	Details   RefusalDetails `json:"details"`
 }
 
@@ -86,8 +86,6 @@ type Refusal struct {
 type RefusalDetails struct {
 	Reason string `json:"reason"`
 	Count  int64  `json:"count"`
-	Method string `json:"method,omitempty"` // of the first one, as Route
-	Route  string `json:"route,omitempty"`
 }
 
 // AuditFilter selects entries of the audit log; a zero field selects all.

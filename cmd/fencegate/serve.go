@@ -262,6 +262,9 @@ func (c *serveCmd) runBackground(
 			sweeper.Run(ctx, metrics.Swept, func(err error) { logger.Warn("sweep failed", "error", err) })
 		},
 		func(ctx context.Context) {
+			gw.RunAuditor(ctx, func(err error) { logger.Warn("audit log not written or read", "error", err) })
+		},
+		func(ctx context.Context) {
 			gw.RunSampler(ctx, func(err error) { logger.Warn("sample not kept yet", "error", err) })
 		})...)
 }

@@ -123,7 +123,7 @@ func (s *Server) authorize(w *Answer, r *http.Request, rule *AccessRule) error {
 	principal, reason := s.Auth.Authenticate(r)
 	if reason != auth.Accepted {
 		w.Principal = nil
-		return s.CountFailure(r, s.Unauthenticated(reason))
+		return s.CountFailure(r, s.Unauthenticated(r, reason))
 	}
 	w.Principal = principal
 	s.Connections.know(connectionOf(r))
@@ -143,7 +143,7 @@ func (s *Server) StillAccepted(r *http.Request) error {
 		return nil
 	}
 	if _, reason := s.Auth.Authenticate(r); reason != auth.Accepted {
-		return s.Unauthenticated(reason)
+		return s.Unauthenticated(r, reason)
 	}
 	return nil
 }
@@ -179,7 +179,8 @@ func (a *AccessRule) Forbidden() *api.Problem {
 }
 
 // Unauthenticated is the answer without a principal. It does not say whether a key was revoked, or never existed.
-func (s *Server) Unauthenticated(reason auth.Reason) *api.Problem {
+func (s *Server) Unauthenticated(r *http.Request, reason auth.Reason) *api.Problem {
+	s.noteUnauthenticated(r, reason)
 	s.Metrics.Unauthenticated(reason)
 	if reason == auth.NotReady {
 		return KeysNotRead()

@@ -61,6 +61,7 @@ type Server struct {
 	EventTimeout   time.Duration // for a client to take one event
 	HangUpInterval time.Duration // between checks of the connection of a client that waits
 
+	Refusals      Refusals
 	Streams       atomic.Int64 // open event streams
 	RefusalDelays *RefusalDelays
 

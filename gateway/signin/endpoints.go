@@ -69,7 +69,7 @@ func (e *Endpoints) signIn(_ context.Context, a endpoint.Action[store.Name, api.
 	shown := &http.Request{Header: http.Header{"Authorization": {endpoint.BearerScheme + a.Body.Credential}}}
 	principal, reason := e.Auth.Authenticate(shown)
 	if reason != auth.Accepted {
-		return nil, e.CountFailure(a.R, e.Unauthenticated(reason))
+		return nil, e.CountFailure(a.R, e.Unauthenticated(a.R, reason))
 	}
 	e.keepCredential(a.W, a.R, a.Body.Credential, principal)
 	return principalAnswer(principal), nil

@@ -201,9 +201,13 @@ func (s *bulkStream) judge(line *bulkLine) error {
 		s.accepted = now
 	}
 	if line.transaction != nil {
-		return s.endpoints.mayTransact(s.writer.Principal, line.transaction.transaction)
+		err := s.endpoints.mayTransact(s.writer.Principal, line.transaction.transaction)
+		s.endpoints.NoteForbidden(s.request, s.writer.Principal, "", endpoint.CodeOf(err))
+		return err
 	}
-	return s.endpoints.mayWrite(s.writer.Principal, line.write.Resource)
+	err := s.endpoints.mayWrite(s.writer.Principal, line.write.Resource)
+	s.endpoints.NoteForbidden(s.request, s.writer.Principal, line.write.Resource, endpoint.CodeOf(err))
+	return err
 }
 
 // pause stops reading for a while if line after line is refused for good.

@@ -12,7 +12,7 @@ const actions = {
   key_created: 'key created', key_rotated: 'key rotated', key_revoked: 'key revoked',
   table_protected: 'table protected', table_unprotected: 'table no longer protected', table_opened: 'table opened',
   table_closed: 'table closed', names_allowed: 'names allowed', names_disallowed: 'names no longer allowed',
-  database_accepted: 'database accepted',
+  database_accepted: 'database accepted', access_refused: 'access refused',
 };
 
 function nameCell(entry) {
@@ -45,7 +45,8 @@ const columns = [
 export function mount(container, params, app) {
   return pagedList(container, params, app, {
     page: 'audit', rows: 'entries', title,
-    intro: 'What administrators did, by the API or by SQL, written in the transaction of the action.',
+    intro: 'What administrators did, by the API or by SQL, written in the transaction of the action; and how often a '
+      + 'gateway refused access, every minute.',
     noun: 'action', caption: 'Actions, the newest first', columns, key: (entry) => entry.id, changed: () => false,
     filters: {label: 'Filter actions', fields: [
       {name: 'prefix', label: 'Name begins with'},
