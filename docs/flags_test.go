@@ -59,6 +59,9 @@ func TestMentionedFlags(t *testing.T) {
 			if !commands[command] {
 				command = words[0]
 			}
+			if commands[command+" ls"] {
+				command += " ls" // the default
+			}
 			if names[words[0]] {
 				continue
 			}
