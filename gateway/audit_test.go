@@ -50,6 +50,9 @@ func TestRefusalsInAuditLog(t *testing.T) {
 			t.Errorf("the refusals are %q, want 3 with %s", counts, want)
 		}
 	}
+	h.exec(t, `insert into fence.audit (principal, address, action, name, details)
+		select 'p', '', 'access_refused', '', '{}' from generate_series(1, 10000)`)
+	h.exec(t, "select fence.check_actor('p', true)") // they are no actions of p
 	metrics := string(root.get(t, "/metrics").body)
 	if line := `fencegate_unauthenticated_total{reason="unknown"} 3`; !strings.Contains(metrics, line) {
 		t.Errorf("/metrics lacks %s", line)

@@ -1,8 +1,12 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -153,6 +157,10 @@ func TestAuditVerify(t *testing.T) {
 		l.exec(restoreLog)
 	}
 	out := l.do("audit", "verify")
+	l.exec("delete from fence.audit where id in (4, 5)")
+	if found := l.verify("--audit-retention", "1h"); found.Pruned != 1 || found.Expired != 1 || found.Present != 4 {
+		t.Errorf("without the entries 4, which is prunable, and 5 the log is %+v", found)
+	}
 	if want := "seals     1 to 3\nentries   6\nexpired   0\npruned    0\nunsealed  1\nhead      " + intact.Head + "\n"; out.out != want {
 		t.Errorf("it shows %q, want %q", out.out, want)
 	}
@@ -191,6 +199,13 @@ func TestAuditExport(t *testing.T) {
 	whole += rest
 	if ids := []int{strings.Index(rest, `"id":9`), strings.Index(rest, `"id":8`)}; ids[0] < 0 || ids[1] < ids[0] {
 		t.Errorf("the rest is %q, want the late entry 8 after 9", rest)
+	}
+	if err := os.WriteFile(path, []byte(whole+whole[:40]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l.must("audit", "export", "--append", path)
+	if text, err := os.ReadFile(path); string(text) != whole {
+		t.Fatalf("after a cut, the export of nothing new is %q (%v), want %q", text, err, whole)
 	}
 	for cut := 0; cut < len(whole); cut += 97 {
 		if err := os.WriteFile(path, []byte(whole[:cut]), 0o600); err != nil {
@@ -238,5 +253,30 @@ func (l sealedLog) expectVerdicts(path, whole string) {
 			l.t.Fatal(err)
 		}
 		l.fails(exitFailure, want, "audit", "verify", path)
+	}
+}
+
+// TestAuditFollow checks that an export with --follow writes entries when they are sealed, and ends well.
+func TestAuditFollow(t *testing.T) {
+	t.Parallel()
+	l := newSealedLog(t)
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	out, stdout := io.Pipe()
+	var stderr bytes.Buffer
+	ended := make(chan int, 1)
+	go func() {
+		ended <- runHere(ctx, []string{"audit", "export", "--follow", "--after", "3", "--url", l.url}, strings.NewReader(""), stdout, &stderr)
+	}()
+	l.seal()
+	lines := bufio.NewReader(out)
+	for _, want := range []string{`{"seal":4,"id":7,`, `{"seal":4,"at_us":`} {
+		if line, err := lines.ReadString('\n'); err != nil || !strings.HasPrefix(line, want) {
+			t.Errorf("it wrote %q (%v), want %s…", line, err, want)
+		}
+	}
+	interrupt()
+	if code := <-ended; code != exitOK || stderr.Len() > 0 {
+		t.Errorf("it exited with %d and %q", code, &stderr)
 	}
 }

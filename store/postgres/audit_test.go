@@ -48,6 +48,19 @@ func TestSealWaitsForNone(t *testing.T) {
 	sealed("1 2, 2 1")
 }
 
+// TestSweepSealsBeforeItDeletes checks that the sweep deletes no entry that is in no seal.
+func TestSweepSealsBeforeItDeletes(t *testing.T) {
+	t.Parallel()
+	for principal, sweep := range map[string]string{
+		"p": "fence.sweep('audit', '0', null, '0', null)", "anonymous": "fence.sweep('audit', '0', null, null, 1)",
+	} {
+		b := newTestbed(t)
+		b.Exec(t, "select fence.note_action('fence_set', '', '{}', $1, '') from generate_series(1, 150)", principal)
+		expectSQL(t, b, "100 deleted", "select done || ' deleted' from "+sweep)
+		expectSQL(t, b, "50 in no seal", "select count(*) || ' in no seal' from fence.audit where seal is null")
+	}
+}
+
 // TestSealsAreDurable checks that a sweep which has made a seal waits for the disk, and another one does not.
 func TestSealsAreDurable(t *testing.T) {
 	t.Parallel()
