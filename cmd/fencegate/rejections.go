@@ -201,7 +201,7 @@ type auditVerifyCmd struct {
 	outputFlag
 
 	File           string          `arg:"" optional:"" help:"An export to verify, or - for the standard input. Default: the log of the gateway." type:"path"`
-	Head           []auditlog.Head `help:"A seal and its hash, as this command or a gateway's log has shown: they must still be in the log. May be repeated." env:"-" placeholder:"SEAL:HASH"`
+	Head           []auditlog.Head `help:"A seal and its hash, as this command or a gateway's log has shown: they must still be in the log. May be repeated." placeholder:"SEAL:HASH"`
 	AuditRetention time.Duration   `help:"How long the gateways keep the audit log. Entries that are younger must not be missing." default:"9600h"`
 }
 
@@ -287,9 +287,9 @@ func (c *auditVerifyCmd) read(ctx context.Context, con *console, result *verifie
 type auditExportCmd struct {
 	sealFlags
 
-	After  int64  `help:"Begin after this seal." default:"0" env:"-" placeholder:"SEAL"`
-	Append string `help:"Append the lines to this file, too, and begin after its last seal." env:"-" type:"path" placeholder:"FILE"`
-	Follow bool   `help:"Go on with entries as they are sealed, until interrupted." env:"-" short:"f"`
+	After  int64  `help:"Begin after this seal." default:"0" placeholder:"SEAL"`
+	Append string `help:"Append the lines to this file, too, and begin after its last seal." type:"path" placeholder:"FILE"`
+	Follow bool   `help:"Go on with entries as they are sealed, until interrupted." short:"f"`
 }
 
 // Help is shown by "fencegate audit export --help".
