@@ -257,7 +257,7 @@ func (c *auditVerifyCmd) Run(ctx context.Context, con *console) error {
 	if err := con.show(result, fields); err != nil || wrong == 0 {
 		return err
 	}
-	return fmt.Errorf("the audit log was changed: %d findings", wrong)
+	return fmt.Errorf("the audit log was changed; findings: %d", wrong)
 }
 
 // read reads the seals of the gateway, or of the file.
