@@ -11,7 +11,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/fencegate/fencegate/internal/testenv/otlptest"
-	"github.com/fencegate/fencegate/internal/testenv/process"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/postgres"
 )
@@ -151,11 +150,8 @@ func benchLeases(b *testing.B, of func(testing.TB, http.Handler) func()) {
 }
 
 // The allocations of a write, an acquire that is granted at once, and a release are bounded without tracing and access
-// log. The race detector allocates, too.
-func TestAllocations(t *testing.T) {
-	if process.RaceDetector {
-		return
-	}
+// log. The race detector allocates, too: so it is a slow test.
+func TestSlow_Allocations(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		engine Engine

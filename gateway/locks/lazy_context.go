@@ -10,7 +10,8 @@ import (
 // granted at once and never call them. Watching a client costs a goroutine, a ticker and several contexts.
 type lazyContext struct {
 	before context.Context // has the values until it begins
-	begin  func() (context.Context, context.CancelFunc)
+	begin  func(waiting) (context.Context, context.CancelFunc)
+	of     waiting
 
 	mu     sync.Mutex
 	begun  context.Context // nil: it has not begun
@@ -28,7 +29,7 @@ func (c *lazyContext) started() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.begun == nil {
-		c.begun, c.cancel = c.begin()
+		c.begun, c.cancel = c.begin(c.of)
 	}
 	return c.begun
 }

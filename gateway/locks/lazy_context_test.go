@@ -18,7 +18,7 @@ func TestLazyContext(t *testing.T) {
 	var end context.CancelCauseFunc
 	newLazy := func() *lazyContext {
 		before := context.WithValue(t.Context(), lazyKey("key"), "before")
-		return &lazyContext{before: before, begin: func() (context.Context, context.CancelFunc) {
+		return &lazyContext{before: before, begin: func(waiting) (context.Context, context.CancelFunc) {
 			begins++
 			var ctx context.Context
 			ctx, end = context.WithCancelCause(context.WithValue(before, lazyKey("key"), "begun"))

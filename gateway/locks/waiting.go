@@ -53,9 +53,7 @@ func (e *Endpoints) acquireWaiting(
 	w.Share.Free() // a wait must not keep a large body's share of the budget from others
 	e.Metrics.Waiting.Inc()
 	defer e.Metrics.Waiting.Dec()
-	ctx := &lazyContext{before: r.Context(), begin: func() (context.Context, context.CancelFunc) {
-		return e.beginWaiting(w, r, request.Wait+e.RequestTimeout)
-	}}
+	ctx := &lazyContext{before: r.Context(), begin: waiting.begin, of: waiting{e, w, r, request.Wait + e.RequestTimeout}}
 	defer ctx.end()
 	if err := e.engine.AcquireInto(ctx, request, lease); err != nil {
 		return leftQueue(ctx, err)
@@ -72,14 +70,20 @@ func (e *Endpoints) takeBack(r *http.Request, lease *store.Lease) error {
 	return e.Release(e.Work(r), ref)
 }
 
-// beginWaiting returns the context of a request that waits for at most the bound, and gives its answer time until then.
-func (e *Endpoints) beginWaiting(
-	w *endpoint.Answer, r *http.Request, bound time.Duration,
-) (context.Context, context.CancelFunc) {
+// waiting is a request that waits for at most the bound.
+type waiting struct {
+	at    *Endpoints
+	w     *endpoint.Answer
+	r     *http.Request
+	bound time.Duration
+}
+
+// begin returns the context of the wait, and gives the answer time until its end.
+func (w waiting) begin() (context.Context, context.CancelFunc) {
 	// Fails where the connection is gone, which ends the context, and in tests without a connection.
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(bound + e.AnswerTimeout))
-	ctx, cancel := e.Attended(r)
-	ctx, cancelBound := context.WithTimeout(ctx, bound)
+	_ = http.NewResponseController(w.w).SetWriteDeadline(time.Now().Add(w.bound + w.at.AnswerTimeout))
+	ctx, cancel := w.at.Attended(w.r)
+	ctx, cancelBound := context.WithTimeout(ctx, w.bound)
 	return ctx, func() {
 		cancelBound()
 		cancel()
