@@ -28,21 +28,25 @@ func TestSlow_MemoryOfWaiters(t *testing.T) {
 			}
 		}
 		h.awaitQueueLength(t, "job", before+count)
+	}
+	used := func() (used runtime.MemStats) {
 		for range 4 { // a stack shrinks by half at a time
 			runtime.GC()
 		}
+		runtime.ReadMemStats(&used)
+		return used
 	}
 	wait(40) // what the first ones make for all, such as connections to the database
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
+	before := used()
 	wait(waiters)
-	runtime.ReadMemStats(&after)
-	heap := (int64(after.HeapAlloc) - int64(before.HeapAlloc)) / waiters
-	stacks := (int64(after.StackInuse) - int64(before.StackInuse)) / waiters
-	t.Logf("a waiter uses %d bytes of heap and %d of stacks", heap, stacks)
-	if heap+stacks > most {
-		t.Errorf("a waiter uses %d bytes, want up to %d", heap+stacks, most)
-	}
+	// The database has them all. The gateway may still work on its answers.
+	await.True(t, fmt.Sprintf("a waiter uses up to %d bytes", most), func() bool {
+		after := used()
+		heap := (int64(after.HeapAlloc) - int64(before.HeapAlloc)) / waiters
+		stacks := (int64(after.StackInuse) - int64(before.StackInuse)) / waiters
+		t.Logf("a waiter uses %d bytes of heap and %d of stacks", heap, stacks)
+		return heap+stacks <= most
+	})
 }
 
 // awaitQueueLength waits until that many acquires have a ticket.
