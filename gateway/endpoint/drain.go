@@ -59,7 +59,7 @@ func (s *Server) SetDraining(draining bool) (changed bool, err error) {
 	}
 	s.Leaving.Store(false)
 	if !s.drain.timer.Stop() { // the clients were sent away
-		s.drain.stay, s.drain.leave = context.WithCancel(s.Draining) //nolint:gosec // Draining ends it
+		s.drain.stay, s.drain.leave = context.WithCancel(s.Draining)
 	}
 	s.drain.timer = nil
 	return true, nil

@@ -265,7 +265,7 @@ func (b *Broadcast[E]) Subscribe() *Subscriber[E] {
 	defer b.mu.Unlock()
 	p := b.current
 	if p == nil {
-		ctx, cancel := context.WithCancel(b.Until) //nolint:gosec // stopLocked calls it
+		ctx, cancel := context.WithCancel(b.Until)
 		p = &Production[E]{
 			of: b, stop: cancel, subscribers: map[*Subscriber[E]]struct{}{}, begun: make(chan struct{}),
 			ended: make(chan struct{}),

@@ -99,8 +99,8 @@ func NewServer(config Config, counted *metrics.Metrics) *Server {
 		refused: func() { counted.RateLimited(metrics.LimitConnections) },
 	}
 	s.Bodies.max, s.Bodies.stalled = config.BodiesBytesMax, bodyStalled
-	s.Draining, s.Drain = context.WithCancel(context.Background()) //nolint:gosec // the caller ends it
-	s.drain.stay, s.drain.leave = context.WithCancel(s.Draining)   //nolint:gosec // Draining ends it
+	s.Draining, s.Drain = context.WithCancel(context.Background())
+	s.drain.stay, s.drain.leave = context.WithCancel(s.Draining)
 	s.Cut, s.CutOff = context.WithCancel(context.Background())
 	s.RefusalDelays = NewRefusalDelays(s.Draining, config.RefusalDelayMax, &counted.RefusalDelays)
 	s.deadline.within(s.Cut, config.RequestTimeout)
