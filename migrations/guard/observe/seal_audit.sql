@@ -23,11 +23,11 @@ begin
         v_entries := (
             select string_agg(concat_ws(' ', a.id,
                 case when a.prunable then '-' else (extract(epoch from a.at) * 1000000)::bigint::text end,
-                encode(sha256(convert_to(fence.audit_text(a), 'UTF8')), 'hex')), E'\n' order by a.id)
+                encode(sha256(convert_to(fence.audit_text(a), 'UTF8')), 'hex')), chr(10) order by a.id)
             from fence.audit a where a.id = any (v_ids));
         insert into fence.audit_seals (seal, at, previous, entries, hash)
         values (v_seal, v_at, coalesce(v_last.hash, ''), v_entries, encode(sha256(convert_to(
-            format(E'%s %s %s\n%s', v_seal, (extract(epoch from v_at) * 1000000)::bigint, v_last.hash, v_entries),
+            concat(v_seal, ' ', (extract(epoch from v_at) * 1000000)::bigint, ' ', v_last.hash, chr(10), v_entries),
             'UTF8')), 'hex'));
         update fence.audit a set seal = v_seal where a.id = any (v_ids);
     end if;
