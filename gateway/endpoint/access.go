@@ -104,7 +104,7 @@ func (s *Server) RuleOf(method, template string) AccessRule {
 // authorize finds the principal of a request, counts it, and judges it by the rule of the route. Public routes are not
 // counted: they cost less than a refusal, and load balancers need them. (Signing in by an issuer counts its own.)
 func (s *Server) authorize(w *Answer, r *http.Request, rule *AccessRule) error {
-	w.Principal = access.Anyone
+	w.Principal, w.rule = access.Anyone, rule
 	if r.ProtoMajor == 1 || s.Auth == nil && !rule.IsPublic() {
 		s.Connections.know(connectionOf(r))
 	}

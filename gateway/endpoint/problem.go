@@ -278,7 +278,7 @@ func (s *Server) answerProblem(w *Answer, r *http.Request, err error) {
 		w.Header().Set("Retry-After", "1")
 	}
 	w.Code, w.reason = answer.Code, answer.Reason
-	s.NoteForbidden(r, w.Principal, "", answer.Code)
+	s.NoteForbidden(w, r, "", answer.Code)
 	AnswerEncoded(w, problemContentType, answer.Status, func(out []byte) []byte {
 		out, encoded := appendProblem(out, &answer)
 		if !encoded {

@@ -83,32 +83,17 @@ func (s *Server) noteUnauthenticated(r *http.Request, reason auth.Reason) {
 	}
 }
 
-// NoteForbidden notes what a principal may not do, if that is why a request was refused. name is what it named; "": the
-// name in its path.
-func (s *Server) NoteForbidden(r *http.Request, principal *access.Principal, name store.Name, code api.Code) {
-	if code != api.CodeForbidden || principal == nil || principal.Kind == access.Anonymous {
+// NoteForbidden notes what the principal of a request may not do, if that is why the request was refused. name is what it
+// named; "": the name in its path, if that is valid.
+func (s *Server) NoteForbidden(w *Answer, r *http.Request, name store.Name, code api.Code) {
+	if code != api.CodeForbidden || w.Principal == nil || w.Principal.Kind == access.Anonymous {
 		return
 	}
-	if name == "" {
-		name = nameInPath(r)
+	if name == "" && w.rule.Names == NameInPath {
+		name, _ = store.ParseName(w.rule.name(r))
 	}
 	s.Refusals.note(store.Refusal{
-		Principal: principal.Name, Address: s.Address(r), Name: name,
+		Principal: w.Principal.Name, Address: s.Address(r), Name: name,
 		Details: store.RefusalDetails{Reason: string(code)},
 	})
-}
-
-// nameInPath returns the name that a path has, if it is valid.
-func nameInPath(r *http.Request) store.Name {
-	for variable := range namedVars {
-		if text := PathVariable(r, variable); text != "" && variable != "key" {
-			name, _ := store.ParseName(text)
-			return name
-		}
-	}
-	if state := PathVariable(r, "state"); state != "" {
-		name, _ := store.ParseName(StatesPrefix + state)
-		return name
-	}
-	return ""
 }

@@ -164,6 +164,7 @@ type Answer struct {
 	Code      api.Code // of an error, like reason, for the log and the span
 	reason    string
 	leaving   *atomic.Bool      // of the gateway
+	rule      *AccessRule       // of the route
 	abandoned bool              // the client has left: the connection is closed without an answer; net/http would answer 200
 	Principal *access.Principal // whose request it is; nil: it has shown none
 	Caller    *limits.Caller    // whose request it is; nil: the route is public

@@ -7,7 +7,7 @@ import (
 )
 
 // lazyContext is a context that starts at the first call of Deadline, Done or Err. Most acquires with a wait_ms are
-// granted at once and never call them. Watching a client costs a goroutine, a ticker and several contexts.
+// granted at once and never call them. Watching a client costs a timer and several contexts.
 type lazyContext struct {
 	before context.Context // has the values until it begins
 	begin  func(waiting) (context.Context, context.CancelFunc)
