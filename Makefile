@@ -96,8 +96,9 @@ test: ## Run the tests, but the slow ones, with the race detector if there is a 
 	@RACE='$(RACE)' scripts/test $(MODULE) -skip '$(SLOW)' $(TEST_FLAGS) $(PACKAGES)
 
 test-slow: ## Run the tests that take long and rarely fail: images, fleets, pictures; benchmarks, demos of other locks (TEST_FLAGS)
-	@RACE=0 scripts/test . -run '$(SLOW)' $(TEST_FLAGS) $(SLOW_PACKAGES)
-	@set -e; for module in $(BENCH) $(EXTERNAL); do RACE=0 scripts/test $$module $(TEST_FLAGS) ./...; done
+	@status=0; RACE=0 scripts/test . -run '$(SLOW)' $(TEST_FLAGS) $(SLOW_PACKAGES) || status=$$?; \
+	for module in $(BENCH) $(EXTERNAL); do RACE=0 scripts/test $$module $(TEST_FLAGS) ./... || status=$$?; done; \
+	exit $$status
 
 test-postgres: ## Run the tests of the database on other versions of PostgreSQL, fetched by npm (POSTGRES_VERSIONS, POSTGRES_PACKAGES, TEST_FLAGS)
 	@set -e; for version in $(POSTGRES_VERSIONS); do \
