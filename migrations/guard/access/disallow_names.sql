@@ -1,7 +1,7 @@
 -- fence.disallow_names(role, prefix) takes back what fence.allow_names gave, but not the last prefix of a role.
 --
--- For the owner of the schema. Raises 22023 for a prefix that the role does not have, and 55000 for its last one.
-create or replace function fence.disallow_names(p_role regrole, p_prefix text) returns void
+-- For the owner of the schema. Returns true. Raises 22023 for a prefix that the role does not have, and 55000 for its last one.
+create or replace function fence.disallow_names(p_role regrole, p_prefix text) returns boolean
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -16,5 +16,6 @@ begin
                 'To let it use all names: select fence.allow_names(%L, ''''). To let it use none, revoke its rights.', p_role);
     end if;
     perform fence.note_action('names_disallowed', p_prefix, jsonb_build_object('role', p_role::text));
+    return true;
 end
 $$;

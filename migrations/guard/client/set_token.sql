@@ -3,9 +3,9 @@
 -- the token counts for that alone; lease_id is that of the lease, if the policy asks for it. A null token takes the
 -- setting back. Whether the token is admitted is decided by the first write to each resource.
 --
--- The setting names the transaction: see fence.given_token. In autocommit mode it ends with this call.
+-- The setting names the transaction: see fence.given_token. In autocommit mode it ends with this call. Returns true.
 create or replace function fence.set_token(
-    token bigint, sequence bigint default null, resource text default null, lease_id uuid default null) returns void
+    token bigint, sequence bigint default null, resource text default null, lease_id uuid default null) returns boolean
 language plpgsql -- which keeps the plan; names are qualified, as in fence.guard
 as $$
 begin
@@ -15,5 +15,6 @@ begin
             pg_catalog.pg_current_xact_id()) end, true),
         pg_catalog.set_config('fencegate.resource', coalesce(set_token.resource, ''), true),
         pg_catalog.set_config('fencegate.lease_id', pg_catalog.concat(set_token.lease_id), true);
+    return true;
 end
 $$;

@@ -6,8 +6,8 @@
 -- you trust.
 --
 -- Called again, it changes the role. While a table is in the mode "observe", or lacks a trigger, nobody writes to it by
--- HTTP. Raises 22023 for a table that is not protected.
-create or replace function fence.open_table(p_table regclass, p_role regrole default null) returns void
+-- HTTP. Returns true. Raises 22023 for a table that is not protected.
+create or replace function fence.open_table(p_table regclass, p_role regrole default null) returns boolean
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -18,5 +18,6 @@ begin
             using errcode = 'invalid_parameter_value', hint = 'Call fence.protect first.';
     end if;
     perform fence.note_action('table_opened', '', jsonb_build_object('table', p_table::text, 'role', p_role::text));
+    return true;
 end
 $$;

@@ -12,9 +12,9 @@
 -- are as they should be: then writers have the mode from their next statement on, and for one that they have prepared,
 -- from their next transaction on.
 --
--- Raises what fence.prepare_protection raises, and 42501 for a caller who does not own the table.
+-- Returns true. Raises what fence.prepare_protection raises, and 42501 for a caller who does not own the table.
 create or replace function fence.protect(
-    p_table regclass, p_template text, p_mode text default 'enforce', inserts text default null) returns void
+    p_table regclass, p_template text, p_mode text default 'enforce', inserts text default null) returns boolean
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -29,5 +29,6 @@ begin
     foreach v_sql in array fence.make_triggers(p_table) loop
         execute v_sql;
     end loop;
+    return true;
 end
 $$;

@@ -1,6 +1,6 @@
 -- fence.unprotect(table) ends the protection of a table: it drops the triggers, with the caller's rights, and the
--- registration. A table that is not protected is left as it is.
-create or replace function fence.unprotect(p_table regclass) returns void
+-- registration. A table that is not protected is left as it is. Returns true.
+create or replace function fence.unprotect(p_table regclass) returns boolean
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -19,5 +19,6 @@ begin
     end loop;
     insert into fence.table_callers (table_id) values (p_table);
     perform fence.forget_protection(p_table);
+    return true;
 end
 $$;
