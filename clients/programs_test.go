@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	"github.com/fencegate/fencegate/internal/testenv/gateway"
@@ -212,12 +213,35 @@ func examples(t *testing.T, gatewayURL, module string) func(args ...string) *exe
 	}
 }
 
-// A job that two schedulers start runs once.
+// nightlyJob runs the job of the example for a schedule at 02:00 in Helsinki.
+const nightlyJob = `import fencegate, zoneinfo, apscheduler_once as example
+client = fencegate.Client(example.URL)
+example.once(client, "nights", lambda lease: print("works"), zoneinfo.ZoneInfo("Europe/Helsinki"), 2)()
+client.close()
+`
+
+// A job that two schedulers start runs once, and again in the next night, also where the clocks change between.
 func apSchedulerExample(t *testing.T, gatewayURL string) {
 	python := examples(t, gatewayURL, "apscheduler")
 	output, err := python("-m", "apscheduler_once").CombinedOutput()
 	if err != nil || string(output) != "the report is written\nit is done already\n" {
 		t.Errorf("%v\n%s", err, output)
+	}
+	for _, start := range []struct{ at, prints string }{
+		{"2026-03-29T00:00:00Z", "works\n"},
+		{"2026-03-29T21:55:00Z", "it is done already\n"}, // 00:55 on the next day
+		{"2026-03-29T23:00:00Z", "works\n"},
+		{"2026-10-24T23:00:00Z", "works\n"},
+		{"2026-10-26T00:00:00Z", "works\n"},
+	} {
+		at, err := time.Parse(time.RFC3339, start.at)
+		check(t, err)
+		run := python("-c", nightlyJob)
+		run.Env = append(run.Env, "LD_PRELOAD="+process.Libfaketime(t), "FAKETIME_DONT_FAKE_MONOTONIC=1",
+			fmt.Sprintf("FAKETIME=%+.3f", time.Until(at).Seconds()))
+		if output, err := run.CombinedOutput(); err != nil || string(output) != start.prints {
+			t.Errorf("a start at %s: %v\n%s\nexpected %q", start.at, err, output, start.prints)
+		}
 	}
 }
 

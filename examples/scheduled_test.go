@@ -1,21 +1,26 @@
 package examples_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	"github.com/fencegate/fencegate/internal/testenv/gateway"
 	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/internal/testenv/process"
+	"github.com/fencegate/fencegate/lockclient"
 )
 
 // machine is a folder in which the examples for scheduled jobs are installed, with the program, and a gateway.
@@ -62,6 +67,8 @@ func TestScheduledJobs(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
 	t.Run("cron", func(t *testing.T) { testCron(t, m) })
+	t.Run("nights", func(t *testing.T) { testNights(t, m) })
+	t.Run("a night that ends meanwhile", func(t *testing.T) { testWaitIntoTheNextNight(t, m) })
 	t.Run("systemd", func(t *testing.T) { testSystemdUnits(t, m) })
 	t.Run("GitHub Actions", func(t *testing.T) { testGitHubActions(t, m) })
 }
@@ -90,11 +97,178 @@ func testCron(t *testing.T, m machine) {
 	if strings.Count(all, "is there already") != machines-1 {
 		t.Errorf("expected %d machines that find the report of another:\n%s", machines-1, all)
 	}
-	if report := m.get(t, "nightly", "report"); !strings.Contains(report, "has made the report of ") {
+	night := thereAlready.FindStringSubmatch(all)
+	if len(night) == 0 {
+		t.Fatalf("no machine says of which night the report is:\n%s", all)
+	}
+	if report := m.get(t, "nightly", night[1]); !strings.Contains(report, "has made the report of "+night[1]) {
 		t.Errorf("the record is %q, expected the report", report)
 	}
-	if day := m.get(t, "nightly", "day"); !strings.Contains(day, time.Now().UTC().Format("2006-")) {
-		t.Errorf("the day is %q, expected that of today", day)
+}
+
+var thereAlready = regexp.MustCompile(`the report of (\S+) is there already`)
+
+// nights are starts of a job whose schedule is 02:00 in a time zone, and the nights that they are for.
+var nights = []struct {
+	what, zone, start, night string
+}{
+	{"on time in winter", "Europe/Helsinki", "2026-03-28T00:00:00Z", "2026-03-28"},
+	{"on time, before the change in spring", "Europe/Helsinki", "2026-03-29T00:00:00Z", "2026-03-29"},
+	{"on time, after the change in spring", "Europe/Helsinki", "2026-03-29T23:00:00Z", "2026-03-30"},
+	{"on time, before the change in autumn", "Europe/Helsinki", "2026-10-24T23:00:00Z", "2026-10-25"},
+	{"on time, after the change in autumn", "Europe/Helsinki", "2026-10-26T00:00:00Z", "2026-10-26"},
+	{"by a clock that is an hour ahead", "Europe/Helsinki", "2026-07-01T22:00:00Z", "2026-07-02"},
+	{"22 hours late", "Europe/Helsinki", "2026-07-02T21:30:00Z", "2026-07-02"},
+	{"skipped hour", "Europe/Berlin", "2026-03-29T01:00:00Z", "2026-03-29"},
+	{"repeated hour, first", "Europe/Berlin", "2026-10-25T00:00:00Z", "2026-10-25"},
+	{"repeated hour, second", "Europe/Berlin", "2026-10-25T01:00:00Z", "2026-10-25"},
+	{"the hour before was skipped", "Europe/London", "2026-03-29T01:00:00Z", "2026-03-29"},
+	{"the hour after midnight was skipped", "America/Havana", "2026-03-08T06:00:00Z", "2026-03-08"},
+	{"the hour after midnight was repeated", "America/Havana", "2026-11-01T07:00:00Z", "2026-11-01"},
+}
+
+// clocked returns the environment of a program in a time zone, whose clock is that of a file.
+func clocked(t *testing.T, zone, clock string) []string {
+	t.Helper()
+	return []string{
+		"TZ=" + zone, "LD_PRELOAD=" + process.Libfaketime(t), "FAKETIME_TIMESTAMP_FILE=" + clock, "FAKETIME_NO_CACHE=1",
+		"FAKETIME_DONT_FAKE_MONOTONIC=1",
+	}
+}
+
+// setClock lets a clock be at an instant now.
+func setClock(t *testing.T, clock, instant string) {
+	t.Helper()
+	check(t, os.WriteFile(clock+".new", fmt.Appendf(nil, "%+.3f\n", time.Until(parse(t, instant)).Seconds()), 0o600))
+	check(t, os.Rename(clock+".new", clock))
+}
+
+func parse(t *testing.T, instant string) time.Time {
+	t.Helper()
+	parsed, err := time.Parse(time.RFC3339, instant)
+	check(t, err)
+	return parsed
+}
+
+// The job, and each expression of the documentation, find the night of a start.
+func testNights(t *testing.T, m machine) {
+	t.Helper()
+	page, err := os.ReadFile("../docs/recipes.md")
+	check(t, err)
+	shown := map[string]string{}
+	for _, found := range ofNight.FindAllStringSubmatch(string(page), -1) {
+		shown[found[1]] = found[2]
+	}
+	_, cron := m.install(t, "fencegate-nightly.cron")
+	environment, line := crontab(t, cron)
+	conn := connect(t, postgres.Migrated(t))
+	goNight, clock := goProgram(t, shown["Go"]), filepath.Join(m.dir, "clock")
+	for _, start := range nights {
+		setClock(t, clock, start.start)
+		seconds := strconv.FormatInt(parse(t, start.start).Unix(), 10)
+		program := func(name string, args ...string) string {
+			run := exec.CommandContext(await.Context(t), name, args...)
+			run.Env = slices.Concat([]string{"SHELL=/bin/sh"}, environment, clocked(t, start.zone, clock))
+			output, err := run.CombinedOutput()
+			if err != nil {
+				t.Fatalf("%s, %s: %v\n%s", start.what, run, err, output)
+			}
+			return strings.TrimSpace(string(output))
+		}
+		expression := func(language string) string {
+			if shown[language] == "" {
+				t.Fatalf("docs/recipes.md does not show the night in %s", language)
+			}
+			return strings.ReplaceAll(shown[language], "Europe/Helsinki", start.zone)
+		}
+		var sql string
+		check(t, conn.QueryRow(t.Context(), "select "+strings.ReplaceAll(expression("SQL"), "now()",
+			"to_timestamp("+seconds+")")+"::text").Scan(&sql))
+		for what, night := range map[string]string{
+			"shell":      program("/bin/sh", "-c", expression("shell")),
+			"SQL":        sql,
+			"Python":     program(python, "-c", pythonImports+"print("+expression("Python")+")"),
+			"Go":         program(goNight, seconds, start.zone),
+			"JavaScript": program(postgres.Require(t, "node"), "-e", "console.log("+expression("JavaScript")+")"),
+		} {
+			if night != start.night {
+				t.Errorf("%s in %s, %s: the night is %q, expected %s", start.what, start.zone, what, night, start.night)
+			}
+		}
+		if output := program("/bin/sh", "-c", line); !strings.Contains(output, start.night) {
+			t.Errorf("%s in %s, %s: %s\nexpected the night %s", start.what, start.zone, line, output, start.night)
+		}
+	}
+	everyNight(t, conn, shown["SQL"])
+}
+
+const pythonImports = "from datetime import *; from zoneinfo import *; "
+
+// ofNight is a row of the table of expressions.
+var ofNight = regexp.MustCompile("(?m)^\\| (shell|SQL|Python|Go|JavaScript)[^|]* \\| `([^`]+)` \\|$")
+
+// goProgram builds a program that prints the night of a start, in seconds since 1970, and a time zone.
+func goProgram(t *testing.T, expression string) string {
+	t.Helper()
+	dir := t.TempDir()
+	source, binary := filepath.Join(dir, "main.go"), filepath.Join(dir, "night")
+	check(t, os.WriteFile(source, []byte(`package main
+import ("fmt"; "os"; "strconv"; "time")
+func main() {
+	seconds, _ := strconv.ParseInt(os.Args[1], 10, 64)
+	zone, err := time.LoadLocation(os.Args[2])
+	if err != nil { panic(err) }
+	t := time.Unix(seconds, 0).In(zone)
+	fmt.Println(`+expression+`)
+}
+`), 0o600))
+	build := exec.CommandContext(await.Context(t), "go", "build", "-o", binary, source)
+	if output, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the expression %s: %v\n%s", expression, err, output)
+	}
+	return binary
+}
+
+// everyNight checks that in no time zone a start on time is for another night.
+func everyNight(t *testing.T, conn *pgx.Conn, expression string) {
+	t.Helper()
+	const start = "((night + time '02:00') at time zone name)"
+	rows, err := conn.Query(t.Context(), "select name || ' ' || night from pg_timezone_names, "+
+		"generate_series(timestamp '2026-01-01', '2026-12-31', '1 day') as night where night <> "+
+		strings.NewReplacer("now()", start, "'Europe/Helsinki'", "name").Replace(expression))
+	check(t, err)
+	wrong, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(wrong) > 0 {
+		t.Errorf("%d starts on time are for another night: %q, %v", len(wrong), wrong, err)
+	}
+}
+
+// A machine that waits for the lock until the next night has begun looks for the night of its start.
+func testWaitIntoTheNextNight(t *testing.T, m machine) {
+	t.Helper()
+	_, cron := m.install(t, "fencegate-nightly.cron")
+	environment, line := crontab(t, cron)
+	client, err := lockclient.New(m.url)
+	check(t, err)
+	defer client.Close()
+	lease, err := client.Acquire(t.Context(), "nightly")
+	check(t, err)
+	clock := filepath.Join(m.dir, "clock")
+	setClock(t, clock, "2026-08-01T21:30:00Z")
+	job := exec.CommandContext(await.Context(t), "/bin/sh", "-c", line)
+	job.Env = slices.Concat(environment, clocked(t, "Europe/Helsinki", clock))
+	output := &process.Buffer{}
+	job.Stdout, job.Stderr = output, output
+	check(t, job.Start())
+	await.True(t, "the job waits for the lock", func() bool {
+		state, err := client.API().Lock(t.Context(), "nightly")
+		check(t, err)
+		return state.QueueLength > 0
+	})
+	setClock(t, clock, "2026-08-01T22:30:00Z")
+	check(t, lease.Release(t.Context()))
+	if err := job.Wait(); err != nil || !strings.Contains(output.String(), "2026-08-01") {
+		t.Errorf("%v\n%s\nexpected the report of 2026-08-01, the night of the start", err, output)
 	}
 }
 
@@ -135,7 +309,7 @@ func testSystemdUnits(t *testing.T, m machine) {
 	}
 	_, cron := m.install(t, "fencegate-nightly.cron")
 	_, want := crontab(t, cron)
-	if !strings.Contains(text, "\nExecStart="+m.dir+"/"+want+"\n") {
+	if !strings.Contains(text, "\nExecStart="+want+"\n") {
 		t.Errorf("the service does not run the command of the crontab, %s", want)
 	}
 }

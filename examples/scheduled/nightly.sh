@@ -1,22 +1,25 @@
 #!/bin/sh
-# nightly.sh makes the report of a day, once, however many machines start it: each by
-#   fencegate run --lock nightly --wait 1h -- nightly.sh
-# The machines run it one after the other. All but the first see the record "day" and end. If the first dies, the second
-# does the work.
+# nightly.sh makes the report of a night, once, however many machines start it.
+# The machines work one after the other. All but the first find the night's record, and end. If the first dies, the
+# second does the work.
 set -eu
-today=$(date -u +%F)
+
+# Before the wait for the lock: the night that this start is for, in the machine's zone, which is also cron's. A night
+# begins at 01:00, an hour before the schedule, by the clock on the wall.
+if [ $# = 0 ]; then
+	night=$(date -u -d "$(date '+%F %T') 1 hour ago" +%F)
+	exec fencegate run --lock nightly --wait 1h -- "$0" "$night"
+fi
+night=$1
 
 # 5 is the exit code of a record that does not exist.
 code=0
-day=$(fencegate get . day) || code=$?
+fencegate get . "$night" >/dev/null || code=$?
 case $code in
-0) [ "$day" != "$today" ] || { echo "the report of $today is there already"; exit 0; } ;;
+0) echo "the report of $night is there already"; exit 0 ;;
 5) ;;
 *) exit "$code" ;;
 esac
 
-report="$(uname -n) has made the report of $today"
-
-# Both writes are rejected if this machine was frozen, and another has done the work meanwhile.
-fencegate put . report "$report" --sequence 1
-fencegate put . day "$today" --sequence 2
+# Rejected if this machine was frozen, and another has done the work meanwhile.
+fencegate put . "$night" "$(uname -n) has made the report of $night" --sequence 1

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -47,6 +48,20 @@ func Family(parent int) ([]int, error) {
 	}
 	slices.Sort(pids)
 	return pids, nil
+}
+
+// libfaketime is where Debian and others install it.
+const libfaketime = "/usr/lib/*/faketime/libfaketimeMT.so.1"
+
+// Libfaketime returns the library that shows programs another clock. Without it the test is skipped, or fails where
+// CI=true.
+func Libfaketime(t testing.TB) string {
+	t.Helper()
+	libraries, _ := filepath.Glob(libfaketime)
+	if len(libraries) == 0 {
+		Missing(t, "libfaketime was not found: "+libfaketime)
+	}
+	return libraries[0]
 }
 
 // Missing ends a test that lacks something: as failed in CI, where everything is to be there, else as skipped.

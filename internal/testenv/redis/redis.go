@@ -18,9 +18,6 @@ import (
 	"github.com/fencegate/fencegate/internal/testenv/process"
 )
 
-// faketime is where Debian and others install libfaketime.
-const faketime = "/usr/lib/*/faketime/libfaketimeMT.so.1"
-
 // Server is a Redis of one test's own, without snapshots and append-only file. It keeps its address over restarts.
 type Server struct {
 	*Process
@@ -38,11 +35,7 @@ func Start(t testing.TB, settings ...string) *Server {
 // StartWithClock runs a server whose clock can be shifted. Without libfaketime the test is skipped, or fails where CI=true.
 func StartWithClock(t testing.TB, settings ...string) *Server {
 	t.Helper()
-	libraries, _ := filepath.Glob(faketime)
-	if len(libraries) == 0 {
-		process.Missing(t, "libfaketime was not found: "+faketime)
-	}
-	return start(t, Config{Settings: settings, Libfaketime: libraries[0]})
+	return start(t, Config{Settings: settings, Libfaketime: process.Libfaketime(t)})
 }
 
 // StartSentinel runs a Sentinel that watches a master under a name.
