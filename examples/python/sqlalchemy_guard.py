@@ -43,7 +43,7 @@ def fenced_session(token):
 
 def withdraw(session, owner_id):
     with session.begin():
-        account = session.get(Account, 3, with_for_update=True)
+        account = session.get(Account, 3, with_for_update=True, populate_existing=True)
         account.balance -= 10
         balance = account.balance
     print(f"{owner_id}: the balance is {balance}")
