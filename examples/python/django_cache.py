@@ -1,5 +1,5 @@
-"""A lost update under a valid token, by an instance of Django's ORM that was read before the guard, and a read after it.
-It connects by PGHOST, PGDATABASE and the other variables of libpq."""
+"""A lost update under a valid token, by an instance of Django's ORM that was read before the guard, and a read after
+it. It connects by PGHOST, PGDATABASE and the other variables of libpq."""
 
 import os
 import time

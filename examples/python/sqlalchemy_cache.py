@@ -20,7 +20,8 @@ def acquire(owner_id):
     """Waits for the lock, and returns the lease."""
     while True:
         with engine.begin() as conn:
-            lease = conn.execute(text("select * from fence.acquire(:lock, :owner)"), {"lock": LOCK, "owner": owner_id}).one()
+            lease = conn.execute(text("select * from fence.acquire(:lock, :owner)"),
+                                 {"lock": LOCK, "owner": owner_id}).one()
         if lease.status == "granted":
             return lease
         time.sleep(lease.recommended_retry_ms / 1000)

@@ -9,8 +9,8 @@
 // A lock keeps two schedulers from running a job at the same time, not from running it twice: a scheduler with a slow
 // clock finds the lock free after another has finished. And a job that was frozen may continue after the loss of its
 // lease. Let a job write under a fencing token what must happen once: acquire a lease in the job, or use the Elector's
-// Lease, whose token is the term. Write it under a key of the scheduled time, which docs/recipes.md computes, so that the
-// second run finds it.
+// Lease, whose token is the term. Write it under a key of the scheduled time, so that the second run finds it:
+// docs/recipes.md computes one.
 package gocronlock
 
 import (

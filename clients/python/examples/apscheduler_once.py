@@ -14,9 +14,9 @@ URL = os.environ.get("FENCEGATE_URL", "http://127.0.0.1:8080")
 
 
 def once(client, name, work, zone, hour):
-    """Makes a job of work that runs once for each night of a daily schedule, at an hour of a time zone: the record of the
-    night says that it is done. Its write is fenced, so a machine that was frozen in the middle can't claim the night
-    later."""
+    """Makes a job of work that runs once for each night of a daily schedule, at an hour of a time zone: the record of
+    the night says that it is done. Its write is fenced, so a machine that was frozen in the middle can't claim the
+    night later."""
 
     def job():
         # Before the wait for the lock. A night begins an hour before the schedule, by the clock on the wall.
