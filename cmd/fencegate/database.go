@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,10 +23,20 @@ import (
 	"github.com/fencegate/fencegate/store/postgres"
 )
 
-// databaseFlags say where the database is.
+// databaseFlags name the database of a command.
 type databaseFlags struct {
-	DatabaseURL string `help:"PostgreSQL to use, as a URL or key=value string. Without one, a private PostgreSQL is run in --data-dir." env:"FENCEGATE_DATABASE_URL" placeholder:"URL"`
-	DataDir     string `help:"Directory of the private PostgreSQL. Default: fencegate in the user's state directory." env:"FENCEGATE_DATA_DIR" type:"path" placeholder:"DIR"`
+	DatabaseURL string `help:"PostgreSQL to use, as a URL or key=value string." env:"FENCEGATE_DATABASE_URL" placeholder:"URL"`
+}
+
+// connect calls use with a connection to the database.
+func (f databaseFlags) connect(ctx context.Context, con *console, use func(conn *pgx.Conn) error) error {
+	return connect(ctx, con, "--database-url", f.DatabaseURL, use)
+}
+
+// servedFlags name the database of a gateway, which may be a private one.
+type servedFlags struct {
+	databaseFlags
+	DataDir string `help:"Directory of a private PostgreSQL, which is run where no --database-url is given. Default: fencegate in the user's state directory." env:"FENCEGATE_DATA_DIR" type:"path" placeholder:"DIR"`
 }
 
 // database is the one that was named, or a private cluster that ends with it.
@@ -34,9 +45,13 @@ type database struct {
 	cluster *embeddedpg.Cluster // nil where one was named
 }
 
-func (f databaseFlags) open(ctx context.Context, logger *slog.Logger) (*database, error) {
+func (f servedFlags) open(ctx context.Context, logger *slog.Logger) (*database, error) {
 	if f.DatabaseURL != "" {
-		return &database{url: f.DatabaseURL}, checkDatabaseURL("--database-url", f.DatabaseURL)
+		if err := checkDatabaseURL("--database-url", f.DatabaseURL); err != nil {
+			return nil, err
+		}
+		logger.Info("the database is named", "database", place(f.DatabaseURL))
+		return &database{url: f.DatabaseURL}, nil
 	}
 	cluster, err := embeddedpg.Start(ctx, embeddedpg.Config{DataDir: f.DataDir, Logger: logger})
 	if err != nil {
@@ -45,7 +60,56 @@ func (f databaseFlags) open(ctx context.Context, logger *slog.Logger) (*database
 	return &database{url: cluster.URL(), cluster: cluster}, nil
 }
 
-// checkDatabaseURL returns an error for a URL that can't be read, and nil for none. The error shows nothing of the URL,
+// place returns the name of a database and its hosts, without anything secret. The URL can be read.
+func place(url string) string {
+	config, err := pgconn.ParseConfig(url)
+	if err != nil {
+		return "?"
+	}
+	hosts := []string{fmt.Sprintf("%s:%d", config.Host, config.Port)}
+	for _, other := range config.Fallbacks { // also the same host without TLS
+		hosts = append(hosts, fmt.Sprintf("%s:%d", other.Host, other.Port))
+	}
+	return printable.Text(cmp.Or(config.Database, config.User) + " at " + strings.Join(slices.Compact(hosts), ", "))
+}
+
+// named returns an error unless a flag has the URL of a database. A command that is not a gateway or a demo never runs a
+// private PostgreSQL: it would answer for another database than the gateway's.
+func named(flag, url string) error {
+	if url == "" {
+		variable := "FENCEGATE_" + strings.ToUpper(strings.ReplaceAll(strings.TrimPrefix(flag, "--"), "-", "_"))
+		return usagef("name the database by %s or %s. \"fencegate dev\" and \"serve\" show the URL of a private one", flag,
+			variable)
+	}
+	return checkDatabaseURL(flag, url)
+}
+
+// useDatabase is named, and notes which database that is.
+func (c *console) useDatabase(flag, url string) error {
+	if err := named(flag, url); err != nil {
+		return err
+	}
+	c.note("database %s", place(url))
+	return nil
+}
+
+// connect calls use with a connection to the database that a flag names. It ends with ctx.
+func connect(ctx context.Context, con *console, flag, url string, use func(conn *pgx.Conn) error) error {
+	if err := con.useDatabase(flag, url); err != nil {
+		return err
+	}
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return noDatabase(flag, err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	if err = use(conn); err != nil && (conn.IsClosed() || ctx.Err() != nil) {
+		return &runError{exitUnavailable, err}
+	}
+	return err
+}
+
+// checkDatabaseURL returns a usage error for a URL that can't be read, and nil for none. The error shows nothing of the URL,
 // in which the end of the password is not certain. A password with an unescaped @ or / would be taken for the name of a
 // host or a database.
 func checkDatabaseURL(flag, url string) error {
@@ -56,18 +120,21 @@ func checkDatabaseURL(flag, url string) error {
 		"%%2F for / and %%25 for %%"
 	address, _, _ := strings.Cut(url, "?")
 	if strings.Contains(address, "://") && strings.Count(address, "@") > 1 {
-		return fmt.Errorf("%s: there is more than one @"+likeThis, flag)
+		return usagef("%s: there is more than one @"+likeThis, flag)
 	}
 	if _, err := pgx.ParseConfig(url); err != nil {
 		text := err.Error() // cannot parse `URL`: SUBJECT (REASON: "PART OF THE URL")
 		why, _, _ := strings.Cut(text[strings.LastIndexAny(text, "`(")+1:], `: "`)
-		return fmt.Errorf("%s: %s"+likeThis, flag, strings.Trim(why, ": )"))
+		return usagef("%s: %s"+likeThis, flag, strings.Trim(why, ": )"))
 	}
 	return nil
 }
 
 // noDatabase returns the error of a connection to the database that a flag names, with what to do about it.
 func noDatabase(flag string, err error) error {
+	if errors.Is(err, migrations.ErrNotMigrated) {
+		return fmt.Errorf("%w; run `fencegate migrate`", migrations.ErrNotMigrated)
+	}
 	next := fmt.Sprintf("Is PostgreSQL running there, and is %s right?", flag)
 	if failed, ok := errors.AsType[*pgconn.PgError](err); ok {
 		switch failed.Code {
@@ -84,7 +151,7 @@ func noDatabase(flag string, err error) error {
 	}
 	// Without sslmode, each address is tried twice: with TLS, and without.
 	lines := slices.Compact(strings.Split(err.Error(), "\n"))
-	return fmt.Errorf("%s\n%s", strings.Join(lines, "\n"), next)
+	return &runError{exitUnavailable, fmt.Errorf("%s\n%s", strings.Join(lines, "\n"), next)}
 }
 
 // ended is closed when a private cluster ended by itself; it is nil, and never ready, where there is none.
@@ -117,15 +184,16 @@ func awaitDatabase(ctx context.Context, st *postgres.Store, timeout time.Duratio
 	return nil
 }
 
-// prepare waits for the database that gateways serve, and migrates it if it is to be.
-func prepare(ctx context.Context, st *postgres.Store, timeout time.Duration, migrate bool, logger *slog.Logger) error {
-	if err := awaitDatabase(ctx, st, timeout, logger); err != nil {
+// prepare waits for the database, and migrates it if it is to be. A gateway that is read-only needs a schema that it can
+// serve, and never changes it.
+func (c *serveCmd) prepare(ctx context.Context, st *postgres.Store, logger *slog.Logger) error {
+	if err := awaitDatabase(ctx, st, c.DatabaseTimeout, logger); err != nil {
 		return err
 	}
 	if err := st.CheckSessions(ctx); err != nil {
 		return err
 	}
-	if migrate {
+	if c.Migrate && !c.ReadOnly {
 		did, err := st.MigrateBy(ctx, migrations.Script{})
 		if err != nil {
 			return err
@@ -135,6 +203,8 @@ func prepare(ctx context.Context, st *postgres.Store, timeout time.Duration, mig
 	err := st.CompareSchema(ctx)
 	if skew, ok := errors.AsType[*migrations.SkewError](err); ok && skew.Serves {
 		logger.Warn("the schema is of another version; what needs newer functions fails until it is migrated", "error", err)
+	} else if c.ReadOnly {
+		return err
 	}
 	return nil
 }
@@ -184,7 +254,7 @@ func (migrateCmd) Help() string {
 }
 
 // Run migrates.
-func (c *migrateCmd) Run(ctx context.Context, streams streams) (err error) {
+func (c *migrateCmd) Run(ctx context.Context, con *console) error {
 	roles := migrations.Roles{
 		Gateway: c.GatewayRole, App: c.AppRole, AppNames: c.AppNames, TableOwner: c.TableOwnerRole,
 	}
@@ -197,22 +267,19 @@ func (c *migrateCmd) Run(ctx context.Context, streams streams) (err error) {
 	case c.Extension != "":
 		return migrations.WriteExtension(c.Extension)
 	case c.Print:
-		return script.Print(streams.out)
+		return script.Print(con.out)
 	case c.From != 0:
 		return usagef("--from is for --print: without it, the version is read from the database")
 	}
-	logger := c.logger(streams.err)
-	db, err := c.open(ctx, logger)
-	if err != nil {
+	if err := con.useDatabase("--database-url", c.DatabaseURL); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, db.close()) }()
-	st, err := postgres.Open(ctx, postgres.Config{DatabaseURL: db.url})
+	st, err := postgres.Open(ctx, postgres.Config{DatabaseURL: c.DatabaseURL})
 	if err != nil {
 		return err
 	}
 	defer st.Close()
-	if err := awaitDatabase(ctx, st, databaseTimeout, logger); err != nil {
+	if err := awaitDatabase(ctx, st, databaseTimeout, c.logger(con.err)); err != nil {
 		return err
 	}
 	did, err := st.MigrateBy(ctx, script)
@@ -222,21 +289,21 @@ func (c *migrateCmd) Run(ctx context.Context, streams streams) (err error) {
 	if err := st.Grant(ctx, roles); err != nil {
 		return err
 	}
-	if err := c.warn(ctx, db.url, streams.err); err != nil {
+	if err := c.warn(ctx, con.err); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(streams.out, did)
+	_, err = fmt.Fprintln(con.out, did)
 	return err
 }
 
 // warn writes by what the roles of applications could get past the fence.
-func (c *migrateCmd) warn(ctx context.Context, url string, to io.Writer) (err error) {
+func (c *migrateCmd) warn(ctx context.Context, to io.Writer) (err error) {
 	if len(c.AppRole) == 0 {
 		return nil
 	}
-	conn, err := pgx.Connect(ctx, url)
+	conn, err := pgx.Connect(ctx, c.DatabaseURL)
 	if err != nil {
-		return err
+		return noDatabase("--database-url", err)
 	}
 	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
 	findings, err := checks.Run(ctx, conn, checks.OfRoles, c.AppRole...)
@@ -251,7 +318,6 @@ func (c *migrateCmd) warn(ctx context.Context, url string, to io.Writer) (err er
 
 type checkCmd struct {
 	databaseFlags
-	logFlags
 	outputFlag
 
 	Rows       bool   `help:"Read all fences, leases and records, too, as after a restore: whether they fit together, and the token sequence."`
@@ -268,7 +334,7 @@ func (checkCmd) Help() string {
 }
 
 // Run checks the database.
-func (c *checkCmd) Run(ctx context.Context, con *console) (err error) {
+func (c *checkCmd) Run(ctx context.Context, con *console) error {
 	if c.Timeout <= 0 {
 		return usagef("--timeout is %s, it must be positive", c.Timeout)
 	}
@@ -277,37 +343,29 @@ func (c *checkCmd) Run(ctx context.Context, con *console) (err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	db, err := c.open(ctx, c.logger(con.err))
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, db.close()) }()
-	conn, err := pgx.Connect(ctx, db.url)
-	if err != nil {
-		return noDatabase("--database-url", err)
-	}
-	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
-	err = migrations.Compare(ctx, conn)
-	if skew, ok := errors.AsType[*migrations.SkewError](err); err != nil && (!ok || !skew.Serves) {
-		if failed, ok := errors.AsType[*pgconn.PgError](err); ok && failed.Code == "42501" { // insufficient_privilege
-			return fmt.Errorf("%w\nRun it as the role of the gateway", err)
+	return c.connect(ctx, con, func(conn *pgx.Conn) error {
+		err := migrations.Compare(ctx, conn)
+		if skew, ok := errors.AsType[*migrations.SkewError](err); err != nil && (!ok || !skew.Serves) {
+			if failed, ok := errors.AsType[*pgconn.PgError](err); ok && failed.Code == insufficientPrivilege {
+				return fmt.Errorf("%w\nRun it as the role of the gateway", err)
+			}
+			return err
 		}
-		return err
-	}
-	findings, err := c.find(ctx, conn, db.url, err)
-	if err != nil {
-		return err
-	}
-	return con.findings(checks.WorstFirst(findings))
+		findings, err := c.find(ctx, conn, err)
+		if err != nil {
+			return err
+		}
+		return con.findings(checks.WorstFirst(findings))
+	})
 }
 
 // find runs the checks of the schema, which may be of another version, of the database, of its URL, and of Patroni.
-func (c *checkCmd) find(ctx context.Context, conn *pgx.Conn, databaseURL string, skew error) ([]checks.Finding, error) {
+func (c *checkCmd) find(ctx context.Context, conn *pgx.Conn, skew error) ([]checks.Finding, error) {
 	ofDatabase, err := checks.Run(ctx, conn, checks.Of(c.Rows))
 	if err != nil {
 		return nil, err
 	}
-	ofURL, err := checks.URL(ctx, conn, databaseURL)
+	ofURL, err := checks.URL(ctx, conn, c.DatabaseURL)
 	if err != nil {
 		return nil, err
 	}
@@ -333,7 +391,6 @@ const tablesTimeout = time.Minute
 
 type tablesLsCmd struct {
 	databaseFlags
-	logFlags
 	outputFlag
 }
 
@@ -344,7 +401,7 @@ func (c *tablesLsCmd) Run(ctx context.Context, con *console) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, tablesTimeout)
 	defer cancel()
-	return c.connect(ctx, c.logFlags, con, func(conn *pgx.Conn) error {
+	return c.connect(ctx, con, func(conn *pgx.Conn) error {
 		tables, err := migrations.Tables(ctx, conn)
 		if err != nil {
 			return tableError(err)
@@ -358,7 +415,6 @@ func (c *tablesLsCmd) Run(ctx context.Context, con *console) error {
 // tableCmd changes a table as its name in tablesCmds says.
 type tableCmd struct {
 	databaseFlags
-	logFlags
 	outputFlag
 
 	LockTimeout time.Duration `help:"How long to wait for open transactions that have written to the table, in steps between which others write. After that, the command shows them." default:"2s"`
@@ -377,7 +433,7 @@ func (c *tableCmd) Run(ctx context.Context, con *console) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, tablesTimeout+c.LockTimeout)
 	defer cancel()
-	return c.connect(ctx, c.logFlags, con, func(conn *pgx.Conn) error {
+	return c.connect(ctx, con, func(conn *pgx.Conn) error {
 		table, err := migrations.ChangeTable(ctx, conn, c.Table, con.command.Name, c.LockTimeout)
 		if err != nil {
 			return tableError(err)
@@ -392,25 +448,6 @@ func (c *tableCmd) Run(ctx context.Context, con *console) error {
 	})
 }
 
-// connect calls use with a connection to the database.
-func (f databaseFlags) connect(
-	ctx context.Context, logging logFlags, con *console, use func(conn *pgx.Conn) error,
-) (err error) {
-	db, err := f.open(ctx, logging.logger(con.err))
-	if err != nil && f.DatabaseURL != "" {
-		return &runError{exitUnavailable, err}
-	} else if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, db.close()) }()
-	conn, err := pgx.Connect(ctx, db.url)
-	if err != nil {
-		return &runError{exitUnavailable, noDatabase("--database-url", err)}
-	}
-	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	return use(conn)
-}
-
 // tableError adds what to do about an error, and its exit code.
 func tableError(err error) error {
 	failed, ofDatabase := errors.AsType[*pgconn.PgError](err)
@@ -419,9 +456,9 @@ func tableError(err error) error {
 		return &runError{exitNotFound, fmt.Errorf("%w\n\"fencegate tables\" lists those that are protected", err)}
 	case errors.Is(err, migrations.ErrLocked):
 		return &runError{exitUnavailable, err}
-	case ofDatabase && failed.Code == "42501": // insufficient_privilege
-		return &runError{exitNotAllowed, fmt.Errorf("%w\nConnect as the owner of the table (--database-url). That role "+
-			"needs `fencegate migrate --table-owner-role NAME` once", err)}
+	case ofDatabase && failed.Code == insufficientPrivilege:
+		return fmt.Errorf("%w\nConnect as the owner of the table (--database-url). That role "+
+			"needs `fencegate migrate --table-owner-role NAME` once", err)
 	}
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -17,8 +18,89 @@ import (
 	"github.com/fencegate/fencegate/internal/checks"
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/testenv/process"
 	"github.com/fencegate/fencegate/migrations"
 )
+
+// TestCommandsNameTheirDatabase checks that a command that is no gateway and no demo uses no database which was not
+// named; that each shows the name of its database, and no password, before all else; and that an unreachable one has the
+// same exit code everywhere.
+func TestCommandsNameTheirDatabase(t *testing.T) {
+	t.Parallel()
+	const away = "postgres://u:s3cret@127.0.0.1:1/app"
+	for _, command := range []string{
+		"check", "migrate", "tables", "tables observe a", "tables enforce a", "tables unprotect a",
+		"load --pressure fence", "keys create a --grant all:", "serve --read-only --database-timeout 1ms", "serve --database-timeout 1ms",
+		"demo zombie", "demo gc-pause", "demo claim",
+	} {
+		words := strings.Fields(command)
+		flag, variable := "--database-url", "FENCEGATE_DATABASE_URL"
+		if words[0] == "keys" {
+			flag, variable = "--in-database", "FENCEGATE_IN_DATABASE"
+		}
+		runs := func(t *testing.T, environment ...string) (got result, dataDir string) {
+			dataDir = filepath.Join(t.TempDir(), "data")
+			cmd := exec.Command(process.BuildChecked(t), append(words, "--log-level=info")...)
+			if words[0] != "serve" && words[0] != "migrate" {
+				cmd.Args = cmd.Args[:len(cmd.Args)-1]
+			}
+			cmd.Env = append(os.Environ(), append([]string{"FENCEGATE_DATA_DIR=" + dataDir, "FENCEGATE_LISTEN=127.0.0.1:0",
+				"FENCEGATE_DATABASE_URL="}, environment...)...)
+			return shell{t, "http://127.0.0.1:1"}.startCommand(strings.NewReader(""), cmd).wait(), dataDir
+		}
+		t.Run(command, func(t *testing.T) {
+			t.Parallel()
+			got, _ := runs(t, variable+"="+away)
+			first, _, _ := strings.Cut(got.errOut, "\n")
+			if got.code != exitUnavailable || got.out != "" || !strings.Contains(first, "app at 127.0.0.1:1") ||
+				strings.Contains(got.errOut, "s3cret") || !strings.Contains(got.errOut, flag) {
+				t.Errorf("with an unreachable database it exited with %d, %q and %q", got.code, got.out, got.errOut)
+			}
+			if words[0] == "demo" || words[0] == "keys" || command == "serve --database-timeout 1ms" {
+				return // without a database, these have one of their own, or a gateway
+			}
+			got, dataDir := runs(t)
+			_, err := os.Stat(dataDir)
+			if got.code != exitUsage || got.out != "" || !strings.Contains(got.errOut, flag) ||
+				!strings.Contains(got.errOut, variable) || !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("without a database it exited with %d, %q and %q; its data directory: %v", got.code, got.out, got.errOut, err)
+			}
+		})
+	}
+}
+
+// TestReadersLeaveTheSchema checks that commands which only read, and a gateway that is read-only, neither make a schema
+// nor migrate an older one, and say what does.
+func TestReadersLeaveTheSchema(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ url, change, left, commands string }{
+		{postgres.Empty(t), "select", "to_regnamespace('fence') is null", "check|tables|serve|keys"},
+		{postgres.Migrated(t), "update fence.guard_revision set revision = 0",
+			"(select revision = 0 from fence.guard_revision)", "check|serve"},
+	} {
+		conn, err := pgx.Connect(t.Context(), c.url)
+		check(t, err)
+		defer conn.Close(t.Context())
+		_, err = conn.Exec(t.Context(), c.change)
+		check(t, err)
+		for command := range strings.SplitSeq(c.commands, "|") {
+			args := append([]string{command}, strings.Fields(map[string]string{
+				"serve": "--read-only --listen 127.0.0.1:0 --log-level error --database-url",
+				"keys":  "create a --grant all: --in-database",
+			}[command])...)
+			if len(args) == 1 {
+				args = append(args, "--database-url")
+			}
+			if got := (shell{t: t}).start(append(args, c.url)...).wants(exitFailure, "run `fencegate migrate`"); got.out != "" {
+				t.Errorf("%s: %s", args, got.out)
+			}
+		}
+		var left bool
+		if err := conn.QueryRow(t.Context(), "select "+c.left).Scan(&left); err != nil || !left {
+			t.Errorf("the schema was changed: not %s (%v)", c.left, err)
+		}
+	}
+}
 
 // TestCheck finds each weakness once, and exits with 1 only if one is an error.
 func TestCheck(t *testing.T) {
@@ -279,10 +361,10 @@ func TestMigratePrints(t *testing.T) {
 		}
 	}
 
-	url := []string{"--database-url", postgres.Empty(t), "--log-level", "warn"}
-	s.must(append([]string{"migrate", "--core"}, url...)...)
+	url := []string{"--database-url", postgres.Empty(t)}
+	s.must(append([]string{"migrate", "--log-level=warn", "--core"}, url...)...)
 	if got := s.do(append([]string{"check"}, url...)...); got.code == 0 || !strings.Contains(got.errOut, "only the core") {
 		t.Errorf("on a core, check exited with %d: %s", got.code, got.errOut)
 	}
-	s.must(append([]string{"migrate"}, url...)...)
+	s.must(append([]string{"migrate", "--log-level=warn"}, url...)...)
 }

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/fencegate/fencegate/demo"
 	"github.com/fencegate/fencegate/internal/load"
@@ -42,7 +44,7 @@ const demoExit = " Exits 0 only if the fence kept the newer value and the unfenc
 
 // run runs a demo: before the gateways, if there are any, else with a private PostgreSQL unless one is named.
 func (f demoFlags) run(
-	ctx context.Context, streams streams, demonstrate func(context.Context, demo.Config) error,
+	ctx context.Context, con *console, demonstrate func(context.Context, demo.Config) error,
 ) error {
 	if f.Output == formatYAML || f.Output == formatEnv {
 		return usagef("--output %s: a demo is shown as text, or its events as json", f.Output)
@@ -53,7 +55,7 @@ func (f demoFlags) run(
 	}
 	config := demo.Config{
 		Program: program, DatabaseURL: f.DatabaseURL, DatabaseName: "PostgreSQL at --database-url",
-		Suffix: "-" + uuid.NewString()[:8], JSON: f.Output == formatJSON, Out: streams.out,
+		Suffix: "-" + uuid.NewString()[:8], JSON: f.Output == formatJSON, Out: con.out,
 	}
 	switch {
 	case len(f.Gateway) > 0:
@@ -64,6 +66,8 @@ func (f demoFlags) run(
 			config.Suffix, config.DatabaseName = "", demo.PrivateName
 			return errors.Join(demonstrate(ctx, config), closeAll())
 		}
+	default:
+		err = connect(ctx, con, "--database-url", f.DatabaseURL, func(*pgx.Conn) error { return nil })
 	}
 	if err != nil {
 		return err
@@ -110,8 +114,8 @@ func (demoZombieCmd) Help() string {
 }
 
 // Run runs the demo.
-func (c *demoZombieCmd) Run(ctx context.Context, streams streams) error {
-	return c.run(ctx, streams, func(ctx context.Context, config demo.Config) error {
+func (c *demoZombieCmd) Run(ctx context.Context, con *console) error {
+	return c.run(ctx, con, func(ctx context.Context, config demo.Config) error {
 		return demo.Zombie{Config: config}.Run(ctx)
 	})
 }
@@ -126,8 +130,8 @@ func (demoGCPauseCmd) Help() string {
 }
 
 // Run runs the demo.
-func (c *demoGCPauseCmd) Run(ctx context.Context, streams streams) error {
-	return c.run(ctx, streams, demo.GCPause)
+func (c *demoGCPauseCmd) Run(ctx context.Context, con *console) error {
+	return c.run(ctx, con, demo.GCPause)
 }
 
 type demoClaimCmd struct{ demoPlace }
@@ -140,8 +144,8 @@ func (demoClaimCmd) Help() string {
 }
 
 // Run runs the demo.
-func (c *demoClaimCmd) Run(ctx context.Context, streams streams) error {
-	return demoFlags{demoPlace: c.demoPlace}.run(ctx, streams, demo.Claim)
+func (c *demoClaimCmd) Run(ctx context.Context, con *console) error {
+	return demoFlags{demoPlace: c.demoPlace}.run(ctx, con, demo.Claim)
 }
 
 type demoWorkerCmd struct {
@@ -226,6 +230,12 @@ func (c *loadCmd) Run(ctx context.Context, con *console) error {
 	var pressure []load.Pressure
 	for _, kind := range c.Pressure {
 		pressure = append(pressure, load.Pressure(kind))
+	}
+	if slices.Contains(pressure, load.PressureFence) {
+		err := connect(ctx, con, "--database-url", c.Database, func(*pgx.Conn) error { return nil })
+		if err != nil {
+			return err
+		}
 	}
 	report, err := load.Run(ctx, load.Config{
 		Gateways: gateways, URLs: c.urls(), Clients: c.Clients, Locks: c.Locks, Duration: c.Duration, Seed: c.Seed,

@@ -15,7 +15,7 @@ import (
 )
 
 type devCmd struct {
-	databaseFlags
+	servedFlags
 
 	Listen string        `help:"Address to serve on; port 0 takes a free one." env:"FENCEGATE_LISTEN" default:"127.0.0.1:8080"`
 	Open   bool          `help:"Open the dashboard in a browser."`
@@ -78,21 +78,21 @@ func (c *devCmd) serve() (*serveCmd, error) {
 	if serve.authenticated() || serve.scheme() != "http" {
 		return nil, usagef("dev has neither authentication nor TLS. Unset FENCEGATE_AUTH and FENCEGATE_TLS_CERT, or take serve.")
 	}
-	serve.databaseFlags, serve.Listen, serve.LogLevel = c.databaseFlags, c.Listen, "warn"
+	serve.servedFlags, serve.Listen, serve.LogLevel = c.servedFlags, c.Listen, "warn"
 	return serve, nil
 }
 
 // introduce prints what runs, and what to do with it.
 func (c *devCmd) introduce(streams streams, url string, db *database) {
-	place := "the one that --database-url names, or FENCEGATE_DATABASE_URL"
-	if db.cluster != nil {
-		place = fmt.Sprintf("private, kept in %s for the next run\n            psql '%s'", db.cluster.DataDir(), db.url)
-	}
 	workers := "none (--every 0)"
 	if c.Every > 0 {
 		workers = fmt.Sprintf("one is frozen past the end of its lease every %s, with locks below %s/", c.Every, devNamespace)
 	}
-	program, flag := ownCommand(), ""
+	program, flag, where := ownCommand(), "", place(db.url)
+	if db.cluster != nil {
+		const private = "private, kept in %s for the next run\n            psql '%s'\n            %s check --database-url '%[2]s'"
+		where = fmt.Sprintf(private, db.cluster.DataDir(), db.url, program)
+	}
 	if url != "http://127.0.0.1:8080" {
 		flag = " --url " + url
 	}
@@ -105,7 +105,7 @@ Try in another terminal (Ctrl-C here ends all of this):
   %[4]s rejections%[5]s --prefix %[6]s
   %[4]s run --lock %[6]s/hello%[5]s -- echo 'one process at a time'
 
-`, place, workers, url, program, flag, devNamespace)
+`, where, workers, url, program, flag, devNamespace)
 	if c.Open {
 		if err := openBrowser(url); err != nil {
 			_, _ = fmt.Fprintf(streams.err, "fencegate: --open: %v\n", err)

@@ -13,9 +13,11 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/api"
+	"github.com/fencegate/fencegate/store"
 )
 
 // The exit codes. Scripts rely on them: none changes its meaning.
@@ -83,9 +85,19 @@ func isUsage(err error) bool {
 	return errors.As(err, &parse) || errors.As(err, &usage)
 }
 
+// insufficientPrivilege is the SQLSTATE of what the role may not do.
+const insufficientPrivilege = "42501"
+
+// stateExits maps SQLSTATEs to exit codes.
+var stateExits = map[string]int{
+	insufficientPrivilege: exitNotAllowed,
+	"57014":               exitUnavailable, // query_canceled: it did not answer in time
+}
+
 func exitCode(err error) int {
 	var problem *api.Problem
 	var ran *runError
+	var failed *pgconn.PgError
 	switch {
 	case err == nil:
 		return exitOK
@@ -95,6 +107,12 @@ func exitCode(err error) int {
 		return exitUsage
 	case errors.As(err, &problem):
 		if code, ok := codeExits[problem.Code]; ok {
+			return code
+		}
+	case errors.Is(err, store.ErrUnavailable):
+		return exitUnavailable
+	case errors.As(err, &failed):
+		if code, ok := stateExits[failed.Code]; ok {
 			return code
 		}
 	}

@@ -57,7 +57,7 @@ func (c *keysCreateCmd) Run(ctx context.Context, con *console) error {
 func (c *keysCreateCmd) createDirectly(ctx context.Context, con *console, grants []access.Grant) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	if err := checkDatabaseURL("--in-database", c.InDatabase); err != nil {
+	if err := con.useDatabase("--in-database", c.InDatabase); err != nil {
 		return err
 	}
 	st, err := postgres.Open(ctx, postgres.Config{DatabaseURL: c.InDatabase})

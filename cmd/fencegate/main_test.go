@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -137,8 +138,11 @@ func (s shell) doWith(stdin string, args ...string) result {
 	}
 	var out, errOut bytes.Buffer
 	code := runHere(context.Background(), args, strings.NewReader(stdin), &out, &errOut)
-	return result{code, out.String(), errOut.String()}
+	return result{code, out.String(), databaseNote.ReplaceAllString(errOut.String(), "")}
 }
+
+// databaseNote is what a command with a database writes first: TestCommandsNameTheirDatabase has it.
+var databaseNote = regexp.MustCompile(`\Afencegate: database .* at .*\n`)
 
 // must runs a command that has to succeed without a word on stderr, and returns its output.
 func (s shell) must(args ...string) string {

@@ -27,7 +27,7 @@ import (
 )
 
 type serveCmd struct {
-	databaseFlags
+	servedFlags
 	logFlags
 	traceFlags
 	networkFlags
@@ -70,7 +70,7 @@ type serveCmd struct {
 	BodyTimeout     time.Duration `help:"Time for a request's body to arrive." env:"FENCEGATE_BODY_TIMEOUT" default:"30s"`
 	RequestTimeout  time.Duration `help:"Time for the work on a request." env:"FENCEGATE_REQUEST_TIMEOUT" default:"15s"`
 	ShutdownTimeout time.Duration `help:"Time that requests under way have to finish after SIGTERM or SIGINT, --drain-delay included." env:"FENCEGATE_SHUTDOWN_TIMEOUT" default:"20s"`
-	ReadOnly        bool          `help:"Answer reads, and refuse what would change something: 503, reason gateway_read_only." env:"FENCEGATE_READ_ONLY"`
+	ReadOnly        bool          `help:"Answer reads, and refuse what would change something: 503, reason gateway_read_only. The schema is not migrated." env:"FENCEGATE_READ_ONLY"`
 	DrainDelay      time.Duration `help:"How long after SIGTERM or SIGINT requests are still taken while /readyz fails, for load balancers to notice." env:"FENCEGATE_DRAIN_DELAY" default:"0"`
 
 	Auth       []string `help:"Credentials that requests must have, one of: keys (API keys, see \"fencegate keys\"), tokens (JWT of issuers that --access-file names), certificates (of clients, by --client-ca and --access-file). Without it, every client may do everything." enum:"keys,tokens,certificates" env:"FENCEGATE_AUTH" placeholder:"KIND,…"`
@@ -152,6 +152,11 @@ func (c *serveCmd) run(
 		return err
 	}
 	defer stopProfiles()
+	if c.ReadOnly {
+		if err := named("--database-url", c.DatabaseURL); err != nil {
+			return err
+		}
+	}
 	db, err := c.open(ctx, logger)
 	if err != nil {
 		return err
@@ -226,7 +231,7 @@ func (c *serveCmd) serveOn(
 	stop := func() {}
 	defer func() { stop() }()
 	start := func(ctx context.Context) error {
-		err := prepare(ctx, st, c.DatabaseTimeout, c.Migrate, logger)
+		err := c.prepare(ctx, st, logger)
 		if err == nil {
 			stop = c.runBackground(ctx, service, recorder, sweeper, directory, gw, metrics, logger)
 		}
