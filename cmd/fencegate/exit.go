@@ -47,7 +47,7 @@ var exitMeanings = []struct {
 	{exitVersionMismatch, "the record has another version than demanded"},
 	{exitUnavailable, "the gateway or its database is unavailable, or did not answer in time, or a\n     table stayed locked"},
 	{exitBadInput, "the input was refused: invalid_request, invalid_name, invalid_token,\n     token_required, too_large, not_external, unsupported_by_provider"},
-	{exitNotAllowed, "you may not do this: unauthenticated, forbidden"},
+	{exitNotAllowed, "you may not do this: unauthenticated, forbidden, or a right of the database's role"},
 }
 
 // codeExits maps codes of problems to exit codes. All others exit with exitFailure.
