@@ -164,7 +164,9 @@ func TestAuditVerify(t *testing.T) {
 	if want := "seals     1 to 3\nentries   6\nexpired   0\npruned    0\nunsealed  1\nhead      " + intact.Head + "\n"; out.out != want {
 		t.Errorf("it shows %q, want %q", out.out, want)
 	}
-	l.fails(exitUsage, "is not a head", "audit", "verify", "--head", "3:12")
+	for _, head := range []string{"3:12", "03:" + zeros, "+3:" + zeros, "3:" + strings.Repeat("A", 64)} {
+		l.fails(exitUsage, "is not a head", "audit", "verify", "--head", head)
+	}
 }
 
 // TestAuditVerifyAfterSweeps checks that the sweep deletes entries and seals so that the rest can be verified, also where
@@ -217,6 +219,46 @@ func TestAuditExport(t *testing.T) {
 		}
 	}
 	l.expectVerdicts(path, whole)
+	l.expectRefusals(path, whole)
+}
+
+// expectRefusals checks that an export is not continued where the log does not follow it, and that the file is as before.
+func (l sealedLog) expectRefusals(path, whole string) {
+	l.t.Helper()
+	l.exec(copyOfLog)
+	upTo := func(seal string) string {
+		_, rest, _ := strings.Cut(whole, `{"seal":`+seal+`,"at_us"`)
+		return whole[:len(whole)-len(rest)+strings.Index(rest, "\n")+1]
+	}
+	for _, c := range []struct {
+		sql, text string
+		continued bool
+	}{
+		{"select", upTo("1"), true},
+		{"delete from fence.audit_seals where seal = 1; delete from fence.audit where seal = 1", upTo("1"), true}, // its time is over
+		{"delete from fence.audit_seals where seal = 2; delete from fence.audit where seal = 2", upTo("1"), false},
+		{"delete from fence.audit_seals where seal = 2; delete from fence.audit where seal = 2", "", false},
+		{hashAnew, upTo("2"), true}, // the same
+		{"update fence.audit_seals set at = at + interval '1 microsecond' where seal = 2; " + hashAnew, upTo("2"), false},
+		{"delete from fence.audit_seals where seal > 1; delete from fence.audit where seal > 1", upTo("2"), false},
+		{sealAnew, upTo("2"), false},
+		{sealAnew, whole, false},
+	} {
+		l.exec(c.sql)
+		check(l.t, os.WriteFile(path, []byte(c.text), 0o600))
+		got := l.do("audit", "export", "--append", path)
+		after, err := os.ReadFile(path)
+		check(l.t, err)
+		want, code := whole, exitOK
+		if !c.continued {
+			want, code = cmp.Or(c.text, upTo("1")), exitFailure
+		}
+		if got.code != code || string(after) != want || strings.Contains(got.errOut, "begin another") == c.continued {
+			l.t.Errorf("after %s, the export of %d bytes was continued to %d, want %d; exit code %d: %s", c.sql, len(c.text),
+				len(after), len(want), got.code, got.errOut)
+		}
+		l.exec(restoreLog)
+	}
 }
 
 // expectVerdicts checks what "fencegate audit verify FILE" says about an export of newSealedLog, and changed ones.
@@ -248,6 +290,18 @@ func (l sealedLog) expectVerdicts(path, whole string) {
 		whole + lines[0]:          "the export was cut",
 		whole + "\x00\x00\n":      "is not one of an export",
 		strings.Join(lines, "\n"): "line 2 is not one of an export",
+		// Go's decoder would take the last of these keys, another reader the first.
+		strings.Replace(whole, `"entry":`, `"entry":{"principal":"mallory"},"ENTRY":`, 1): "line 1 is not one of an export",
+		strings.Replace(whole, `"id":1,`, `"id":9,"ID":1,`, 1):                            "line 1 is not one of an export",
+		strings.Replace(whole, `"id":1,`, `"id":9,"id":1,`, 1):                            "line 1 is not one of an export",
+		strings.Replace(whole, `"id":1,`, `"ID":1,`, 1):                                   "line 1 is not one of an export",
+		strings.Replace(whole, `"id":1,`, `"id":1,"by":"mallory",`, 1):                    "line 1 is not one of an export",
+		strings.Replace(whole, `"id":1,`, `"id": 1,`, 1):                                  "line 1 is not one of an export",
+		strings.Replace(whole, `"id":1,`, `"\u0069d":1,`, 1):                              "line 1 is not one of an export",
+		strings.Replace(whole, `"id":1,`, `"id":1,"previous":"",`, 1):                     "line 1 is not one of an export",
+		strings.Replace(whole, `"entries":3,`, `"entries":9,"Entries":3,`, 1):             "line 4 is not one of an export",
+		strings.Replace(whole, `"entries":3,`, `"entries":3,"entry":{},`, 1):              "line 4 is not one of an export",
+		strings.Replace(whole, "\n", "\r\n", 1):                                           "line 1 is not one of an export",
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			l.t.Fatal(err)

@@ -295,8 +295,8 @@ type auditExportCmd struct {
 // Help is shown by "fencegate audit export --help".
 func (auditExportCmd) Help() string {
 	return "The lines of a seal are its entries, and then the seal with its hash. An export that was interrupted is " +
-		"continued with --append, or with --after and the last seal: no entry is left out, or in it twice. Needs the scope " +
-		"admin on all names."
+		"continued with --append, or with --after and the last seal: no entry is left out, or in it twice. It is not " +
+		"continued where the log has lost seals, or was written anew. Needs the scope admin on all names."
 }
 
 // followEvery is the time between two reads of the log under --follow.
@@ -310,8 +310,9 @@ func (c *auditExportCmd) Run(ctx context.Context, con *console) error {
 	}
 	defer client.Close()
 	outputs := []io.Writer{con.out}
+	var head auditlog.Head
 	if c.Append != "" {
-		file, err := c.resume()
+		file, err := c.resume(&head)
 		if err != nil {
 			return err
 		}
@@ -322,13 +323,19 @@ func (c *auditExportCmd) Run(ctx context.Context, con *console) error {
 		if seal.Hash == "" {
 			return nil // there is none: verify says so
 		}
+		c.After = seal.Seal
+		if head == (auditlog.Head{Seal: seal.Seal, Hash: seal.Hash}) {
+			return nil // the file has it
+		}
+		if err := head.Continue(seal); err != nil {
+			return err
+		}
 		lines := auditlog.Append(nil, seal)
 		for _, out := range outputs {
 			if _, err := out.Write(lines); err != nil {
 				return err
 			}
 		}
-		c.After = seal.Seal
 		return nil
 	}
 	for away := false; ; {
@@ -336,6 +343,8 @@ func (c *auditExportCmd) Run(ctx context.Context, con *console) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
+		case err == nil && c.After < head.Seal:
+			return head.Lost()
 		case !c.Follow || err != nil && exitCode(err) != exitUnavailable:
 			return err
 		case err != nil && !away:
@@ -349,14 +358,15 @@ func (c *auditExportCmd) Run(ctx context.Context, con *console) error {
 	}
 }
 
-// resume opens the file to append to, and sets the seal to begin after. It removes lines at the end that have no seal.
-func (c *auditExportCmd) resume() (*os.File, error) {
+// resume opens the file to append to, and sets its last seal, and the one to begin after: the log must still have the last
+// one, or continue it. It removes lines at the end that have no seal.
+func (c *auditExportCmd) resume(head *auditlog.Head) (*os.File, error) {
 	file, err := os.OpenFile(c.Append, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	sealed, err := auditlog.Read(file, func(seal *api.AuditSeal) error {
-		c.After = seal.Seal
+		c.After, *head = seal.Seal-1, auditlog.Head{Seal: seal.Seal, Hash: seal.Hash}
 		return nil
 	})
 	if errors.Is(err, auditlog.ErrCut) {

@@ -6,6 +6,7 @@ package auditlog
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -32,14 +33,19 @@ type line struct {
 // Append appends the lines of a seal: one for each of its entries, and then its own. The text of an entry is in its line
 // as it was hashed.
 func Append(out []byte, seal *api.AuditSeal) []byte {
-	for _, entry := range seal.Entries {
-		out = appendLine(out, line{Seal: seal.Seal, ID: entry.ID, AtUS: entry.AtUS, Hash: entry.Hash})
-		if entry.Text != "" {
-			out = append(append(append(out[:len(out)-2], `,"entry":`...), entry.Text...), "}\n"...)
-		}
+	for i := range seal.Entries {
+		out = appendEntry(out, seal.Seal, &seal.Entries[i])
 	}
 	count := len(seal.Entries)
 	return appendLine(out, line{Seal: seal.Seal, AtUS: seal.AtUS, Previous: &seal.Previous, Entries: &count, Hash: seal.Hash})
+}
+
+func appendEntry(out []byte, seal int64, entry *api.SealedEntry) []byte {
+	out = appendLine(out, line{Seal: seal, ID: entry.ID, AtUS: entry.AtUS, Hash: entry.Hash})
+	if entry.Text != "" {
+		out = append(append(append(out[:len(out)-2], `,"entry":`...), entry.Text...), "}\n"...)
+	}
+	return out
 }
 
 func appendLine(out []byte, l line) []byte {
@@ -51,7 +57,8 @@ func appendLine(out []byte, l line) []byte {
 }
 
 // Read calls each for the seals of an export, and returns how many bytes their lines have. It returns an error for a line
-// that is none of an export, or whose seal is not in the lines after it, and that of each.
+// that is not one of Append, byte for byte, or whose seal is not in the lines after it, and that of each. A line with a
+// key twice, for example, may have another value for the next reader than for Go.
 func Read(from io.Reader, each func(*api.AuditSeal) error) (read int64, err error) {
 	lines := bufio.NewReader(from)
 	var seal api.AuditSeal
@@ -72,13 +79,18 @@ func Read(from io.Reader, each func(*api.AuditSeal) error) (read int64, err erro
 
 			Entry json.RawMessage `json:"entry"`
 		}
-		if err := json.Unmarshal(text, &l); err != nil || l.Seal < 1 || l.ID == 0 && (l.Previous == nil || l.Entries == nil) {
+		err = json.Unmarshal(text, &l)
+		entry := api.SealedEntry{ID: l.ID, AtUS: l.AtUS, Hash: l.Hash, Text: string(l.Entry)}
+		written := appendLine(nil, l.line)
+		if l.ID != 0 {
+			written = appendEntry(nil, l.Seal, &entry)
+		}
+		if err != nil || !bytes.Equal(text, written) || l.Seal < 1 || l.ID == 0 && (l.Previous == nil || l.Entries == nil) {
 			return read, fmt.Errorf("line %d is not one of an export", number)
 		}
 		if l.ID != 0 {
 			seal.Seal = l.Seal
-			seal.Entries = append(seal.Entries,
-				api.SealedEntry{ID: l.ID, AtUS: l.AtUS, Hash: l.Hash, Text: string(l.Entry)})
+			seal.Entries = append(seal.Entries, entry)
 			continue
 		}
 		if seal.Entries != nil && seal.Seal != l.Seal || len(seal.Entries) != *l.Entries {
@@ -115,11 +127,29 @@ func (h Head) String() string {
 func (h *Head) UnmarshalText(text []byte) error {
 	number, hash, _ := strings.Cut(string(text), ":")
 	seal, err := strconv.ParseInt(number, 10, 64)
-	if digits, notHex := hex.DecodeString(hash); err != nil || seal < 1 || notHex != nil || len(digits) != sha256.Size {
+	digits, notHex := hex.DecodeString(hash)
+	read := Head{seal, hex.EncodeToString(digits)}
+	if err != nil || seal < 1 || notHex != nil || len(digits) != sha256.Size || read.String() != string(text) {
 		return fmt.Errorf("%q is not a head, such as 42: and the 64 hexadecimal digits of a hash", text)
 	}
-	*h = Head{seal, strings.ToLower(hash)}
+	*h = read
 	return nil
+}
+
+// Continue makes the next seal of an export the head, and returns an error if it does not follow the head. Any seal
+// follows none.
+func (h *Head) Continue(seal *api.AuditSeal) error {
+	if h.Seal != 0 && seal.Previous != h.Hash {
+		return h.Lost()
+	}
+	*h = Head{seal.Seal, seal.Hash}
+	return nil
+}
+
+// Lost returns the error of an export that can't be continued after the head.
+func (h *Head) Lost() error {
+	return fmt.Errorf("the log does not continue this export, whose last seal is %d: seals after it were lost or deleted, or "+
+		"the log was written anew\nKeep the export, see \"fencegate audit verify --head %s\", and begin another", h.Seal, h)
 }
 
 // clockTolerance is how much the clock of the database may be ahead of this one.
