@@ -126,7 +126,7 @@ func TestCheck(t *testing.T) {
 		alter database DATABASE set idle_in_transaction_session_timeout = '1min'`)
 	quiet := shell{t: t}.do("check", "--database-url", url)
 	// The server that tests share is volatile.
-	if strings.Count(quiet.out, "\nwrong ") != 1 || !regexp.MustCompile(`wrong +fsync +fsync: is off +alter system set fsync = on`).MatchString(quiet.out) ||
+	if strings.Count(quiet.out, "\nwrong ") != 1 || !regexp.MustCompile(`wrong +fsync +fsync: is off +fsync = on, in the command line`).MatchString(quiet.out) ||
 		strings.Contains(quiet.out, app) {
 		t.Errorf("of a sound database check found: %s%s", quiet.out, quiet.errOut)
 	}

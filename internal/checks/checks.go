@@ -44,14 +44,15 @@ const (
 type Check struct {
 	Name     string
 	Severity Severity
-	// SQL returns two texts for each finding: what it is about, and what was found. It may only read, and begins with an
-	// empty search_path. Where it is about roles, $1 is an array of those to look at; null: all.
+	// SQL returns two texts for each finding, what it is about and what was found, and perhaps a third: its cure. It may
+	// only read, and begins with an empty search_path. Where it is about roles, $1 is an array of those to look at; null: all.
 	SQL string
-	// Unseen is an expression of SQL, or "": the reason why SQL can't find it out, or null.
-	Unseen string
+	// Unseen is an expression of SQL, or "": the reason why SQL can't find it out, or null. See is what then helps.
+	Unseen, See string
 	// VersionMin is the first version of PostgreSQL (server_version_num) that can run SQL; 0: all.
 	VersionMin int
-	// Advice says why a finding matters, and what to do about it; Cure is the command for that.
+	// Advice says why a finding matters, and what to do about it; Cure is the command for that, where SQL returns none. It
+	// works as it is, but for words in capitals. SQL ends with ";", or with a comment that begins with "--".
 	Advice, Cure string
 	// Sound says what is so where nothing was found.
 	Sound string
@@ -97,8 +98,8 @@ func (c Check) finding(subject, detail string) Finding {
 }
 
 // unknown returns that the check could not look.
-func (c Check) unknown(reason string) Finding {
-	return Finding{State: Unknown, Check: c.Name, Detail: reason, Cure: c.Cure}
+func (c Check) unknown(reason, see string) Finding {
+	return Finding{State: Unknown, Check: c.Name, Detail: reason, Cure: see}
 }
 
 // WorstFirst sorts findings by their states, and keeps the order of those of one state.
@@ -133,7 +134,7 @@ func Run(ctx context.Context, conn *pgx.Conn, all []Check, roles ...string) ([]F
 			}
 			found, err := c.run(ctx, tx, roles)
 			if failed, ok := errors.AsType[*pgconn.PgError](err); ok && slices.Contains(unreadable, failed.Code) {
-				found, err = []Finding{c.unknown(failed.Message)}, nil
+				found, err = []Finding{c.unknown(failed.Message, "")}, nil
 			}
 			if err != nil {
 				return fmt.Errorf("check %s: %w", c.Name, err)
@@ -156,7 +157,7 @@ func (c Check) run(ctx context.Context, tx pgx.Tx, roles []string) (found []Find
 				return err
 			}
 			if reason != nil {
-				found = []Finding{c.unknown(*reason)}
+				found = []Finding{c.unknown(*reason, c.See)}
 				return nil
 			}
 		}
@@ -170,8 +171,13 @@ func (c Check) run(ctx context.Context, tx pgx.Tx, roles []string) (found []Find
 		}
 		found, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (Finding, error) {
 			var subject, detail string
-			err := row.Scan(&subject, &detail)
-			return c.finding(subject, detail), err
+			cure := &c.Cure
+			err := row.Scan([]any{&subject, &detail, &cure}[:len(row.FieldDescriptions())]...)
+			f := c.finding(subject, detail)
+			if cure != nil {
+				f.Cure = *cure
+			}
+			return f, err
 		})
 		return err
 	})

@@ -92,9 +92,9 @@ func either(found bool, subject, detail string) (string, string) {
 
 // NoPatroni returns that nothing is known of a failover manager.
 func NoPatroni() Finding {
-	return Check{
-		Name: "failover_manager", Cure: "fencegate check --patroni-url http://db-1:8008",
-	}.unknown("the database does not show what stops an old primary before another is promoted")
+	return Check{Name: "failover_manager"}.unknown(
+		"the database does not show what stops an old primary before another is promoted",
+		"fencegate check --patroni-url http://NODE:8008")
 }
 
 // olderThan reports whether a version of Patroni is older than another.

@@ -3,6 +3,10 @@ package checks
 import (
 	"context"
 	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -14,13 +18,11 @@ var (
 		Name: "target_session_attrs", Severity: Warning,
 		Advice: "Without all hosts, a gateway does not find the primary after a failover. Without the setting, it uses the " +
 			"first host that answers, also if it is a standby, and is not ready then.",
-		Cure: "--database-url 'postgres://GATEWAY@db-1,db-2/fencegate?target_session_attrs=read-write'",
 	}
 	ofTLS = Check{
 		Name: "sslmode", Severity: Warning,
 		Advice: "Only verify-full shows that the server is the one of that name: with less, another one can answer in its " +
 			"place, and reads the password, or changes what is sent.",
-		Cure:  "--database-url 'postgres://…/fencegate?sslmode=verify-full&sslrootcert=/etc/fencegate/ca.pem'",
 		Sound: "each host is reached by a Unix socket, or with a certificate that is verified",
 	}
 	ofSchema = Check{
@@ -50,15 +52,15 @@ func URL(ctx context.Context, conn *pgx.Conn, databaseURL string) ([]Finding, er
 	if err := conn.QueryRow(ctx, "select count(*) from "+standbysSQL).Scan(&standbys); err != nil {
 		return nil, err
 	}
-	type address struct {
-		host string
-		port uint16
-	}
 	tls := ofTLS.finding("", "")
-	hosts := map[address]bool{}
+	var hosts []string
 	first := &pgconn.FallbackConfig{Host: config.Host, Port: config.Port, TLSConfig: config.TLSConfig}
 	for _, h := range append([]*pgconn.FallbackConfig{first}, config.Fallbacks...) { // also the same host without TLS
-		hosts[address{h.Host, h.Port}] = true
+		host := h.Host
+		if strings.HasPrefix(host, "/") {
+			host = "HOST" // for a socket there is no such URL
+		}
+		hosts = append(hosts, net.JoinHostPort(host, strconv.Itoa(int(h.Port))))
 		switch {
 		case strings.HasPrefix(h.Host, "/"):
 		case h.TLSConfig == nil:
@@ -67,12 +69,35 @@ func URL(ctx context.Context, conn *pgx.Conn, databaseURL string) ([]Finding, er
 			tls = ofTLS.finding("--database-url", "the name in the certificate of "+h.Host+" is not verified")
 		}
 	}
+	slices.Sort(hosts)
+	hosts = slices.Compact(hosts)
+	tls.Cure = better(config, databaseURL, hosts, "sslmode", "verify-full", "sslrootcert", "/etc/fencegate/ca.pem")
 	reach := ofHosts.finding("", fmt.Sprintf("hosts: %d, connected standbys: %d", len(hosts), standbys))
 	switch {
 	case len(hosts) > 1 && config.ValidateConnect == nil:
 		reach = ofHosts.finding("--database-url", "names several hosts, and not target_session_attrs")
 	case len(hosts) == 1 && standbys > 0:
 		reach = ofHosts.finding("--database-url", fmt.Sprintf("names one host, and %d standbys are connected", standbys))
+		hosts = append(hosts, "STANDBY")
 	}
+	reach.Cure = better(config, databaseURL, hosts, "target_session_attrs", "read-write")
 	return []Finding{reach, tls}, nil
+}
+
+// better returns the flag for the database of a URL with other hosts and settings, and without passwords.
+func better(config *pgx.ConnConfig, databaseURL string, hosts []string, settings ...string) string {
+	query := url.Values{}
+	if parsed, err := url.Parse(databaseURL); err == nil && parsed.Scheme != "" {
+		query = parsed.Query()
+	}
+	for _, known := range []string{"host", "port", "user", "dbname", "password", "sslpassword"} {
+		query.Del(known)
+	}
+	for i := 0; i < len(settings); i += 2 {
+		query.Set(settings[i], settings[i+1])
+	}
+	return "--database-url '" + (&url.URL{
+		Scheme: "postgres", User: url.User(config.User), Host: strings.Join(hosts, ","), Path: "/" + config.Database,
+		RawQuery: strings.ReplaceAll(query.Encode(), "%2F", "/"),
+	}).String() + "'"
 }
