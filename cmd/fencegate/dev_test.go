@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -109,6 +110,11 @@ func TestDevIsKilled(t *testing.T) {
 
 	dev, s := startDev(t, environment, "--data-dir", data)
 	s.must("put", "kept", "k", "v", "--token", fields(s.must("lock", "acquire", "kept"))["fencing_token"])
+	if printed := regexp.MustCompile(`\S+ check --database-url '.*'`).FindString(dev.out.String()); printed == "" {
+		t.Errorf("dev does not print how others use its database: %s", dev.out.String())
+	} else if out, err := exec.Command("bash", "-c", printed).CombinedOutput(); err != nil || !strings.Contains(string(out), "ok  ") {
+		t.Errorf("%s\nended with %v: %s", printed, err, out)
+	}
 	var family []int
 	dev.until("a worker is frozen", func() bool {
 		family, err = process.Family(dev.cmd.Process.Pid)

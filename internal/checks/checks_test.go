@@ -196,7 +196,7 @@ func TestCures(t *testing.T) {
 			t.Fatalf("%s: %v\n%s", sql, err, out)
 		}
 	}
-	found := func(check_, subject string) (cures []string) {
+	found := func(name, subject string) (cures []string) {
 		t.Helper()
 		conn, err := pgx.Connect(await.Context(t), url)
 		check(t, err)
@@ -204,7 +204,7 @@ func TestCures(t *testing.T) {
 		findings, err := checks.Run(await.Context(t), conn, checks.All)
 		check(t, err)
 		for _, f := range findings {
-			if f.Severity != "" && f.Check == check_ && f.Subject == subject {
+			if f.Severity != "" && f.Check == name && f.Subject == subject {
 				cures = append(cures, f.Cure)
 			}
 		}
