@@ -1,6 +1,8 @@
 -- The tables and types of fencegate. Only the functions of this schema and the gateway read or write them.
 -- Applications get functions and views.
 --
+-- Each table has a primary key: without one, a publication for all tables would refuse its updates and deletes.
+--
 -- A fillfactor below 100 leaves free space in each page. An update then stays on its page (HOT), unless it changes
 -- an indexed column: no index covers a column that changes often.
 
@@ -107,7 +109,8 @@ create index unused_check on fence.unused (check_at);
 -- A sample of the fences that each principal made (fence.note_new_fence).
 create table fence.fences_made (
     principal text collate "C" not null,
-    "full"    boolean not null
+    "full"    boolean not null,
+    id        uuid primary key default gen_random_uuid()
 );
 
 create index fences_made_principal on fence.fences_made (principal);
@@ -367,7 +370,8 @@ comment on column fence.protected_tables.http_role is 'the role with whose right
 create table fence.table_callers (
     table_id  oid,
     caller    name not null default current_user,
-    called_in xid8 not null default pg_current_xact_id()
+    called_in xid8 not null default pg_current_xact_id(),
+    primary key (table_id, called_in)
 );
 
 -- Rejections by SQL: those whose transaction was committed (fence.try_guard, and protected tables in the mode "observe"),

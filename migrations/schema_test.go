@@ -39,6 +39,19 @@ func TestGoldenSchema(t *testing.T) {
 	}
 }
 
+// TestTablesHaveKeys checks that a publication for all tables refuses no update and no delete of a table of fencegate.
+func TestTablesHaveKeys(t *testing.T) {
+	t.Parallel()
+	var without []string
+	err := connect(t, postgres.Migrated(t)).QueryRow(t.Context(), `
+		select array_agg(c.oid::regclass::text) from pg_class c
+		where c.relnamespace = 'fence'::regnamespace and c.relkind in ('r', 'p') and not exists (
+			select from pg_index i where i.indrelid = c.oid and i.indisprimary)`).Scan(&without)
+	if err != nil || len(without) > 0 {
+		t.Errorf("%q have no primary key (%v)", without, err)
+	}
+}
+
 func describeSchema(t *testing.T, conn *pgx.Conn) string {
 	t.Helper()
 	var text strings.Builder

@@ -70,7 +70,7 @@ set local standard_conforming_strings = on;
 set local transform_null_equals = off;
 set local check_function_bodies = off;`
 
-const versions = `create table if not exists ` + versionTable + ` (version int4 not null);
+const versions = `create table if not exists ` + versionTable + ` (version int4 primary key);
 insert into ` + versionTable + ` select 0 where not exists (select from ` + versionTable + `);`
 
 // finish revokes all rights of public, and replaces the functions of protected tables.
