@@ -237,7 +237,7 @@ create index leases_hold on fence.leases (hold_until)
 -- A row for each lease that expired and that was ended otherwise than by the sweep of leases, for example by the next
 -- grant. A sweep counts and deletes them.
 create table fence.expiries (
-    id bigint generated always as identity primary key
+    id uuid primary key default gen_random_uuid()
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500);
 
 -- One TTL and one heartbeat for any number of leases. settled: its leases have ended, too.
@@ -303,13 +303,6 @@ create index waiters_in_sessions on fence.waiters (lock) where session_id is not
 
 -- Watches
 
--- The locks that a client watches: their events are kept. All events with an id greater than since are there.
-create table fence.watched (
-    lock  fence.name primary key,
-    since bigint not null,
-    until timestamptz not null
-) with (fillfactor = 50);
-
 -- The newest event of a lock keeps a snapshot: what it did not show is not published yet. It is the last column, as in
 -- the rows of fence.publish_event.
 create table fence.events (
@@ -335,10 +328,17 @@ create index events_lock on fence.events (lock, id);
 create table fence.unpublished (
     lock  text collate "C" not null,
     xid   xid8 not null default pg_current_xact_id(),
-    id    bigint not null,
+    id    bigint not null default nextval('fence.events_id_seq'),
     event fence.events not null,
     primary key (lock, xid, id)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500);
+
+-- The locks that a client watches: their events are kept. All events with an id greater than since are there.
+create table fence.watched (
+    lock  fence.name primary key,
+    since bigint not null default nextval('fence.events_id_seq'),
+    until timestamptz not null
+) with (fillfactor = 50);
 
 -- Users' own tables
 

@@ -72,7 +72,7 @@ var gatewayFunctions = []string{
 	// rule
 	"accept_database", "ancestors", "delete_policy", "is_below", "lineage", "note_jump", "policy_for",
 	"put_policy",
-	"running_database", "running_timeline", "set_fence", "supersede",
+	"running_database", "running_timeline", "sequences_behind", "set_fence", "supersede",
 	// session
 	"create_session", "end_session", "keep_alive", "postpone_session", "session_is_live", "settle_leases",
 	"settle_waiters",

@@ -301,9 +301,40 @@ var scenarios = []script{
 		A select test.leases('later/2')  -- D $d live`},
 }
 
+// onCopies are scripts of copies by logical replication, in each of which another call comes first. All numbers that the
+// calls draw are new there.
+func onCopies() (scripts []script) {
+	for _, first := range []string{
+		"select fence.protect('copied', 'copied/{id}', 'enforce')",
+		"select fence.unprotect('copied')",
+		"create table more (id integer); select fence.protect('more', 'more/{id}')",
+		"select test.policy('p')",
+		"select fence.try_guard('x', 1)",
+		"insert into copied values (3)",
+		"select outcome from fence.break('x', 'ordered')",
+		"select test.acquire('z', 'C')",
+		"select fence.begin_watch(array['x'], 60000); select test.release('x', $a)",
+		"select fence.accept_database()",
+		"select count(*) from fence.sweep_all()",
+	} {
+		scripts = append(scripts, script{"a copy by logical replication, and first " + first, `
+			A create table copied (id integer); select fence.protect('copied', 'copied/{id}', 'observe');
+				select test.acquire('x', 'A')  -- $a
+			A select fence.begin_watch(array['x', 'y'], 60000), test.acquire('y', 'B'); select fence.try_guard('x', 1);
+				insert into copied values (1), (2)
+			A select fence.publish_events(array['y'], 10); select max(since) > 0 from fence.watched  -- t
+			A select test.copy(); select count(*) > 2 from fence.sequences_behind()  -- t
+			A ` + first + `
+			A select test.acquire('late', 'C')::bigint > $a + (1::bigint << 32), fence.note_jump()  -- t|
+			A select fence.publish_events(array['x', 'y'], 10); select count(*) from fence.sweep_all();
+				select count(*) from fence.sequences_behind()  -- 0`})
+	}
+	return scripts
+}
+
 func TestScenarios(t *testing.T) {
 	t.Parallel()
-	for _, s := range scenarios {
+	for _, s := range append(onCopies(), scenarios...) {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			if err := s.run(t.Context(), scripted(t, ""), nil); err != nil {

@@ -342,6 +342,12 @@ create function test.forget(p_name text) returns text language sql as $$
     update fence.leases set ended_at = '-infinity' where ended_at is not null;
     select fence.sweep('ended leases', '0', 1000, '1 s', null); select fence.sweep('claims', '0', 1000, '1 s', null);
     select string_agg(resource, ' ' order by resource) from fence.fences where fence.is_below(resource, p_name) $$;
+-- test.copy makes the database a copy by logical replication, which brings rows and no sequences.
+create function test.copy() returns void language sql as $$
+    update fence.database_identity
+    set system_identifier = system_identifier - 1, started_at = started_at - interval '1 hour';
+    select setval(s.seqrelid::regclass, s.seqstart, false)
+    from pg_sequence s join pg_class c on c.oid = s.seqrelid where c.relnamespace = 'fence'::regnamespace $$;
 create function test.nothing() returns trigger language plpgsql as $$ begin return null; end $$;
 create function test.expire(p_lock text) returns void language sql as $$
     update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity'

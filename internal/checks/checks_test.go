@@ -100,6 +100,10 @@ func failoverSteps(replicates func(name, slot string) func()) []step {
 	)
 	return []step{{sql: "alter system set fsync = off", want: "error fsync: fsync is off"},
 		{sql: "alter system set full_page_writes = off", want: "warning full_page_writes: full_page_writes is off"},
+		{sql: "select setval('fence.audit_id_seq', 7); insert into fence.audit (principal, address, action, name, details) " +
+			"values ('', '', '', '', '{}'); select setval('fence.audit_id_seq', 1, false)",
+			want: "error sequence_behind: fence.audit_id_seq continues at or below 8, which a row has"},
+		{sql: "select setval('fence.audit_id_seq', 8)", none: "sequence_behind"},
 		{sql: "alter system set synchronous_commit = local", want: "warning synchronous_commit: synchronous_commit is local"},
 		{sql: "alter role fencegate in database fencegate set synchronous_commit = off",
 			want: "warning synchronous_commit: role fencegate in database fencegate has the setting synchronous_commit=off"},

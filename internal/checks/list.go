@@ -185,6 +185,16 @@ var ofFailovers = []Check{
 		Sound: "no gateway has seen a successor",
 	},
 	{
+		Name: "sequence_behind", Severity: Error,
+		SQL: `
+			select b.sequence::text, format('continues at or below %s, which a row has', b.newest)
+			from fence.sequences_behind() b order by 1`,
+		Advice: "Rows came without the sequence, as by logical replication (docs/replication.md): what inserts the next one " +
+			"fails (23505).",
+		Cure:  "select fence.accept_database()",
+		Sound: "all continue after the numbers that rows have",
+	},
+	{
 		Name: "full_page_writes", Severity: Warning,
 		SQL: `
 			select 'full_page_writes', 'is off', ` + settingSQL("full_page_writes", "'on'", thenReload) + `

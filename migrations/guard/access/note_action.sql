@@ -6,6 +6,7 @@ create or replace function fence.note_action(
 returns void
 language sql
 as $$
+    select fence.move_sequences();
     insert into fence.audit (action, name, details, principal, address)
     values (p_action, p_name, jsonb_strip_nulls(p_details), coalesce(p_principal, fence.check_actor('sql:' || session_user, session_user <> current_user)),
         coalesce(p_address, host(inet_client_addr()), 'local'))

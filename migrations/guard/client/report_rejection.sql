@@ -7,6 +7,7 @@ language plpgsql
 as $$
 begin
     perform fence.count_rejection(p_ruling.verdict);
+    perform fence.move_sequences();
     insert into fence.reported (resource, table_name, code, reason, address, fencing_token, sequence, granted_token,
         last_token, last_sequence, principal)
     values (left(p_resource, 512), coalesce(fence.name_of_table(p_table), ''), p_ruling.verdict, p_ruling.reason,

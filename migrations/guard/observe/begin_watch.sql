@@ -7,9 +7,8 @@ create or replace function fence.begin_watch(p_locks text[], p_lasts_ms integer)
 language sql security definer set search_path = pg_catalog, pg_temp
 as $$
     select set_config('synchronous_commit', 'off', true);
-    insert into fence.watched as w (lock, since, until)
-    select l.lock, nextval(pg_get_serial_sequence('fence.events', 'id')),
-        clock_timestamp() + p_lasts_ms * interval '1 millisecond'
+    insert into fence.watched as w (lock, until)
+    select l.lock, clock_timestamp() + p_lasts_ms * interval '1 millisecond'
     from unnest(p_locks) as l (lock)
     order by l.lock collate "C"
     on conflict (lock) do update

@@ -5,8 +5,7 @@ language plpgsql
 as $$
 begin
     p_event.at := clock_timestamp();
-    insert into fence.unpublished (lock, id, event)
-    values (p_event.lock, nextval('fence.events_id_seq'), p_event);
+    insert into fence.unpublished (lock, event) values (p_event.lock, p_event);
     perform pg_notify('fence_events', p_event.lock);
 end
 $$;

@@ -11,12 +11,12 @@
 -- part, below 2^7, separates two databases that jump at the same instant. It is worth a tenth of a millisecond: a
 -- sibling that jumped before that is below. 2^53 tokens last beyond the year 2290 this way.
 --
--- The caller's transaction may stay open, so the jump is of nobody's transaction: it sets two sequences, which all see
--- at once and which no rollback takes back. The tokens first, then fence.jumped, by which others see that this jump was
--- made. An advisory lock keeps two callers from jumping at once, or one could set the tokens back below those that the
--- other has minted meanwhile. The subtransaction that took it is rolled back, so nothing stays locked. In the log of the
--- database, which a crash cuts off at some point, both come before the commit of any grant that follows.
--- fence.note_jump then records the jump in fence.database_identity.
+-- The caller's transaction may stay open, so the jump is of nobody's transaction: it sets sequences only, which all see
+-- at once and which no rollback takes back. First those of columns (fence.move_sequences) and the tokens, then
+-- fence.jumped, by which others see that this jump was made. An advisory lock keeps two callers from jumping at once, or
+-- one could set the tokens back below those that the other has minted meanwhile. The subtransaction that took it is
+-- rolled back, so nothing stays locked. In the log of the database, which a crash cuts off at some point, all come before
+-- the commit of any grant that follows. fence.note_jump then records the jump in fence.database_identity.
 --
 -- Invariant: called before fence.mint. P2 depends on this.
 --
@@ -45,6 +45,7 @@ begin
     begin
         perform pg_advisory_xact_lock(1718511207, 0);
         if (select j.last_value from fence.jumped j) <> v_mark then
+            perform fence.move_sequences();
             perform setval('fence.tokens', greatest(
                 (select t.last_value from fence.tokens t) + (1::bigint << 32),
                 floor(extract(epoch from clock_timestamp() - timestamptz '2025-01-01 00:00:00Z') * (1 << 20))::bigint

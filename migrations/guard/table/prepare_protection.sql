@@ -58,6 +58,7 @@ begin
                 null; -- somebody made another trigger with its functions
         end;
     end loop;
+    perform fence.move_sequences();
     insert into fence.protected_tables as p (table_id, table_name, template, mode, inserts)
     values (p_table, v_name, p_template, p_mode, coalesce(p_inserts, 'guarded'))
     on conflict (table_id) do update
