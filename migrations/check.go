@@ -18,7 +18,9 @@ var prereleaseTables = []string{"fence.schema_version", "fence.migration_version
 // ErrNewer.
 type SkewError struct {
 	// Serves says that this program can serve with the schema nevertheless.
-	Serves            bool
+	Serves bool
+	// Core says that the schema has only the core of this program's functions.
+	Core              bool
 	version, revision int
 	err               error
 }
@@ -82,6 +84,7 @@ func compare(ctx context.Context, conn Querier, core bool) error {
 		skew.Serves = functions < onlyCore && version > 0 && revision >= worksFrom
 		skew.err = fmt.Errorf("%w: it has %s, this program needs %s; run `%s`", ErrNotMigrated, skew.schema(), programs(), how)
 	case functions == onlyCore:
+		skew.Core = true
 		skew.err = fmt.Errorf("%w: it has only the core (`fencegate migrate --core`); run `fencegate migrate`", ErrNotMigrated)
 	case functions == all:
 		return nil

@@ -204,7 +204,10 @@ func replace(file string) string {
 	return fmt.Sprintf(`do $view$
 begin
 %s
-    if pg_get_viewdef('%[2]s_candidate'::regclass) is distinct from pg_get_viewdef(to_regclass('%[2]s')) then
+    if (select row(pg_get_viewdef(c.oid), c.reloptions) from pg_class c where c.oid = '%[2]s_candidate'::regclass)
+        is distinct from
+        (select row(pg_get_viewdef(c.oid), c.reloptions) from pg_class c where c.oid = to_regclass('%[2]s'))
+    then
 %[3]s
     end if;
     drop view %[2]s_candidate;

@@ -345,7 +345,7 @@ func (c *checkCmd) Run(ctx context.Context, con *console) error {
 	defer cancel()
 	return c.connect(ctx, con, func(conn *pgx.Conn) error {
 		err := migrations.Compare(ctx, conn)
-		if skew, ok := errors.AsType[*migrations.SkewError](err); err != nil && (!ok || !skew.Serves) {
+		if skew, ok := errors.AsType[*migrations.SkewError](err); err != nil && (!ok || !skew.Serves && !skew.Core) {
 			if failed, ok := errors.AsType[*pgconn.PgError](err); ok && failed.Code == insufficientPrivilege {
 				return fmt.Errorf("%w\nRun it as the role of the gateway", err)
 			}
@@ -361,6 +361,10 @@ func (c *checkCmd) Run(ctx context.Context, con *console) error {
 
 // find runs the checks of the schema, which may be of another version, of the database, of its URL, and of Patroni.
 func (c *checkCmd) find(ctx context.Context, conn *pgx.Conn, skew error) ([]checks.Finding, error) {
+	ofSchema, err := checks.Schema(ctx, conn, skew)
+	if err != nil {
+		return nil, err
+	}
 	ofDatabase, err := checks.Run(ctx, conn, checks.Of(c.Rows))
 	if err != nil {
 		return nil, err
@@ -375,7 +379,7 @@ func (c *checkCmd) find(ctx context.Context, conn *pgx.Conn, skew error) ([]chec
 			return nil, fmt.Errorf("--patroni-url: %w", err)
 		}
 	}
-	return slices.Concat([]checks.Finding{checks.Schema(skew)}, ofDatabase, ofURL, ofPatroni), nil
+	return slices.Concat(ofSchema, ofDatabase, ofURL, ofPatroni), nil
 }
 
 // tablesCmds are the commands below "fencegate tables".

@@ -413,14 +413,62 @@ func TestCheckUnknown(t *testing.T) {
 	}
 }
 
-// TestCheckSchema finds a schema of another version that is served.
+// TestCheckSchema finds a schema of another version that is served, and each object that is not as this program makes it.
 func TestCheckSchema(t *testing.T) {
 	t.Parallel()
-	if f := checks.Schema(nil); f.State != checks.OK {
-		t.Errorf("of its own schema check found %+v", f)
-	}
-	if f := checks.Schema(migrations.ErrNewer); f.State != checks.Suspicious || f.Detail != migrations.ErrNewer.Error() {
-		t.Errorf("of a newer schema check found %+v", f)
+	const guard = "fence.guard(text, bigint, bigint, uuid, bytea)"
+	for _, changed := range []struct{ sql, want string }{
+		{"select 1", ""},
+		{"update fence.guard_revision set revision = revision + 1", "warning schema: fence the database was migrated by a newer"},
+		{"do $$ begin execute replace(pg_get_functiondef('" + guard + "'::regprocedure), 'begin', 'begin return true;'); end $$",
+			"error schema_changed: function fence.guard(text,bigint,bigint,uuid,bytea) has another body than in revision 1"},
+		{"alter function " + guard + " reset all", "error schema_changed: function fence.guard(text,bigint,bigint,uuid,bytea) " +
+			"has: set nothing; it should be: set enable_seqscan=off"},
+		{"alter function " + guard + " security invoker", "error schema_changed: function fence.guard(text,bigint,bigint,uuid,bytea) has: language"},
+		{"drop function fence.is_held", "error schema_changed: function fence.is_held("},
+		{"create function fence.guard(text, integer) returns boolean return true",
+			"error schema_changed: function fence.guard(text,integer) is not of fencegate: "},
+		{"create function fence.mine() returns boolean return true", "notice schema_added: function fence.mine() is not of"},
+		{"create or replace function fence.rule(token bigint, sequence bigint, same_token boolean, external boolean, " +
+			"granted_token bigint, open boolean, last_token bigint, last_sequence bigint) returns text immutable return 'admitted'",
+			"error schema_changed: function fence.rule(bigint,bigint,boolean,boolean,bigint,boolean,bigint,bigint) has another body"},
+		{"drop index fence.leases_running", "error schema_changed: index fence.leases_running is missing; it is CREATE UNIQUE"},
+		{"update pg_index set indisvalid = false where indexrelid = 'fence.leases_running'::regclass",
+			"error schema_changed: index fence.leases_running has: CREATE"},
+		{"create index mine on fence.leases (granted_at)", "notice schema_added: index fence.mine is not of fencegate: CREATE INDEX"},
+		{"create table fence.mine (id integer primary key check (id > 0)); create trigger own before insert on fence.mine " +
+			"for each row execute function suppress_redundant_updates_trigger()", "notice schema_added: table fence.mine is not of fencegate: logged\nnotice schema_added: index fence.mine_pkey"},
+		{"alter table fence.leases drop constraint leases_mode_check", "error schema_changed: constraint leases_mode_check on fence.leases is missing"},
+		{"alter table fence.leases add check (ttl_ms > 9)", "error schema_changed: constraint leases_ttl_ms_check1 on fence.leases is not of"},
+		{"alter table fence.fences alter open set default true", "error schema_changed: column fence.fences.open has: boolean not null default true"},
+		{"alter table fence.fences add note text", "notice schema_added: column fence.fences.note is not of fencegate: text"},
+		{"alter table fence.fences enable row level security", "error schema_changed: table fence.fences has: logged row security"},
+		{"create trigger none before update on fence.fences for each row execute function suppress_redundant_updates_trigger()",
+			"error schema_changed: trigger none on fence.fences is not of fencegate: "},
+		{"create rule none as on update to fence.fences do instead nothing", "error schema_changed: rule none on fence.fences is not of"},
+		{"alter view fence.held reset (security_barrier)", "error schema_changed: view fence.held has: logged with (); it should be"},
+		{"create or replace view fence.admitted as select resource, last_token, last_sequence from fence.fences",
+			"error schema_changed: view fence.admitted has another body"},
+		{"alter domain fence.token drop constraint token_is_exact", "error schema_changed: constraint token_is_exact of domain fence.token"},
+		{"alter table fence.leases set (fillfactor = 90); comment on table fence.leases is 'mine'; create table kept (id integer); " +
+			"select fence.protect('kept', 'kept/{id}'); grant select on fence.leases to public", ""},
+	} {
+		conn, err := pgx.Connect(t.Context(), postgres.Migrated(t))
+		check(t, err)
+		_, err = conn.Exec(await.Context(t), changed.sql)
+		check(t, err)
+		found, err := checks.Schema(await.Context(t), conn, migrations.Compare(t.Context(), conn))
+		check(t, err)
+		check(t, conn.Close(await.Context(t)))
+		var shown string
+		for _, f := range found {
+			if f.Severity != "" {
+				shown += fmt.Sprintf("%s %s: %s %s\n", f.Severity, f.Check, f.Subject, f.Detail)
+			}
+		}
+		if changed.want == "" && shown != "" || !strings.HasPrefix(shown, changed.want) {
+			t.Errorf("%s: check found %q, want %q", changed.sql, shown, changed.want)
+		}
 	}
 }
 

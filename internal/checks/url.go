@@ -2,6 +2,7 @@ package checks
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/fencegate/fencegate/migrations"
 )
 
 var (
@@ -31,14 +34,52 @@ var (
 		Cure:   "fencegate migrate --database-url OWNER_URL",
 		Sound:  "is of this program",
 	}
+	ofObjects = Check{
+		Name: "schema_changed", Severity: Error,
+		Advice: "Somebody has changed what decides about writes and grants. Find out who. The cure makes functions and views " +
+			"again. To make a missing index, constraint or column, run its definition, as migrations/001_schema.sql has it.",
+		Cure:  "fencegate migrate --print --from VERSION | psql -1 -v ON_ERROR_STOP=1 OWNER_URL",
+		Sound: "all functions, views, tables and indexes are as this program makes them",
+	}
+	ofAddedObjects = Check{
+		Name: "schema_added", Severity: Notice,
+		Advice: "An upgrade may collide with it, and drop schema would drop it: keep what is yours in a schema of yours, as " +
+			"far as that is possible.",
+		Sound: "the schema fence has nothing else",
+	}
 )
 
-// Schema returns what is to be found of a schema that can be served, by the error of migrations.Compare.
-func Schema(skew error) Finding {
-	if skew == nil {
-		return ofSchema.finding("", "")
+// Schema returns what is to be found of the schema to which conn is connected. skew is the error of migrations.Compare:
+// it may be of another version that can be served, or the core. It returns an error of the database.
+func Schema(ctx context.Context, conn *pgx.Conn, skew error) ([]Finding, error) {
+	of, ok := errors.AsType[*migrations.SkewError](skew)
+	core := ok && of.Core
+	if skew != nil && !core {
+		return []Finding{ofSchema.finding("fence", skew.Error())}, nil
 	}
-	return ofSchema.finding("fence", skew.Error())
+	differences, err := migrations.Differences(ctx, conn, core)
+	if err != nil {
+		return nil, err
+	}
+	detail := ""
+	if core {
+		detail = "has only the core, for databases without a gateway"
+	}
+	var changed, added []Finding
+	for _, d := range differences {
+		if d.Harmless {
+			added = append(added, ofAddedObjects.finding(d.Object, d.Detail))
+		} else {
+			changed = append(changed, ofObjects.finding(d.Object, d.Detail))
+		}
+	}
+	if len(changed) == 0 {
+		changed = append(changed, ofObjects.finding("", ""))
+	}
+	if len(added) == 0 {
+		added = append(added, ofAddedObjects.finding("", ""))
+	}
+	return slices.Concat([]Finding{ofSchema.finding("", detail)}, changed, added), nil
 }
 
 // URL returns what is to be found in the connection URL of a database, to which conn is connected. It returns an error

@@ -1,0 +1,305 @@
+package migrations
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// golden is what Describe returns of the schema of this program. A test compares them.
+//
+//go:embed testdata/schema.golden
+var golden string
+
+// section describes objects of one kind in the schema fence. Its query returns each object, and what it is.
+type section struct {
+	title, sql string
+	// unchecked is for what may differ: rights, comments, and storage, which an operator may set.
+	unchecked bool
+	// open is for kinds that do no harm where others are added.
+	open bool
+}
+
+// sections are in the order of the golden file. Views are described without what is written differently by each version
+// of PostgreSQL: the table of a column, parentheses, and spaces.
+var sections = []section{
+	{title: "owners other than the schema's", sql: `
+		select 'owner ' || coalesce(c.relowner, p.proowner, t.typowner)::regrole,
+			format('owns %s objects, among them %s', count(*), min(pg_describe_object(d.classid, d.objid, 0)))
+		from pg_namespace n
+		join pg_depend d on d.refclassid = 'pg_namespace'::regclass and d.refobjid = n.oid and d.deptype = 'n'
+		left join pg_class c on d.classid = 'pg_class'::regclass and c.oid = d.objid
+		left join pg_proc p on d.classid = 'pg_proc'::regclass and p.oid = d.objid
+		left join pg_type t on d.classid = 'pg_type'::regclass and t.oid = d.objid
+		where n.nspname = 'fence' and coalesce(c.relowner, p.proowner, t.typowner, n.nspowner) <> n.nspowner
+		group by 1
+		order by 1`},
+
+	{title: "domains", open: true, sql: `
+		select 'domain ' || t.oid::regtype, format('as %s%s%s%s', format_type(t.typbasetype, t.typtypmod),
+			' collate ' || nullif(t.typcollation, 0)::regcollation, case when t.typnotnull then ' not null' end,
+			' default ' || t.typdefault)
+		from pg_type t
+		where t.typnamespace = 'fence'::regnamespace and t.typtype = 'd'
+		order by t.typname`},
+
+	{title: "checks of domains", sql: `
+		select format('constraint %s of domain %s', c.conname, c.contypid::regtype), pg_get_constraintdef(c.oid)
+		from pg_constraint c
+		where c.connamespace = 'fence'::regnamespace and c.contypid <> 0 and c.contype = 'c'
+		order by c.contypid::regtype::text, c.conname`},
+
+	{title: "composite types", open: true, sql: `
+		select 'type ' || c.oid::regclass,
+			string_agg(a.attname || ' ' || format_type(a.atttypid, a.atttypmod), ', ' order by a.attnum)
+		from pg_class c
+		join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+		where c.relnamespace = 'fence'::regnamespace and c.relkind = 'c'
+		group by c.oid, c.relname
+		order by c.relname`},
+
+	{title: "sequences", open: true, sql: `
+		select name, line || coalesce(' x ' || nullif(count(*), 1), '')
+		from (select 'sequence ' || regexp_replace(s.seqrelid::regclass::text, '[0-9]+$', '#') as name,
+			format('as %s start %s increment %s from %s to %s cache %s%s%s%s',
+				s.seqtypid::regtype, s.seqstart, s.seqincrement, s.seqmin, s.seqmax, s.seqcache,
+				case when s.seqcycle then ' cycle' end, case c.relpersistence when 'u' then ' unlogged' end,
+				(select ' of ' || pg_describe_object(d.refclassid, d.refobjid, d.refobjsubid)
+				from pg_depend d where d.objid = s.seqrelid and d.deptype in ('a', 'i')
+					and d.refclassid = 'pg_class'::regclass and d.refobjsubid > 0)) as line
+		from pg_sequence s
+		join pg_class c on c.oid = s.seqrelid
+		where c.relnamespace = 'fence'::regnamespace) numbered
+		group by name, line
+		order by name, line`},
+
+	{title: "tables and views", open: true, sql: `
+		select format('%s %s', case c.relkind when 'r' then 'table' when 'p' then 'partitioned table' when 'v' then 'view'
+				else 'relation ' || c.relkind::text end, c.oid::regclass),
+			concat_ws(' ', case c.relpersistence when 'p' then 'logged' when 'u' then 'unlogged' else 'temporary' end,
+				case when c.relrowsecurity then 'row security' end,
+				case when c.relkind = 'v' then format(E'with (%s)\n  body %s', array_to_string(c.reloptions, ', '),
+					encode(sha256(convert_to(regexp_replace(regexp_replace(pg_get_viewdef(c.oid),
+						'\m(?!fence\M)\w+\.(?=\w)', '', 'g'), '[\s();]', '', 'g'), 'UTF8')), 'hex')) end)
+		from pg_class c
+		where c.relnamespace = 'fence'::regnamespace and c.relkind not in ('S', 'i', 'I', 'c', 't')
+		order by c.relname`},
+
+	{title: "storage", unchecked: true, sql: `
+		select 'table ' || c.oid::regclass, array_to_string(c.reloptions, ', ')
+		from pg_class c
+		where c.relnamespace = 'fence'::regnamespace and c.relkind in ('r', 'p') and c.reloptions is not null
+		order by c.relname`},
+
+	{title: "columns", open: true, sql: `
+		select format('column %s.%s', c.oid::regclass, a.attname), format('%s%s%s%s%s',
+			format_type(a.atttypid, a.atttypmod),
+			case when a.attcollation <> t.typcollation then ' collate ' || a.attcollation::regcollation end,
+			case when a.attnotnull then ' not null' end,
+			case a.attidentity when 'a' then ' generated always as identity'
+				when 'd' then ' generated by default as identity' end,
+			case a.attgenerated when 's' then ' generated as ' else ' default ' end || pg_get_expr(d.adbin, d.adrelid))
+		from pg_class c
+		join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+		join pg_type t on t.oid = a.atttypid
+		left join pg_attrdef d on d.adrelid = c.oid and d.adnum = a.attnum
+		where c.relnamespace = 'fence'::regnamespace and c.relkind in ('r', 'p', 'v', 'm')
+		order by c.relname, a.attnum`},
+
+	{title: "constraints", sql: `
+		select format('constraint %s on %s', c.conname, c.conrelid::regclass), pg_get_constraintdef(c.oid)
+		from pg_constraint c
+		where c.connamespace = 'fence'::regnamespace and c.conrelid <> 0 and c.contype <> 'n'
+		order by c.conrelid::regclass::text, c.conname`},
+
+	{title: "indexes", open: true, sql: `
+		select 'index ' || i.indexrelid::regclass, regexp_replace(pg_get_indexdef(i.indexrelid), '\s+', ' ', 'g')
+			|| case when not i.indisvalid then ' invalid' else '' end
+		from pg_index i
+		join pg_class c on c.oid = i.indexrelid
+		where c.relnamespace = 'fence'::regnamespace
+		order by c.relname`},
+
+	{title: "triggers and rules", sql: `
+		select format('trigger %s on %s', g.tgname, g.tgrelid::regclass),
+			format('%s enabled %s', pg_get_triggerdef(g.oid), g.tgenabled)
+		from pg_trigger g
+		join pg_class c on c.oid = g.tgrelid
+		where c.relnamespace = 'fence'::regnamespace and not g.tgisinternal
+		union all
+		select format('rule %s on %s', r.rulename, r.ev_class::regclass), pg_get_ruledef(r.oid)
+		from pg_rewrite r
+		join pg_class c on c.oid = r.ev_class
+		where c.relnamespace = 'fence'::regnamespace and r.rulename <> '_RETURN'
+		order by 1`},
+
+	{title: "functions", open: true, sql: `
+		select 'function ' || p.oid::regprocedure, format(E'arguments %s\n  returns %s\n  language %s %s parallel %s%s%s%s\n'
+			'  set %s\n  body %s', pg_get_function_arguments(p.oid), pg_get_function_result(p.oid), l.lanname,
+			case p.provolatile when 'i' then 'immutable' when 's' then 'stable' else 'volatile' end,
+			case p.proparallel when 's' then 'safe' when 'r' then 'restricted' else 'unsafe' end,
+			case when p.proisstrict then ' strict' end, case when p.prosecdef then ' security definer' end,
+			' rows ' || nullif(p.prorows, 0),
+			coalesce(array_to_string(p.proconfig, ', '), 'nothing'),
+			encode(sha256(convert_to(coalesce(pg_get_function_sqlbody(p.oid), p.prosrc), 'UTF8')), 'hex'))
+		from pg_proc p
+		join pg_language l on l.oid = p.prolang
+		where p.pronamespace = 'fence'::regnamespace and p.proname !~ '^check_[0-9]+_' -- of a protected table
+		order by p.proname, 1`},
+
+	{title: "comments", unchecked: true, sql: `
+		select pg_describe_object(d.classoid, d.objoid, d.objsubid), d.description
+		from pg_description d
+		join pg_class c on d.classoid = 'pg_class'::regclass and c.oid = d.objoid
+		where c.relnamespace = 'fence'::regnamespace
+		order by c.relname, d.objsubid`},
+
+	{title: "rights of others than the owner", unchecked: true, sql: `
+		with kept (kind, name, owner, acl) as (
+			select 'schema', n.oid::regnamespace::text, n.nspowner, coalesce(n.nspacl, acldefault('n', n.nspowner))
+			from pg_namespace n where n.nspname = 'fence'
+			union all
+			select case c.relkind when 'S' then 'sequence' else 'table' end, c.oid::regclass::text, c.relowner,
+				coalesce(c.relacl, acldefault(case c.relkind when 'S' then 's' else 'r' end::"char", c.relowner))
+			from pg_class c where c.relnamespace = 'fence'::regnamespace and c.relkind in ('r', 'p', 'v', 'm', 'S')
+			union all
+			select 'column', a.attrelid::regclass || '.' || a.attname, c.relowner, a.attacl
+			from pg_attribute a join pg_class c on c.oid = a.attrelid
+			where c.relnamespace = 'fence'::regnamespace and a.attacl is not null
+			union all
+			select 'function', p.oid::regprocedure::text, p.proowner, coalesce(p.proacl, acldefault('f', p.proowner))
+			from pg_proc p where p.pronamespace = 'fence'::regnamespace
+		)
+		select format('%s %s', k.kind, k.name), format('%s to %s', a.privilege_type,
+			case a.grantee when 0 then 'public' else a.grantee::regrole::text end)
+		from kept k, aclexplode(k.acl) a
+		where a.grantee <> k.owner
+		order by 1, 2`},
+}
+
+// plain are settings by which the catalog is described the same in each session.
+const plain = `select set_config(s.name, s.value, true) from (values
+	('search_path', ''), ('quote_all_identifiers', 'off'), ('standard_conforming_strings', 'on')) s (name, value)`
+
+// Describe returns what the catalog has of the schema fence: a line for each object, or several, of which the others are
+// indented. It is the same for each version of PostgreSQL.
+func Describe(ctx context.Context, conn *pgx.Conn) (text string, err error) {
+	err = pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, plain); err != nil {
+			return err
+		}
+		text = "The schema of fencegate, as the catalogs show it. Rewritten by `make golden`.\n"
+		for _, s := range sections {
+			text += "\n== " + s.title + "\n"
+			rows, _ := tx.Query(ctx, s.sql)
+			var object, what string
+			_, err := pgx.ForEachRow(rows, []any{&object, &what}, func() error {
+				text += object + ": " + what + "\n"
+				return nil
+			})
+			if err != nil {
+				return fmt.Errorf("describe the %s: %w", s.title, err)
+			}
+		}
+		return nil
+	})
+	return text, err
+}
+
+// Difference is an object of the schema fence that is not as this program makes it.
+type Difference struct {
+	Object, Detail string
+	Harmless       bool // it was added, and is of a kind that changes nothing of fencegate's
+}
+
+// Differences returns what differs in a schema of this program's version and revision, or of its core.
+func Differences(ctx context.Context, conn *pgx.Conn, core bool) (found []Difference, err error) {
+	text, err := Describe(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
+	wanted, there := parse(golden), parse(text)
+	for i, s := range sections {
+		if s.unchecked {
+			continue
+		}
+		want, got := wanted[i], there[i]
+		for _, object := range slices.Sorted(maps.Keys(want)) {
+			what, exists := got[object]
+			switch {
+			case exists && what != want[object]:
+				found = append(found, Difference{Object: object, Detail: differs(want[object], what)})
+			case !exists && !(core && leftOut(object)):
+				found = append(found, Difference{Object: object, Detail: "is missing; it is " + oneLine(want[object])})
+			}
+		}
+		for _, object := range slices.Sorted(maps.Keys(got)) {
+			if _, ours := want[object]; !ours && ofTable(object, golden) {
+				harmless := s.open && !strings.Contains(golden, "\n"+before(object, "(")+"(") // an overload may be called in place of ours
+				found = append(found, Difference{object, "is not of fencegate: " + oneLine(got[object]), harmless})
+			}
+		}
+	}
+	return found, nil
+}
+
+// parse returns what each object is, for each of the sections.
+func parse(text string) (parsed []map[string]string) {
+	for _, section := range strings.Split(text, "\n== ")[1:] {
+		objects := map[string]string{}
+		for _, entry := range strings.Split(strings.ReplaceAll(section, "\n  ", "\v"), "\n")[1:] {
+			if object, what, ok := strings.Cut(entry, ": "); ok {
+				objects[object] = what
+			}
+		}
+		parsed = append(parsed, objects)
+	}
+	return parsed
+}
+
+// differs says in which parts two descriptions of an object differ.
+func differs(want, got string) string {
+	wanted, gotten := strings.Split(want, "\v"), strings.Split(got, "\v")
+	if len(wanted) != len(gotten) {
+		return fmt.Sprintf("is %s; it should be %s", oneLine(got), oneLine(want))
+	}
+	var parts []string
+	for i, part := range gotten {
+		switch {
+		case part == wanted[i]:
+		case strings.HasPrefix(part, "body "):
+			parts = append(parts, fmt.Sprintf("has another body than in revision %d", GuardRevision))
+		default:
+			parts = append(parts, fmt.Sprintf("has: %s; it should be: %s", part, wanted[i]))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func oneLine(what string) string { return before(strings.ReplaceAll(what, "\v", ", "), ", body ") }
+
+func before(text, separator string) string {
+	text, _, _ = strings.Cut(text, separator)
+	return text
+}
+
+var onTable = regexp.MustCompile(`^(?:column|\w+ \S+ on) (fence\.\w+)`)
+
+// ofTable is whether the object is none of a table that is not among the described ones.
+func ofTable(object, described string) bool {
+	table := onTable.FindStringSubmatch(object)
+	return table == nil || regexp.MustCompile(`(?m)^(table|view) `+regexp.QuoteMeta(table[1])+`:`).MatchString(described)
+}
+
+// leftOut is whether the core has no such function.
+func leftOut(object string) bool {
+	name, isFunction := strings.CutPrefix(before(object, "("), "function fence.")
+	return isFunction && !slices.ContainsFunc(coreFiles(), func(file string) bool { return path.Base(file) == name+".sql" })
+}
