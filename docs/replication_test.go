@@ -13,6 +13,7 @@ import (
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	"github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/internal/testenv/process"
+	"github.com/fencegate/fencegate/migrations"
 )
 
 // beforeReplication fills the old server. Each audit entry, event and rejection takes a number of a sequence.
@@ -21,7 +22,7 @@ set -eu
 exec 2>&1
 old() { psql "$OLD_URL" -v ON_ERROR_STOP=1 -qAtc "$1"; }
 new() { psql "$NEW_URL" -v ON_ERROR_STOP=1 -qAtc "$1"; }
-fencegate migrate --database-url "$OLD_URL"
+psql "$OLD_URL" -v ON_ERROR_STOP=1 -qf schema.sql
 old "create table accounts (id bigint primary key, balance integer); insert into accounts values (1, 0)"
 old "select fence.protect('accounts', 'accounts/{id}')"
 old "select fence.accept_database(1000000000000000), fence.begin_watch(array['accounts/1'], 600000)"
@@ -57,21 +58,34 @@ echo done
 // the old one, everything works under the publication. On the new one, the holder continues with its token.
 func TestReplication(t *testing.T) {
 	t.Parallel()
-	from, to := postgres.NewCluster(t, postgres.Setting("wal_level", "logical")), postgres.NewCluster(t, postgres.Stranger())
-	text := beforeReplication
-	for _, b := range blocksOf(t, "docs/replication.md") {
-		if strings.Contains(b.text, "LSN=") {
-			text += duringReplication
-		}
-		text += fmt.Sprintf("echo '<line %d>'\n", b.line) + strings.ReplaceAll(b.text, "sleep 1", "sleep 0.1")
-	}
-	folder, link := t.TempDir(), filepath.Join(t.TempDir(), "fencegate")
-	check(t, os.Symlink(process.Build(t), link))
-	bash := exec.CommandContext(await.Context(t), "bash", "-c", text+afterReplication)
-	bash.Dir = folder
-	bash.Env = append(os.Environ(), "OLD_URL="+from.URL(), "NEW_URL="+to.URL(), "PATH="+strings.Join([]string{
-		filepath.Dir(link), filepath.Dir(postgres.Require(t, "psql")), os.Getenv("PATH")}, ":"))
-	if printed, err := bash.CombinedOutput(); err != nil || !strings.HasSuffix(string(printed), "done\n") {
-		t.Errorf("the walk broke off: %v\n%s", err, printed)
+	_, restore := postgres.RequireDump(t, "pg_restore")
+	var script strings.Builder
+	check(t, migrations.Script{}.Print(&script))
+	for name, sql := range map[string]string{"script": "begin;" + script.String() + "commit", "extension": "create extension fencegate"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			from, to := postgres.NewCluster(t, postgres.Setting("wal_level", "logical")), postgres.NewCluster(t, postgres.Stranger())
+			if name == "extension" {
+				from.InstallExtension(migrations.ExtensionFiles())
+				to.InstallExtension(migrations.ExtensionFiles())
+			}
+			text := beforeReplication
+			for _, b := range blocksOf(t, "docs/replication.md") {
+				if strings.Contains(b.text, "LSN=") {
+					text += duringReplication
+				}
+				text += fmt.Sprintf("echo '<line %d>'\n", b.line) + strings.ReplaceAll(b.text, "sleep 1", "sleep 0.1")
+			}
+			folder := t.TempDir()
+			check(t, os.Symlink(process.Build(t), filepath.Join(folder, "fencegate")))
+			check(t, os.WriteFile(filepath.Join(folder, "schema.sql"), []byte(sql), 0o600))
+			bash := exec.CommandContext(await.Context(t), "bash", "-c", text+afterReplication)
+			bash.Dir = folder
+			bash.Env = append(os.Environ(), "OLD_URL="+from.URL(), "NEW_URL="+to.URL(), "PATH="+strings.Join([]string{
+				folder, filepath.Dir(restore), os.Getenv("PATH")}, ":"))
+			if printed, err := bash.CombinedOutput(); err != nil || !strings.HasSuffix(string(printed), "done\n") {
+				t.Errorf("the walk broke off: %v\n%s", err, printed)
+			}
+		})
 	}
 }

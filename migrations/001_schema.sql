@@ -372,7 +372,7 @@ create table fence.table_callers (
     table_id  oid,
     caller    name not null default current_user,
     called_in xid8 not null default pg_current_xact_id(),
-    primary key (table_id, called_in)
+    id        uuid primary key default gen_random_uuid()
 );
 
 -- Rejections by SQL: those whose transaction was committed (fence.try_guard, and protected tables in the mode "observe"),

@@ -256,7 +256,7 @@ func TestEmptyIsBroughtUpToDate(t *testing.T) {
 	for name, sql := range map[string]string{
 		"nothing is there":    "select",
 		"the schema is there": "create schema fence",
-		"its version is there": `create schema fence; create table fence.tables_version (version int4 not null);
+		"its version is there": `create schema fence; create table fence.tables_version (version int4 primary key);
 			insert into fence.tables_version values (0)`,
 		"what is made is open to everyone": `alter default privileges grant all on functions to public;
 			alter default privileges grant all on tables to public; alter default privileges grant all on sequences to public`,
