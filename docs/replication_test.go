@@ -54,17 +54,20 @@ fencegate check --rows --database-url "$NEW_URL" | grep 'ok.* sequence_behind'
 echo done
 `
 
-// TestReplication follows docs/replication.md from a server with a protected table, a lease and a watch to another one. On
-// the old one, everything works under the publication. On the new one, the holder continues with its token.
+// TestReplication follows docs/replication.md from a server with a protected table, a lease and a watch to another one.
+// On the old one, everything works under the publication. On the new one, the holder continues with its token.
 func TestReplication(t *testing.T) {
 	t.Parallel()
 	_, restore := postgres.RequireDump(t, "pg_restore")
 	var script strings.Builder
 	check(t, migrations.Script{}.Print(&script))
-	for name, sql := range map[string]string{"script": "begin;" + script.String() + "commit", "extension": "create extension fencegate"} {
+	for name, sql := range map[string]string{
+		"script": "begin;" + script.String() + "commit", "extension": "create extension fencegate",
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			from, to := postgres.NewCluster(t, postgres.Setting("wal_level", "logical")), postgres.NewCluster(t, postgres.Stranger())
+			from := postgres.NewCluster(t, postgres.Setting("wal_level", "logical"))
+			to := postgres.NewCluster(t, postgres.Stranger())
 			if name == "extension" {
 				from.InstallExtension(migrations.ExtensionFiles())
 				to.InstallExtension(migrations.ExtensionFiles())

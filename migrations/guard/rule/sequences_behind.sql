@@ -1,5 +1,5 @@
--- fence.sequences_behind() → the sequences of this schema that have not yet given the newest number of the columns that
--- they number, and that number. Logical replication copies rows, and no sequences.
+-- fence.sequences_behind() → the sequences of this schema that have not given the newest number of the columns that they
+-- number, and that number. Logical replication copies rows, and no sequences.
 create or replace function fence.sequences_behind() returns table (sequence regclass, newest bigint)
 language plpgsql
 as $$
@@ -12,7 +12,8 @@ begin
         join pg_depend d on d.classid = 'pg_class'::regclass and d.objid = s.oid and d.deptype = 'i' -- an identity
             or d.classid = 'pg_attrdef'::regclass and d.refclassid = 'pg_class'::regclass and d.refobjid = s.oid
         left join pg_attrdef e on d.classid = 'pg_attrdef'::regclass and e.oid = d.objid
-        join pg_attribute a on a.attrelid = coalesce(e.adrelid, d.refobjid) and a.attnum = coalesce(e.adnum, d.refobjsubid)
+        join pg_attribute a
+            on a.attrelid = coalesce(e.adrelid, d.refobjid) and a.attnum = coalesce(e.adnum, d.refobjsubid)
         where s.relnamespace = 'fence'::regnamespace and s.relkind = 'S'
         group by s.oid
     loop
