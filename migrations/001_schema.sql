@@ -686,7 +686,7 @@ create type fence.new_lease as (
 );
 
 -- A lease that is to be ended (fence.end_leases).
-create type fence.lease_end as (lock text, fencing_token bigint, ended_at timestamptz, reason text);
+create type fence.lease_end as (lock text, fencing_token bigint, reason text);
 
 -- A step of the search for deadlocks: an owner, and the wait (its lock and ticket) by which the search found it.
 -- parent is the index of the step before, 0 the start.

@@ -54,6 +54,18 @@ var OfRows = []Check{
 			"fence as a whole; or acquire the lock and release it, which closes the fence.",
 	},
 	{
+		Name: "lease_end", Severity: Error,
+		SQL: `
+			select l.lock::text, format('token %s was granted at %s and %s, and its lease ran until %s at most', l.fencing_token,
+				l.granted_at, coalesce('ended at ' || l.ended_at, 'has not ended'), r.until)
+			from fence.leases l left join fence.sessions s on s.session_id = l.session_id,
+				lateral (select least(l.expires_at, l.hold_until, s.expires_at, s.ended_at) as until) r
+			where greatest(l.granted_at, l.ended_at) > r.until
+			limit 100`,
+		Advice: "Leases and sessions are of different moments, or somebody changed them: lists show that two leases ran at " +
+			"once. No write depends on it. Restore the schema fence as a whole, from one backup.",
+	},
+	{
 		Name: "fence_behind_record", Severity: Error,
 		// An administrator may set the fence of external tokens back (fence.set_fence).
 		SQL: `

@@ -62,10 +62,18 @@ func TestCheckRows(t *testing.T) {
 			update fence.fences set open = false where resource = 'tree'`, "error fence_open: tree token "},
 		{"update fence.leases set scope = 'node' where lock = 'tree'", "error fence_open: tree token "},
 		{"delete from fence.leases where lock = 'tree'", "error fence_open: tree token "},
+		{"update fence.leases set ended_at = expires_at + interval '1 microsecond' where lock = 'released'",
+			"error lease_end: released token "},
+		{`with s as (
+				insert into fence.sessions (session_id, owner_id, ttl_ms, created_at, expires_at)
+				select gen_random_uuid(), 'w', 1000, '-infinity', min(granted_at) - interval '1 microsecond' from fence.leases
+				returning session_id)
+			update fence.leases l set session_id = s.session_id, expires_at = 'infinity' from s where l.lock = 'job/1'`,
+			"error lease_end: job/1 token "},
 		{"update fence.fences set last_version = 1 where resource = 'job/2'", "error fence_behind_record: job/2 record k has version 2 "},
 		{"update fence.fences set last_token = 1 where resource = 'job/2'", "error fence_behind_record: job/2 record k has version 2 "},
 		{"delete from fence.fences where resource = 'etcd/job'", "error fence_behind_record: etcd/job record k has version 1 "},
-		{"update fence.leases set granted_at = now() + interval '1 hour' where lock = 'job/1'", "warning clock_behind: clock is at "},
+		{"update fence.leases set granted_at = now() + interval '1 hour', expires_at = 'infinity' where lock = 'job/1'", "warning clock_behind: clock is at "},
 	} {
 		conn, err := pgx.Connect(t.Context(), postgres.Migrated(t))
 		check(t, err)

@@ -68,7 +68,7 @@ func (c storeCase) check(ctx context.Context, b *testbed) error {
 	if err != nil {
 		return err
 	}
-	return c.run(ctx, &fixture{testbed: b, lock: lock})
+	return errors.Join(c.run(ctx, &fixture{testbed: b, lock: lock}), b.LeasesEndInTime(ctx))
 }
 
 // fixture is what a case works on: one lock, which is one resource, too; or the lock of a subtree and a resource in it.

@@ -83,8 +83,8 @@ func grantedAfterSweep(ctx context.Context, s *fixture) error {
 	var ended, granted time.Time
 	_, err := s.acquireWhileLeaseIsLocked(ctx, func(tx pgx.Tx) error {
 		return tx.QueryRow(ctx, `
-			update fence.leases set expires_at = clock_timestamp(), ended_at = clock_timestamp(), end_reason = 'expired'
-			where lock = $1 returning ended_at`, s.lock).Scan(&ended)
+			update fence.leases set expires_at = now.at, ended_at = now.at, end_reason = 'expired'
+			from (select clock_timestamp() as at) now where lock = $1 returning ended_at`, s.lock).Scan(&ended)
 	})
 	if err == nil {
 		const newest = "select granted_at from fence.leases where lock = $1 and owner_id = 'the next'"

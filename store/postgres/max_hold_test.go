@@ -265,7 +265,8 @@ func (s *fixture) holdOut(ctx context.Context, expiredBefore time.Duration) erro
 	_, err := s.SQL.Exec(ctx, `
 		update fence.leases l
 		set granted_at = l.granted_at - interval '1 day', hold_until = now.at,
-			expires_at = case when l.session_id is null then now.at - $3 * interval '1 millisecond' else l.expires_at end
+			expires_at = case when l.session_id is null then greatest(now.at - $3 * interval '1 millisecond', l.ended_at)
+				else l.expires_at end
 		from (select clock_timestamp() as at) now
 		where l.lock = $1 and l.fencing_token = $2 and l.hold_until is not null`, s.lock, s.newest().Token,
 		expiredBefore.Milliseconds())

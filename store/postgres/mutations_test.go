@@ -180,6 +180,12 @@ var leaseMutations = []mutation{
 		[]string{"step 3: after release", "a late release closes the fence"}},
 	{"a break leaves the fence open", "break", removing("perform fence.close_fence(p_lock, v_fence.granted_token);"),
 		[]string{"step 3: after break", "a break closes the fence of a late holder"}},
+	{"a lease ends later than it ran", "end_leases",
+		replacing("least(clock_timestamp(), fence.runs_until(l))", "clock_timestamp()"),
+		[]string{
+			"P6: the holder, expired", "P6: the holder, broken after expiry", "max_hold: a policy is no way back",
+			"P7: a name after its session has expired",
+		}},
 	{"a late lease can't be released", "end_lease", replacing("('live', 'expired')", "('live')"),
 		[]string{"P6: the holder, expired", "a late release closes the fence"}},
 	{"anybody may release", "end_lease", replacing("if status not in ('live', 'expired') then", "if false then"),

@@ -142,14 +142,13 @@ func TestRecorderLooksUpTheLease(t *testing.T) {
 		"broken an hour ago":   {given{acquire, breakLock}, nil, with(first), true, true, "owner-1"},
 		"expired an hour ago":  {given{acquire, expire}, nil, with(first, otherLeaseID), true, true, "owner-1"},
 		"replaced an hour ago": {given{acquire, replace}, nil, with(first), true, true, "owner-1"},
-		"released late since": {given{acquire, expire}, given{release, endLater}, with(first, otherLeaseID), true, true,
-			"owner-1"},
-		"live":           {given{acquire}, nil, with(first, expect(7)), false, false, "owner-1"},
-		"released since": {given{acquire}, given{release, endLater}, with(first, expect(7)), false, false, "owner-1"},
-		"expired since":  {given{acquire}, given{expireLater}, with(first, expect(7)), false, false, "owner-1"},
-		"forgotten":      {given{acquire, replace, forget}, nil, with(first), false, false, ""},
-		"never granted":  {given{acquire}, nil, with(beyond), false, false, ""},
-		"no token":       {given{acquire}, nil, with(none), false, false, ""},
+		"released late since":  {given{acquire, expire}, given{release}, with(first, otherLeaseID), true, true, "owner-1"},
+		"live":                 {given{acquire}, nil, with(first, expect(7)), false, false, "owner-1"},
+		"released since":       {given{acquire}, given{release, endLater}, with(first, expect(7)), false, false, "owner-1"},
+		"expired since":        {given{acquire}, given{expireLater}, with(first, expect(7)), false, false, "owner-1"},
+		"forgotten":            {given{acquire, replace, forget}, nil, with(first), false, false, ""},
+		"never granted":        {given{acquire}, nil, with(beyond), false, false, ""},
+		"no token":             {given{acquire}, nil, with(none), false, false, ""},
 	} {
 		s := b.given(t, store.Name(name), c.given...)
 		if c.ago {

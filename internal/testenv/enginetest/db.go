@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/fencegate/fencegate/internal/checks"
 	"github.com/fencegate/fencegate/internal/testenv/await"
 	pgtest "github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/store"
@@ -72,6 +73,18 @@ func (b *DB) Dump(ctx context.Context) (string, error) {
 			select 'tokens ' || last_value from fence.tokens
 		) as kept (line)`).Scan(&lines)
 	return strings.Join(lines, "\n"), err
+}
+
+// LeasesEndInTime returns an error if a lease is recorded as granted or ended after the time until which it ran.
+func (b *DB) LeasesEndInTime(ctx context.Context) error {
+	check := checks.OfRows[slices.IndexFunc(checks.OfRows, func(c checks.Check) bool { return c.Name == "lease_end" })]
+	var late []string
+	err := b.SQL.QueryRow(ctx, "select array_agg(format('%s: %s', lock, detail)) from ("+check.SQL+
+		") as late (lock, detail)").Scan(&late)
+	if err == nil && len(late) > 0 {
+		err = errors.New(strings.Join(late, "\n"))
+	}
+	return err
 }
 
 // Unchanged runs what should change nothing and returns what it changed nevertheless.

@@ -27,7 +27,7 @@ begin
     end loop;
     for v_ended in
         select * from fence.end_leases(array(
-            select row(l.lock, l.fencing_token, clock_timestamp(), 'broken')::fence.lease_end from fence.leases l
+            select row(l.lock, l.fencing_token, 'broken')::fence.lease_end from fence.leases l
             where l.lock = p_lock and (l.ended_at is null and fence.runs_until(l) > clock_timestamp()
                 or l.fencing_token = v_fence.granted_token and v_fence.open
                     and coalesce(l.hold_until > clock_timestamp(), true))), p_note)

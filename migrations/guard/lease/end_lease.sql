@@ -16,7 +16,7 @@ begin
         return;
     end if;
     select * into v_lease
-    from fence.end_leases(array[row(p_lock, p_fencing_token, clock_timestamp(), 'released')::fence.lease_end]);
+    from fence.end_leases(array[row(p_lock, p_fencing_token, 'released')::fence.lease_end]);
     perform fence.close_fence(p_lock, p_fencing_token);
     perform fence.wake(p_lock, v_lease.scope, 0, p_gateway_id);
     status := 'released';

@@ -1,6 +1,9 @@
--- fence.end_leases(ends, note, swept) ends leases, each at its time and for its reason, and publishes that. → the leases,
--- in the order of their names and tokens. One that had ended before keeps its time and gets the reason. Those that expired
--- are counted (fence.expiries), unless the caller is a sweep, which counts them itself. note is kept with the leases.
+-- fence.end_leases(ends, note, swept) ends leases, each for its reason, and publishes that. → the leases, in the order
+-- of their names and tokens. One that had ended before keeps its time and gets the reason. Those that expired are
+-- counted (fence.expiries), unless the caller is a sweep, which counts them itself. note is kept with the leases.
+--
+-- Invariant: a lease never ends later than it ran. One that has expired ended then: another may have been granted
+-- since, on a name above or below (fence.expire_or_blocker).
 --
 -- The caller has judged the leases while it had them or their fences locked; it closes the fences, and wakes those who
 -- wait. A lease that does not exist is left out. What ends a lease that concerns nobody else does it by itself, with all
@@ -16,8 +19,8 @@ declare
 begin
     for v_end in select * from unnest(p_ends) e order by e.lock collate "C", e.fencing_token loop
         update fence.leases l
-        set ended_at = coalesce(l.ended_at, v_end.ended_at), end_reason = v_end.reason,
-            end_note = coalesce(p_note, l.end_note)
+        set ended_at = coalesce(l.ended_at, greatest(l.granted_at, least(clock_timestamp(), fence.runs_until(l)))),
+            end_reason = v_end.reason, end_note = coalesce(p_note, l.end_note)
         where l.lock = v_end.lock and l.fencing_token = v_end.fencing_token
         returning l.* into v_lease;
         continue when not found;

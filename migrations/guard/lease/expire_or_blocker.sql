@@ -32,7 +32,7 @@ begin
     end if;
 
     perform fence.end_leases(array(
-        select row(l.lock, l.fencing_token, fence.runs_until(l), fence.expiry_reason(l))::fence.lease_end
+        select row(l.lock, l.fencing_token, fence.expiry_reason(l))::fence.lease_end
         from unnest(v_running) r
         join fence.leases l on l.lock = r.lock and l.fencing_token = r.fencing_token
         where l.ended_at is null and (l.lock = p_lock or l.session_id is null and fence.expiry_reason(l) = 'expired')));

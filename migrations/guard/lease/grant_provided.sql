@@ -43,7 +43,7 @@ begin
 
     for v_ended in
         select * from fence.end_leases(array(
-            select row(l.lock, l.fencing_token, clock_timestamp(), 'expired')::fence.lease_end from fence.leases l
+            select row(l.lock, l.fencing_token, 'expired')::fence.lease_end from fence.leases l
             where l.lock = p_request.lock and l.ended_at is null
                 and fence.lease_provider(l.lease_id) = fence.lease_provider(p_lease_id)
             for update))

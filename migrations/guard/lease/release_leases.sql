@@ -26,7 +26,7 @@ begin
 
     return query
     with ended as (
-        update fence.leases l set ended_at = clock_timestamp(), end_reason = 'released'
+        update fence.leases l set ended_at = least(clock_timestamp(), l.expires_at), end_reason = 'released'
         from unnest(p_locks, p_owner_ids, p_lease_ids, p_fencing_tokens)
             as r (lock, owner_id, lease_id, fencing_token),
             lateral ( -- offset 0: no index but the primary key serves, whatever the statistics say

@@ -22,7 +22,7 @@ begin
         and not exists (select from fence.waiters w where w.lock = p_lock)
         and not exists (select from fence.watched w where w.lock = p_lock and w.until > clock_timestamp())
     then
-        update fence.leases l set ended_at = clock_timestamp(), end_reason = 'released'
+        update fence.leases l set ended_at = least(clock_timestamp(), l.expires_at), end_reason = 'released'
         where l.lock = p_lock and l.fencing_token = p_fencing_token
         returning l.lock, l.mode, extract(epoch from l.ended_at - l.granted_at) * 1000 into lock, mode, age_ms;
         update fence.fences f set open = false

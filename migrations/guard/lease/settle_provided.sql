@@ -23,7 +23,7 @@ begin
     where l.lock = s.lock and l.fencing_token = s.token and l.ended_at is null and s.left_ms > 0;
     for v_lease in
         select * from fence.end_leases(array(
-            select row(l.lock, l.fencing_token, v_now,
+            select row(l.lock, l.fencing_token,
                 case when l.hold_until <= v_now then 'max_hold' else 'expired' end)::fence.lease_end
             from unnest(p_locks, p_tokens, p_lefts_ms) as s (lock, token, left_ms)
             join fence.leases l on l.lock = s.lock and l.fencing_token = s.token

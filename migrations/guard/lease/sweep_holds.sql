@@ -47,8 +47,8 @@ begin
             continue;
         end if;
         done := done + 1;
-        perform fence.end_leases(array[row(
-            v_lease.lock, v_lease.fencing_token, fence.runs_until(v_lease), 'max_hold')::fence.lease_end], p_swept => true);
+        perform fence.end_leases(
+            array[row(v_lease.lock, v_lease.fencing_token, 'max_hold')::fence.lease_end], p_swept => true);
         perform fence.wake(v_lease.lock, v_lease.scope, 0);
     end loop;
     more := v_seen = p_rows_max;

@@ -26,7 +26,7 @@ begin
     where l.lock = d.lock and l.fencing_token = d.token and l.ended_at is null and l.expires_at > v_now;
     for v_lease in
         select * from fence.end_leases(array(
-            select row(l.lock, l.fencing_token, l.expires_at, 'expired')::fence.lease_end
+            select row(l.lock, l.fencing_token, 'expired')::fence.lease_end
             from unnest(v_locks, v_tokens) as d (lock, token)
             join fence.leases l on l.lock = d.lock and l.fencing_token = d.token
             where l.ended_at is null and l.expires_at <= v_now), p_swept => true)

@@ -40,7 +40,7 @@ begin
         perform from fence.fences f where f.resource = any (v_locks) order by f.resource for update;
         for v_lease in
             select * from fence.end_leases(array(
-                select row(l.lock, l.fencing_token, least(s.ended_at, l.hold_until),
+                select row(l.lock, l.fencing_token,
                     case when l.hold_until <= s.ended_at then 'max_hold' else s.end_reason end)::fence.lease_end
                 from fence.leases l join fence.sessions s on s.session_id = l.session_id
                 where l.session_id = p_session_id and l.lock = any (v_locks) and l.ended_at is null))
