@@ -74,8 +74,9 @@ var safeguards = []safeguard{
 		broken: "set admitted_in = null", faults: []string{"client-slow"}},
 	{name: "reader-closes-fence", file: "grant.sql", old: "open = l.mode = 'exclusive',",
 		broken: "open = true,", faults: []string{"client-slow"}},
-	{name: "subtree-closes-below", file: "grant_lease.sql", old: "set open = false, admitted_in = null from below b",
-		broken: "set admitted_in = null from below b",
+	{name: "subtree-closes-below", file: "grant_lease.sql",
+		old:    "set open = false, admitted_in = null where f.resource = any (v_below)",
+		broken: "set admitted_in = null where f.resource = any (v_below)",
 		faults: []string{"client-slow", "client-slow", "client-slow"}},
 	// Without it, a transaction with an older snapshot does not notice.
 	{name: "subtrees-changed", file: "grant_lease.sql",

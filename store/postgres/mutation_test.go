@@ -361,6 +361,12 @@ var sessionMutations = []mutation{
 		[]string{"session: over"}},
 	{"a lease is granted in a session that has expired", "session_is_live",
 		replacing("p_session.expires_at > clock_timestamp()", "true"), []string{"session: expired"}},
+	{"a lease is granted in a session that has expired meanwhile", "grant_lease",
+		replacing("if fence.runs_until(p_request) <= v_now then", "if false then"),
+		[]string{
+			"a session that expires while an acquire in it waits",
+			"a session that expires while the turn of its waiter comes",
+		}},
 	{"a session is not locked while a lease is granted in it", "acquire_lease",
 		replacing("where s.session_id = p_request.session_id for share;",
 			"where s.session_id = p_request.session_id and true;"),

@@ -44,6 +44,11 @@ var raceCases = []storeCase{
 		keptAliveInTime)},
 	{"P5: a token that is granted after the write was sent", guessedToken},
 	{"a lease that is granted in a session while that is ended", all(openSession, grantedWhileEnding)},
+	{"a session that expires while an acquire in it waits", all(acquire, expire, openSession,
+		expiringMeanwhile(func(ctx context.Context, s *fixture) error {
+			return expectLost(s.do(ctx, inSession(acquire)), "", "expired")
+		}))},
+	{"a session that expires while the turn of its waiter comes", all(acquire, openSession, grantedTooLate)},
 }
 
 // grantedDuring is a grant that must wait for a write that can't be refused any more. The write is committed only once
@@ -143,6 +148,47 @@ func grantedWhileEnding(ctx context.Context, s *fixture) error {
 		return fmt.Errorf("the fence is %+v (%w), want it closed behind a grant", fence, err)
 	}
 	return acquire(ctx, s)
+}
+
+// expiringMeanwhile has the session expire while a call waits for the expired lease on the lock.
+func expiringMeanwhile(call step) step {
+	return func(ctx context.Context, s *fixture) error {
+		_, err := s.SQL.Exec(ctx, "update fence.sessions set expires_at = clock_timestamp() + interval '1 second' "+
+			"where session_id = $1", s.session.ID)
+		if err != nil {
+			return err
+		}
+		lease := executing(ctx, "select from fence.leases where lock = $1 for update", s.lock)
+		return s.whileLocked(ctx, lease, func() error { return call(ctx, s) }, executing(ctx, "select "+
+			"pg_sleep(extract(epoch from expires_at - clock_timestamp())) from fence.sessions where session_id = $1",
+			s.session.ID))
+	}
+}
+
+// grantedTooLate expects that a waiter whose session expires before its grant is granted nothing, and loses its place.
+func grantedTooLate(ctx context.Context, s *fixture) error {
+	gateway := uuid.New()
+	request := s.request(store.Exclusive)
+	request.SessionID, request.TTL, request.Wait = s.session.ID, 0, time.Hour
+	_, err := s.Heartbeat(ctx, gateway, time.Hour)
+	if err == nil {
+		_, err = s.Enqueue(ctx, request, gateway)
+	}
+	if err := errors.Join(err, s.do(ctx, expire)); err != nil {
+		return err
+	}
+	var results []store.QueueResult
+	grantNext := func(ctx context.Context, s *fixture) (err error) {
+		results, err = s.GrantNext(ctx, gateway, s.lock, store.Node, time.Minute)
+		return err
+	}
+	if err := s.do(ctx, expiringMeanwhile(grantNext)); err != nil || len(results) > 0 {
+		return fmt.Errorf("the first call returned %+v (%w), want nothing", results, err)
+	}
+	if err := s.do(ctx, grantNext); err != nil || len(results) != 1 {
+		return fmt.Errorf("the second call returned %+v (%w), want one result", results, err)
+	}
+	return expectLost(results[0].Err, "", "expired")
 }
 
 // queueCases are P8 for acquires that do not wait: they are behind all that do.

@@ -51,9 +51,20 @@ func (g *grove) visit(ctx context.Context, t *testing.T, visitor string, random 
 	if random.IntN(3) > 0 {
 		request.Wait = time.Minute
 	}
+	inSession := random.IntN(2) == 0
+	if inSession {
+		session, err := g.At(random.IntN(3)).CreateSession(ctx, store.SessionRequest{OwnerID: visitor, TTL: request.TTL})
+		if err != nil {
+			t.Errorf("open a session: %v", err)
+			return
+		}
+		// Nobody sweeps, so nobody would end the wait of a waiter whose session has expired.
+		request.SessionID, request.TTL, request.Wait = session.ID, 0, min(request.Wait, 300*time.Millisecond)
+	}
 	lease, err := g.At(random.IntN(3)).Acquire(ctx, request)
 	if err != nil {
-		if !errors.Is(err, store.ErrLeaseHeld) && !errors.Is(err, store.ErrDeadlock) {
+		if !errors.Is(err, store.ErrLeaseHeld) && !errors.Is(err, store.ErrDeadlock) &&
+			!(inSession && errors.Is(err, store.ErrLeaseLost)) {
 			t.Errorf("acquire %s %s: %v", request.Scope, request.Lock, err)
 		}
 		return
@@ -67,7 +78,12 @@ func (g *grove) visit(ctx context.Context, t *testing.T, visitor string, random 
 		}
 	}
 	if leaves {
-		err := g.At(random.IntN(3)).Release(ctx, lease.Ref())
+		var err error
+		if inSession && random.IntN(2) == 0 {
+			_, err = g.At(random.IntN(3)).EndSession(ctx, request.SessionID)
+		} else {
+			err = g.At(random.IntN(3)).Release(ctx, lease.Ref())
+		}
 		if err != nil && !errors.Is(err, store.ErrLeaseLost) {
 			t.Errorf("release %s %s: %v", lease.Scope, lease.Lock, err)
 		}
@@ -97,8 +113,9 @@ func (g *grove) write(
 const (
 	// besideSQL counts leases that ran at the same time and may not (P1).
 	besideSQL = `
-		with ran as (
-			select lock, scope, mode, fencing_token, granted_at, least(ended_at, expires_at) as over from fence.leases
+		with ran as materialized (
+			select lock, scope, mode, fencing_token, granted_at, coalesce(ended_at, fence.runs_until(l)) as over
+			from fence.leases l
 		)
 		select count(*) from ran a, ran b
 		where a.fencing_token < b.fencing_token and 'exclusive' in (a.mode, b.mode) and b.granted_at < a.over and (a.lock = b.lock
@@ -112,8 +129,9 @@ const (
 			and (l.lock = r.resource or l.scope = 'subtree' and starts_with(r.resource, l.lock || '/'))`
 )
 
-// Names and the subtrees that they are in are taken and written to at random, over three engines: no two leases run
-// beside each other that may not, no write passes under a token that is not the newest, and no waiter is left.
+// TestSubtreesAndNames has clients of three engines lease names and the subtrees that they are in at random, in sessions
+// and without, and write to them. It checks that no two leases run that conflict, that none is granted or ends after its
+// time, that no write with an older token passes, and that no waiter is left.
 func TestSubtreesAndNames(t *testing.T) {
 	t.Parallel()
 	g := &grove{engines: newEngines(t, enginetest.New(t), 3, enginetest.NoPoll)}
@@ -136,6 +154,9 @@ func TestSubtreesAndNames(t *testing.T) {
 		if n := g.Count(t, sql); n != 0 {
 			t.Errorf("%d %s", n, what)
 		}
+	}
+	if err := g.LeasesEndInTime(t.Context()); err != nil {
+		t.Error(err)
 	}
 	if n := g.Count(t, "select count(*) from fence.records"); int64(n) != g.acknowledged.Load() {
 		t.Errorf("there are %d records, and %d writes were acknowledged", n, g.acknowledged.Load())

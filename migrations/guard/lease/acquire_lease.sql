@@ -44,7 +44,7 @@ begin
     if p_request.session_id is not null and not exists (
         select from fence.leases l where l.lock = p_request.lock collate "POSIX" and l.request_id = p_request.request_id)
     then
-        -- A refusal leaves no trace, not even a fence. The session is checked again below, while it is locked.
+        -- A refusal leaves no trace, not even a fence. The session is judged again below, after all locks.
         select * into v_session from fence.sessions s where s.session_id = p_request.session_id;
         if fence.session_lost(v_session) is not null then
             outcome := 'session_lost';
@@ -92,12 +92,6 @@ begin
 
     if p_request.session_id is not null then
         select * into v_session from fence.sessions s where s.session_id = p_request.session_id for share;
-        if fence.session_lost(v_session) is not null then
-            outcome := 'session_lost';
-            lease.end_reason := nullif(fence.session_lost(v_session), 'not_found');
-            perform fence.note_unused(array[p_request.lock]);
-            return;
-        end if;
         p_request.ttl_ms := v_session.ttl_ms;
     end if;
 
@@ -114,14 +108,22 @@ begin
     end if;
 
     if not v_must_queue and v_blocker.lock is null then
-        outcome := 'granted';
         lease := fence.grant_lease(v_fence, p_request, coalesce(
             extract(epoch from clock_timestamp() - v_waiter.queued_at) * 1000, 0)::bigint);
+    end if;
+    if lease.lock is not null then
+        outcome := 'granted';
         lease.expires_at := least(v_session.expires_at, lease.expires_at, lease.hold_until);
         if ticket is not null then
             delete from fence.waiters w where w.ticket = acquire_lease.ticket;
             perform fence.wake(p_request.lock, p_request.scope, fence.left_ms(lease));
         end if;
+        return;
+    end if;
+    if p_request.session_id is not null and fence.session_lost(v_session) is not null then
+        outcome := 'session_lost';
+        lease.end_reason := nullif(fence.session_lost(v_session), 'not_found');
+        perform fence.note_unused(array[p_request.lock]);
         return;
     end if;
 

@@ -1,7 +1,8 @@
--- fence.grant_lease(fence, request, waited_ms) → the lease, granted as requested (fence.lease_request).
+-- fence.grant_lease(fence, request, waited_ms) → the lease, granted as requested (fence.lease_request). Or null, and
+-- nothing was changed: by the time of the grant, which is read after all locks, the session of the request has expired.
 --
--- The caller holds the gate and the fence (fence.lock_fence), for a subtree all of fence.lock_subtree, and has seen that
--- nothing conflicts (fence.expire_or_blocker). Every grant of this schema keeps this rule:
+-- The caller holds the gate, the fence (fence.lock_fence) and the session, for a subtree all of fence.lock_subtree, and
+-- has seen that nothing conflicts (fence.expire_or_blocker). Every grant of this schema keeps this rule:
 --
 -- A grant changes every row on which the admission of an older token rests. It waits for a writer that was admitted by
 -- one of these rows, because that holds the row. A writer that is admitted later sees the change; with an older snapshot
@@ -26,6 +27,7 @@ language plpgsql
 as $$
 declare
     v_newest   bigint := greatest(p_fence.granted_token, p_fence.last_token);
+    v_below    text[];
     v_subtrees boolean;
     v_now      timestamptz;
     v_until    timestamptz;
@@ -33,16 +35,22 @@ declare
     v_hold     timestamptz;
     v_lease    fence.leases;
 begin
+    if p_request.scope = 'subtree' then
+        v_below := array(
+            select f.resource from fence.fences f
+            where fence.is_below(f.resource, p_request.lock) and (f.open or f.admitted_in = pg_current_xact_id())
+            order by f.resource for update);
+    end if;
+    v_now := clock_timestamp();
+    if fence.runs_until(p_request) <= v_now then
+        return null;
+    end if;
+
     if v_newest = 0 then
         perform fence.note_new_fence(p_request.principal);
     end if;
     if p_request.scope = 'subtree' then
-        with below as (
-            select f.resource from fence.fences f
-            where fence.is_below(f.resource, p_request.lock) and (f.open or f.admitted_in = pg_current_xact_id())
-            order by f.resource for update
-        )
-        update fence.fences f set open = false, admitted_in = null from below b where f.resource = b.resource;
+        update fence.fences f set open = false, admitted_in = null where f.resource = any (v_below);
         update fence.subtrees s set open = false where s.open and fence.is_below(s.name, p_request.lock);
         update fence.subtrees s set open = s.open where s.open and s.name = any (fence.ancestors(p_request.lock));
         v_newest := greatest(v_newest, (
@@ -56,7 +64,6 @@ begin
             where s.name = any (fence.ancestors(p_request.lock) || p_request.lock::text)));
     end if;
 
-    v_now := clock_timestamp();
     v_hold := fence.hold_until(p_request.lock, v_now);
     v_until := case when p_request.session_id is null
         then least(v_now + p_request.ttl_ms * interval '1 millisecond', v_hold)

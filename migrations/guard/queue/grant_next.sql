@@ -92,12 +92,13 @@ begin
             exit;
         end if;
 
-        v_granted_count := v_granted_count + 1;
-        v_granted := fence.grant_lease(fence.lock_fence(p_lock), fence.waiter_request(v_waiter),
+        lease := fence.grant_lease(fence.lock_fence(p_lock), fence.waiter_request(v_waiter),
             -- 0 is for a lease that was granted without a wait
             greatest(1, extract(epoch from clock_timestamp() - v_waiter.queued_at) * 1000)::bigint);
+        continue when lease.lock is null; -- its session has expired meanwhile
+        v_granted_count := v_granted_count + 1;
+        v_granted := lease;
         delete from fence.waiters w where w.ticket = v_waiter.ticket;
-        lease := v_granted;
         left_ms := fence.left_ms(v_granted);
         lease.expires_at := least(v_session.expires_at, lease.expires_at, lease.hold_until);
         return next;
