@@ -138,7 +138,7 @@ type leaser interface {
 // name says which provider keeps the lease. If that is not PostgreSQL, Acquire also returns ErrUnsupported.
 //
 // A lease whose token is not greater than request.NewestToken is given back: ErrDatabaseWentBack. The client may know
-// of the token because the same request was granted it before; then the lease is returned all the same.
+// that token because the same request was granted it before, or a lease beside it to share; then the lease is returned.
 func (e *Engine) Acquire(ctx context.Context, request store.AcquireRequest) (lease store.Lease, err error) {
 	err = e.AcquireInto(ctx, &request, &lease)
 	return lease, err
@@ -156,7 +156,7 @@ func (e *Engine) AcquireInto(ctx context.Context, request *store.AcquireRequest,
 	} else {
 		err = acquireBy(ctx, e.leaser(provider), request, lease)
 	}
-	if err == nil && lease.Token <= request.NewestToken && !mayBeKnown(lease, request.NewestToken) {
+	if err == nil && lease.Token <= request.NewestToken && !e.mayBeKnown(ctx, lease, request.NewestToken) {
 		err = e.refuseGrant(ctx, e.leaser(provider), lease, request.NewestToken)
 	}
 	return err
@@ -178,21 +178,31 @@ func acquireBy(ctx context.Context, by leaser, request *store.AcquireRequest, le
 	return err
 }
 
-// refuseGrant gives back a lease whose token is not greater than one that the client knows of.
+// refuseGrant gives back a lease whose token is not greater than one that the client knows of. A lease that was waited
+// for, and that its request found again, counts as taken by its client (fence.give_back): it is released.
 func (e *Engine) refuseGrant(ctx context.Context, leases leaser, lease *store.Lease, newestToken int64) error {
 	old := *lease
 	*lease = store.Lease{}
-	if err := leases.GiveBack(context.WithoutCancel(ctx), old); err != nil {
+	end := leases.GiveBack
+	if old.Replayed && old.Waited > 0 {
+		end = func(ctx context.Context, lease store.Lease) error { return e.Release(ctx, lease.Ref()) }
+	}
+	if err := end(context.WithoutCancel(ctx), old); err != nil {
 		return err
 	}
 	return e.store.RefuseGrant(ctx, old, newestToken)
 }
 
-// mayBeKnown reports whether the newest token that a client knows of may be that of a lease which its request was
-// granted before, or of a shared lease beside it. A newer token than that of a live exclusive lease is of another
-// database, also where the first answer was lost.
-func mayBeKnown(lease *store.Lease, newestToken int64) bool {
-	return lease.Replayed && (lease.Token == newestToken || lease.Mode == store.Shared)
+// mayBeKnown reports whether the newest token that a client knows may be that of a lease that its request was granted
+// before, or of a shared lease beside that one. The database has the lease beside it, unless it went back: then it lacks
+// that lease even after its tokens have risen above it again. A newer token than that of a live exclusive lease is of
+// another database, also where the first answer was lost.
+func (e *Engine) mayBeKnown(ctx context.Context, lease *store.Lease, newestToken int64) bool {
+	if !lease.Replayed || lease.Mode != store.Shared || lease.Token == newestToken {
+		return lease.Replayed && lease.Token == newestToken
+	}
+	beside, err := e.store.Leases(ctx, store.LeaseQuery{Lock: lease.Lock, AfterToken: newestToken, Limit: 1})
+	return err == nil && len(beside) > 0 && beside[0].Token == newestToken
 }
 
 // Renew makes a live lease last longer; see postgres.Store.Renew.

@@ -6,8 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencegate/fencegate/internal/testenv/enginetest"
 	pgtest "github.com/fencegate/fencegate/internal/testenv/postgres"
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/engine"
 	"github.com/fencegate/fencegate/store/postgres"
 	"github.com/fencegate/fencegate/store/storetest"
 )
@@ -146,7 +148,7 @@ func TestConformance(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, storetest.All, func(t *testing.T) storetest.Provider {
 		t.Helper()
-		return openStore(t, postgres.Config{DatabaseURL: pgtest.Migrated(t)})
+		return enginetest.Run(t, openStore(t, postgres.Config{DatabaseURL: pgtest.Migrated(t)}), engine.Config{})
 	})
 }
 
@@ -159,6 +161,6 @@ func TestConformanceOneByOne(t *testing.T) {
 		for _, batched := range batchedFunctions {
 			b.Exec(t, decidingNothing(t, batched))
 		}
-		return b.Store
+		return enginetest.Run(t, b.Store, engine.Config{})
 	})
 }

@@ -104,6 +104,40 @@ func (s *suite) independent() {
 	s.heldBy(lease)
 }
 
+// newestToken expects that a client is never given a token below one that it knows, and that its own lease is returned
+// when its request is sent again, with a wait and without.
+func (s *suite) newestToken() { s.refusesOlder(s.request("A")) }
+
+func (s *suite) refusesOlder(request store.AcquireRequest) {
+	s.Helper()
+	for _, request.Wait = range []time.Duration{0, patience} {
+		request.NewestToken = store.TokenMax
+		s.fails(request, store.ErrDatabaseWentBack)
+		request.NewestToken = 0
+		request.NewestToken = s.granted(request).Token
+		if again := s.granted(request); again.Token != request.NewestToken {
+			s.Errorf("granted is token %d, and then, to a client that knows it, %d", request.NewestToken, again.Token)
+		}
+		request.NewestToken++
+		s.fails(request, store.ErrDatabaseWentBack)
+		s.free()
+	}
+}
+
+// newestTokenOfReaders is newestToken for readers, who may know the tokens of those beside them.
+func (s *suite) newestTokenOfReaders() {
+	request := s.request("A")
+	request.Mode = store.Shared
+	s.refusesOlder(request)
+	lease := s.granted(request)
+	request.NewestToken = s.share("B").Token
+	if again := s.granted(request); again.Token != lease.Token {
+		s.Errorf("granted is token %d, and then, to one that knows %d, %d", lease.Token, request.NewestToken, again.Token)
+	}
+	request.NewestToken++
+	s.fails(request, store.ErrDatabaseWentBack)
+}
+
 // tokensRise ends leases in each way there is. What is granted next has a greater token, and begins no earlier.
 func (s *suite) tokensRise() {
 	last := s.acquire("A", long)
