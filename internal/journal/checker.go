@@ -25,6 +25,24 @@ type storedLease struct {
 	grantedAt, endsAt    time.Time
 }
 
+func (s storedLease) String() string {
+	if s.token == 0 {
+		return "no lease"
+	}
+	mode, scope := "exclusive", "node"
+	if s.shared {
+		mode = "shared"
+	}
+	if s.subtree {
+		scope = "subtree"
+	}
+	return fmt.Sprintf("token %d on %s (%s, %s) is lease %s of %s, from %s to %s", s.token, s.lock, mode, scope, s.leaseID,
+		s.owner, s.grantedAt.Format(clockFormat), s.endsAt.Format(clockFormat))
+}
+
+// clockFormat is that of the times in findings, by the database's clock.
+const clockFormat = "15:04:05.000000"
+
 type storedRecord struct {
 	resource, key            string
 	version, token, sequence int64
@@ -182,16 +200,23 @@ func newestKnown(grants []grant) func(time.Duration) int64 {
 func (l *lockHistory) grantsAreKept(found *findings) {
 	stored := l.storedLeases()
 	for _, g := range l.grants {
-		if _, kept := stored[g.token]; g.lock != l.name || !kept && l.history.mayBeLost(g.answered) {
+		if g.lock != l.name || l.isLost(g, stored) {
 			continue
 		}
 		if lease, kept := stored[g.token]; !kept || lease.leaseID != g.leaseID || lease.owner != g.owner {
-			found.add("%s: the grant of token %d to %s is lost", l.name, g.token, g.owner)
+			found.add("%s: the grant of token %d to %s is lost: it was lease %s, and the database has %s", l.name, g.token,
+				g.owner, g.leaseID, lease)
 		}
 		if g.token > l.fence.grantedToken {
 			found.add("%s: token %d was granted, the fence knows none above %d", l.name, g.token, l.fence.grantedToken)
 		}
 	}
+}
+
+// isLost reports whether a loss took the grant back, by design. A database whose tokens were set back may have granted
+// the token again since, to an acquire that was refused.
+func (l *lockHistory) isLost(g grant, stored map[int64]storedLease) bool {
+	return stored[g.token].leaseID != g.leaseID && l.history.mayBeLost(g.answered)
 }
 
 func (l *lockHistory) storedLeases() map[int64]storedLease {
@@ -210,9 +235,10 @@ func (l *lockHistory) leasesAreApart(found *findings) {
 			switch {
 			case before.token == 0 || before.shared && lease.shared:
 			case !lease.grantedAt.After(before.grantedAt):
-				found.add("%s: token %d was granted before token %d", l.name, lease.token, before.token)
+				found.add("%s: token %d was granted before token %d: %s; %s", l.name, lease.token, before.token, lease, before)
 			case lease.grantedAt.Before(before.endsAt):
-				found.add("%s: the leases of the tokens %d and %d overlap", l.name, before.token, lease.token)
+				found.add("%s: the leases of the tokens %d and %d overlap: %s; %s", l.name, before.token, lease.token, before,
+					lease)
 			}
 		}
 		if last := map[bool]*storedLease{true: &reader, false: &writer}[lease.shared]; lease.endsAt.After(last.endsAt) {
@@ -307,8 +333,7 @@ func (l *lockHistory) versionsFollowTokens(found *findings) {
 func (l *lockHistory) olderTokensAreShutOut(found *findings) {
 	stored := l.storedLeases()
 	newest := newestKnown(slices.DeleteFunc(slices.Clone(l.grants), func(g grant) bool {
-		_, kept := stored[g.token]
-		return !kept && l.history.mayBeLost(g.answered)
+		return l.isLost(g, stored)
 	}))
 	for _, w := range l.writes {
 		if known := newest(w.sent); w.outcome == acknowledged && !w.replayed && w.token < known {
@@ -318,7 +343,8 @@ func (l *lockHistory) olderTokensAreShutOut(found *findings) {
 	for _, record := range l.records {
 		next := sort.Search(len(l.leases), func(i int) bool { return l.leases[i].token > record.token })
 		if next < len(l.leases) && record.updatedAt.After(l.leases[next].grantedAt) {
-			found.add("%s: the record %s was stored after token %d had been granted", l.name, record.key, l.leases[next].token)
+			found.add("%s: the record %s was stored after token %d had been granted, at %s: %s", l.name, record.key,
+				l.leases[next].token, record.updatedAt.Format(clockFormat), l.leases[next])
 		}
 	}
 }

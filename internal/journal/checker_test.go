@@ -250,6 +250,15 @@ func TestCheckerExcusesLosses(t *testing.T) {
 	if found := lossy(func(h *history, _ *state) { h.writes[0].sent = 22 }); len(found) > 0 {
 		t.Errorf("it finds fault with a write of x, where the grant to y is lost: %q", found)
 	}
+	reused := storedLease{lock: "a", owner: "z", leaseID: "l9", token: 7, endsAt: time.Unix(130, 0)}
+	reused.grantedAt = reused.endsAt.Add(-time.Second)
+	if found := lossy(func(h *history, s *state) {
+		h.writes[0].sent = 22
+		s.leases = append(s.leases, reused)
+		s.fences["a"] = storedFence{grantedToken: 7, lastToken: 4, lastSequence: 3, lastVersion: 2}
+	}); len(found) > 0 {
+		t.Errorf("it finds fault with the token of a lost grant, granted again to an acquire that was refused: %q", found)
+	}
 	for want, spoil := range map[string]func(*history, *state){
 		"the grant of token 7 to y is lost":    func(h *history, _ *state) { h.grants[1].answered = 31 },
 		"the acknowledged write w/7.1 is lost": func(h *history, _ *state) { h.writes[3].answered = 31 },
