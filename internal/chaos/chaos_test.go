@@ -44,19 +44,33 @@ const (
 )
 
 // short is the schedule of the short form.
-var short = epoch{steps: []step{
-	{fault: "gateway-frozen", target: 0, hold: 400 * time.Millisecond},
-	{fault: "gateway-ended", target: 1, hold: 50 * time.Millisecond},
-	{fault: "gateway-killed", target: 0, hold: 50 * time.Millisecond, beside: "client-late"},
-	{fault: "primary-frozen", hold: 700 * time.Millisecond},
-	{fault: "standby-promoted-after-cancel", hold: 500 * time.Millisecond},
-}}
+var short = []epoch{
+	{steps: []step{
+		{fault: "gateway-frozen", target: 0, hold: 400 * time.Millisecond},
+		{fault: "gateway-ended", target: 1, hold: 50 * time.Millisecond},
+		{fault: "gateway-killed", target: 0, hold: 50 * time.Millisecond, beside: "client-late"},
+		{fault: "primary-frozen", hold: 700 * time.Millisecond},
+		{fault: "statements-canceled", hold: 300 * time.Millisecond, beside: "client-cut"},
+		{fault: "standby-promoted-after-cancel", hold: 500 * time.Millisecond},
+	}},
+	{loses: true, remembers: true, steps: []step{
+		{fault: "database-slow", target: 1, hold: 500 * time.Millisecond},
+		{fault: forgotten},
+		{fault: "client-late", target: 0, hold: 500 * time.Millisecond},
+	}},
+}
 
 // TestChaos checks that no fault of the schedule, in any order, breaks a promise.
 func TestChaos(t *testing.T) {
 	if *seed == 0 {
 		t.Parallel()
-		newWorld(t, process.BuildChecked(t), gateway.Start, 2).run(0, short)
+		w := newWorld(t, process.BuildChecked(t), gateway.Start, 2)
+		for number, e := range short {
+			w.run(number, e)
+		}
+		if t.Failed() {
+			t.Log("to replay the short form, seed 0: make test PACKAGES=./internal/chaos TEST_FLAGS='-run TestChaos$$ -count=1'")
+		}
 		return
 	}
 	w := newWorld(t, process.BuildChecked(t), gateway.Start, 3)
