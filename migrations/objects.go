@@ -199,13 +199,12 @@ func Describe(ctx context.Context, conn *pgx.Conn) (text string, err error) {
 		for _, s := range sections {
 			text += "\n== " + s.title + "\n"
 			rows, _ := tx.Query(ctx, s.sql)
-			var object, what string
-			_, err := pgx.ForEachRow(rows, []any{&object, &what}, func() error {
-				text += object + ": " + what + "\n"
-				return nil
-			})
+			objects, err := pgx.CollectRows(rows, pgx.RowToStructByPos[struct{ Object, What string }])
 			if err != nil {
 				return fmt.Errorf("describe the %s: %w", s.title, err)
+			}
+			for _, o := range objects {
+				text += o.Object + ": " + o.What + "\n"
 			}
 		}
 		return nil
@@ -296,7 +295,7 @@ var onTable = regexp.MustCompile(`^(?:column|\w+ \S+ on) (fence\.\w+)`)
 // ofTable is whether the object is none of a table that is not among the described ones.
 func ofTable(object, described string) bool {
 	table := onTable.FindStringSubmatch(object)
-	return table == nil || regexp.MustCompile(`(?m)^(table|view) `+regexp.QuoteMeta(table[1])+`:`).MatchString(described)
+	return len(table) == 0 || regexp.MustCompile(`(?m)^(table|view) `+regexp.QuoteMeta(table[1])+`:`).MatchString(described)
 }
 
 // leftOut is whether the core has no such function.
