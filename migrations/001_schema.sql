@@ -348,7 +348,7 @@ create table fence.watched (
 create table fence.protected_tables (
     id           integer generated always as identity primary key,
     table_id     regclass not null unique,
-    table_name   text collate "C", -- when it was protected: what is left of a table that was dropped
+    table_name   text collate "C", -- when it was protected, as in SQL; another table may have it now (fence.namesake)
     template     text collate "C" not null,
     mode         text not null check (mode in ('enforce', 'observe')),
     inserts      text not null default 'guarded' check (inserts in ('guarded', 'free')),

@@ -348,6 +348,9 @@ create function test.copy() returns void language sql as $$
     set system_identifier = system_identifier - 1, started_at = started_at - interval '1 hour';
     select setval(s.seqrelid::regclass, s.seqstart, false)
     from pg_sequence s join pg_class c on c.oid = s.seqrelid where c.relnamespace = 'fence'::regnamespace $$;
+-- test.cure returns the statements that the problem of a protected table offers.
+create function test.cure(p_template text) returns text language sql as $$
+    select substring(problem from ': ((select|alter) .*)$') from fence.protected where template = p_template $$;
 create function test.nothing() returns trigger language plpgsql as $$ begin return null; end $$;
 create function test.expire(p_lock text) returns void language sql as $$
     update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity'

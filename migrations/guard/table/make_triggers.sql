@@ -17,7 +17,7 @@ begin
         order by w.name, w.on_table
     loop
         execute regexp_replace(v_trigger.definition, '^CREATE', 'CREATE OR REPLACE');
-        v_enable := v_enable || format('alter table %s enable %s trigger %I', v_trigger.on_table, v_trigger.fires,
+        v_enable := v_enable || format('alter table %s %s trigger %I', v_trigger.on_table, v_trigger.fires,
             v_trigger.name);
     end loop;
     if exists (

@@ -1,12 +1,13 @@
 -- fence.prepare_protection(table, template, mode, inserts) → the statements that give the schema's owner the right to make
 -- triggers on the table, if it has not got it. fence.protect runs them as its caller, who must own the table.
 --
--- Registers the table, or changes its registration, and makes the functions of its triggers. Deletes the registrations
--- of tables of the same name that were dropped.
+-- Registers the table, or changes its registration, and makes the functions of its triggers. Warns of what passes by them
+-- (fence.bypass), and keeps the name of the registration as long as another table has it. Deletes the registrations of
+-- tables of the same name that were dropped.
 --
 -- Raises 22023 for an invalid argument, 42501 for a caller who does not own the table, or if the schema's owner may not
 -- use a schema that the triggers need, 55000 if another role may replace the triggers (fence.replaceable_by), 42809 for a
--- table that cannot be protected, and what fence.template_columns raises.
+-- table that cannot be protected and is not, and what fence.template_columns raises.
 create or replace function fence.prepare_protection(p_table regclass, p_template text, p_mode text, p_inserts text)
 returns text[]
 language plpgsql security definer
@@ -18,7 +19,7 @@ declare
     v_revoke   text;
     v_table    fence.protected_tables;
     v_dropped  regclass;
-    v_name     text;
+    v_name     text := p_table;
 begin
     if p_mode is null or p_mode not in ('enforce', 'observe') then
         raise exception 'the mode is %, it must be enforce or observe', quote_nullable(left(p_mode, 50))
@@ -26,7 +27,9 @@ begin
     elsif p_inserts not in ('guarded', 'free') then
         raise exception 'inserts is %, it must be guarded or free', quote_literal(left(p_inserts, 50))
             using errcode = 'invalid_parameter_value';
-    elsif v_problem is not null then
+    elsif v_problem is not null and not exists (
+        select from fence.protected_tables p join pg_class c on c.oid = p.table_id where p.table_id = p_table)
+    then
         raise exception '%', v_problem using errcode = 'wrong_object_type';
     end if;
     perform fence.check_table_owner(p_table);
@@ -46,7 +49,6 @@ begin
             hint = 'An application needs select, insert, update and delete. GRANT ALL grants trigger, too.';
     end if;
 
-    v_name := fence.name_of_table(p_table);
     for v_dropped in
         select p.table_id from fence.protected_tables p
         where p.table_name = v_name and not exists (select from pg_class c where c.oid = p.table_id)
@@ -62,12 +64,16 @@ begin
     insert into fence.protected_tables as p (table_id, table_name, template, mode, inserts)
     values (p_table, v_name, p_template, p_mode, coalesce(p_inserts, 'guarded'))
     on conflict (table_id) do update
-    set table_name = excluded.table_name, template = excluded.template, mode = excluded.mode,
-        inserts = coalesce(p_inserts, p.inserts)
+    set table_name = case when fence.namesake(p) is null then excluded.table_name else p.table_name end,
+        template = excluded.template, mode = excluded.mode, inserts = coalesce(p_inserts, p.inserts)
     returning p.* into v_table;
     perform fence.note_action('table_protected', '', jsonb_build_object(
         'table', v_name, 'template', p_template, 'mode', p_mode, 'inserts', v_table.inserts));
     perform fence.make_trigger_functions(v_table);
+    v_problem := fence.bypass(v_table);
+    if v_problem is not null then
+        raise warning '%', v_problem;
+    end if;
 
     return array(
         select distinct format('grant trigger on %s to %I', w.on_table, current_user)

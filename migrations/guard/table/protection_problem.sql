@@ -7,12 +7,9 @@ language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp set lock_timeout = '10ms'
 as $$
 declare
-    v_problem text := fence.table_problem(p_table);
+    v_problem text := (select fence.bypass(p) from fence.protected_tables p where p.id = p_id);
 begin
-    if not exists (select from pg_class c where c.oid = p_table) then
-        return format('%s was dropped: call fence.protect for a new table of that name, or fence.unprotect(%s)',
-            coalesce((select p.table_name from fence.protected_tables p where p.id = p_id), 'the table'), p_table::oid);
-    elsif v_problem is not null then
+    if v_problem is not null then
         return v_problem;
     end if;
     v_problem := 'a right is missing: ' || fence.missing_usage(p_table, p_template);

@@ -1,13 +1,16 @@
 -- fence.wanted_triggers(id, table) → the triggers that protect a table: on which table or partition, their name and
 -- function, their definition as pg_get_triggerdef shows it, while the search_path has no schema of a user, and when they
--- fire: always, or replica (in a session that applies replicated rows only). problem says how the trigger that is there
--- differs; null: it does not.
+-- fire: "enable always", "enable replica" (in a session that applies replicated rows only), or "disable". problem says how
+-- the trigger that is there differs; null: it does not.
 --
 -- Statement triggers with transition tables check most tables: they cost least, and a statement of many rows once. But
 -- a partition has none of the triggers of its table but those for each row. Nor do the apply workers of logical
 -- replication fire others. So a partitioned table has a row trigger, which PostgreSQL also makes on each partition, at
 -- once or when it is attached; and other tables have one for replicated rows only. A condition (WHEN) would do the same as
 -- ENABLE REPLICA, but PostgreSQL would parse it for each statement.
+-- A table that becomes a partition, or the child of another, is written through the other table, which fires only row
+-- triggers. PostgreSQL refuses both where there is a row trigger with a transition table. So one is there for that alone:
+-- it is disabled, and its name tells the owner in PostgreSQL's message what to do.
 -- TRUNCATE has no such row triggers: each partition needs its own. Before a statement, fence.guard_statement checks nothing:
 -- it lets the fence be locked before the rows. A statement on a partition itself does without.
 create or replace function fence.wanted_triggers(p_id integer, p_table regclass)
@@ -24,11 +27,15 @@ as $$
                 'REFERENCING OLD TABLE AS fencegate_old NEW TABLE AS fencegate_new FOR EACH STATEMENT'),
             (false, 'fencegate_delete', 'delete',
                 'AFTER DELETE ON %s REFERENCING OLD TABLE AS fencegate_old FOR EACH STATEMENT'),
+            (false, 'fencegate_unprotect_first', 'delete',
+                'AFTER DELETE ON %s REFERENCING OLD TABLE AS fencegate_old FOR EACH ROW'),
             (false, 'fencegate_replica', 'row', 'AFTER INSERT OR DELETE OR UPDATE ON %s FOR EACH ROW'),
             (true, 'fencegate_row', 'row', 'AFTER INSERT OR DELETE OR UPDATE ON %s FOR EACH ROW')
         ) as w (partitioned, name, kind, events)
         where c.oid = p_table and w.partitioned = (c.relkind = 'p') and not (w.name = 'fencegate_insert' and exists (
             select from fence.protected_tables p where p.id = p_id and p.inserts = 'free'))
+            and not (w.name = 'fencegate_unprotect_first' and exists (
+                select from pg_inherits i where i.inhrelid = p_table)) -- PostgreSQL refuses it there
         union all
         select p_table, 'fencegate_guard', null, 'BEFORE INSERT OR DELETE OR UPDATE ON %s FOR EACH STATEMENT'
         union all
@@ -43,18 +50,21 @@ as $$
     cross join lateral (
         select format('CREATE TRIGGER %I ' || w.events || ' EXECUTE FUNCTION %s(%s)', w.name, w.on_table, f.function_name,
                 case when w.name = 'fencegate_guard' and p.template !~ '[{]' then '''one resource''' end) as definition,
-            case w.name when 'fencegate_replica' then 'replica' else 'always' end as fires) d
+            case w.name when 'fencegate_replica' then 'enable replica' when 'fencegate_unprotect_first' then 'disable'
+                else 'enable always' end as fires) d
     -- The row trigger of a partitioned table differs, too, where that on a partition does. The subqueries keep plans from
     -- reading the whole catalog, whatever the statistics are. pg_get_triggerdef sees what was dropped since the snapshot.
     left join lateral (
         select format('trigger %s on %s %s', w.name, r.relid, case
             when t.oid is null then 'is missing'
-            when t.tgenabled = 'D' then 'is disabled'
             when t.tgenabled = e.enabled then 'has another definition'
-            when d.fires = 'always' then 'does not always fire'
-            else 'does not fire for replicated rows alone' end) as problem
+            when t.tgenabled = 'D' then 'is disabled'
+            when e.enabled = 'A' then 'does not always fire'
+            when e.enabled = 'R' then 'does not fire for replicated rows alone'
+            else 'is not disabled' end) as problem
         from fence.with_partitions(w.on_table) as r (relid)
-        cross join (select case d.fires when 'always' then 'A' else 'R' end as enabled) e
+        cross join (
+            select case d.fires when 'enable always' then 'A' when 'disable' then 'D' else 'R' end as enabled) e
         left join lateral (
             select * from pg_trigger t where t.tgrelid = r.relid and t.tgname = w.name limit 1) t on true
         where (r.relid = w.on_table or w.name = 'fencegate_row') and (t.tgenabled is distinct from e.enabled
