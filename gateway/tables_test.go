@@ -323,6 +323,8 @@ func protectTables(t *testing.T, h *harness) {
 		`create table tampered (id bigint); select fence.protect('tampered', 'tampered/{id}')`,
 		`create or replace trigger fencegate_delete after delete on tampered for each row when (false)
 			execute function fence.check_6_delete(); alter table tampered enable always trigger fencegate_delete`,
+		`create table swapped (id bigint); select fence.protect('swapped', 'swapped/{id}')`,
+		`alter table swapped rename to retired; create table swapped (id bigint)`,
 		`drop table gone; select fence.sweep('reported', '0', 1000, '0', 0)`,
 	} {
 		for part := range strings.SplitSeq(sql, "; ") {
@@ -365,6 +367,8 @@ func TestProtectedTables(t *testing.T) {
 		"public.accounts accounts/{id} enforce guarded 300 0 ",
 		"public.parts parts/{id} enforce guarded <nil> 0 trigger fencegate_truncate on public.parts_1 is missing",
 		"public.renamed renamed/{id} enforce free <nil> 0 the table public.renamed has no column 'id'",
+		"public.retired swapped/{id} enforce guarded <nil> 0 public.swapped is another table now, which is not protected: " +
+			"select fence.protect('public.swapped', 'swapped/{id}', 'enforce', 'guarded'); select fence.unprotect('public.retired')",
 		"public.tampered tampered/{id} enforce guarded <nil> 0 trigger fencegate_delete on public.tampered has another definition",
 	}, ","), rows)
 	expectList(t, h.client, "/v1/tables?prefix=Odd", odd, rows)
@@ -391,7 +395,7 @@ func TestProtectedTables(t *testing.T) {
 		{3, "fencegate_sql_rejections_total", "code token_required"},
 		{0, "fencegate_sql_rejections_total", "code token_reused"},
 		{0, "fencegate_sql_rejections_total", "code truncate"},
-		{5, "fencegate_protected_tables", "mode enforce"}, {1, "fencegate_protected_tables", "mode observe"},
-		{4, "fencegate_protected_tables_with_problems", ""},
+		{6, "fencegate_protected_tables", "mode enforce"}, {1, "fencegate_protected_tables", "mode observe"},
+		{5, "fencegate_protected_tables_with_problems", ""},
 	})
 }

@@ -137,6 +137,8 @@ func TestCheck(t *testing.T) {
 		create table more_2 partition of more for values from (2) to (3); select fence.protect('more', 'more/{id}');
 		alter table more_1 disable trigger fencegate_truncate; alter table more_2 enable trigger fencegate_truncate;
 		create table off (id bigint); select fence.protect('off', 'off/{id}'); alter table off disable trigger user;
+		create table was (id bigint); select fence.protect('was', 'was/{id}');
+		alter table was rename to retired; create table was (id bigint);
 		alter schema fence owner to OWNER; grant set on parameter session_replication_role to ROLE`)
 	found := shell{t: t}.do("check", "--database-url", url, "--output", "json")
 	got := map[string]bool{}
@@ -151,6 +153,8 @@ func TestCheck(t *testing.T) {
 	for _, want := range []string{
 		"error table_problem: public.off trigger fencegate_delete on public.off is disabled",
 		"error table_problem: public.parts trigger fencegate_truncate on public.parts_1 is missing",
+		"error table_problem: public.retired public.was is another table now, which is not protected: " +
+			"select fence.protect('public.was', 'was/{id}', 'enforce', 'guarded'); select fence.unprotect('public.retired')",
 		"error partition_truncate: public.parts_1 partition of public.parts without the trigger fencegate_truncate",
 		"error table_problem: public.more trigger fencegate_truncate on public.more_1 is disabled",
 		"error partition_truncate: public.more_1 partition of public.more without the trigger fencegate_truncate",

@@ -44,12 +44,14 @@ var ofTables = []Check{
 		Name: "table_problem", Severity: Error,
 		SQL: `
 			select p.table_name::text, p.problem, case
+				when p.problem ~ ': (select|alter|grant) ' then substring(p.problem from ': ((select|alter|grant) .*)$') || ';'
 				when not exists (select from pg_class c where c.oid = p.table_name) then format('select fence.unprotect(%s);', p.table_name::oid)
 				else format('select fence.protect(%L, %L, %L);', p.table_name::text, coalesce(p.template, 'TEMPLATE'), coalesce(p.mode, 'enforce'))
 				end
 			from fence.protected p where p.problem is not null order by 1`,
-		Advice: "Find out who changed the table. Then its owner calls fence.protect(table, template), which repairs the " +
-			"triggers. If the table was dropped, call fence.unprotect(NUMBER).",
+		Advice: "Find out who changed the table. Then its owner runs the SQL with which the problem ends, or calls " +
+			"fence.protect(table, template), which repairs the triggers. If the table was dropped, call " +
+			"fence.unprotect(NUMBER).",
 		Sound: "no protected table has one",
 	},
 	{

@@ -61,7 +61,7 @@ func newFixture(t *testing.T) *fixture {
 	return f
 }
 
-// protectTables makes a table that is checked, one of the mode observe with a rejection, and one with a problem.
+// protectTables makes a table that is checked, one of the mode observe with a rejection, and two with a problem.
 func (g *gateway) protectTables(t *testing.T) {
 	t.Helper()
 	g.sql(t, `create table accounts (id bigint primary key, balance numeric)`,
@@ -71,7 +71,9 @@ func (g *gateway) protectTables(t *testing.T) {
 		`select fence.protect('orders', 'tenants/{tenant}/orders/{id}', 'observe')`,
 		`insert into orders values ('acme', 7)`,
 		`create table ledger (id bigint)`, `select fence.protect('ledger', 'ledger/{id}', inserts => 'free')`,
-		`alter table ledger disable trigger fencegate_update`)
+		`alter table ledger disable trigger fencegate_update`,
+		`create table invoices (id bigint)`, `select fence.protect('invoices', 'invoices/{id}')`,
+		`alter table invoices rename to retired`, `create table invoices (id bigint)`)
 }
 
 // sqlRole makes a role with the rights of an application on some names.

@@ -32,7 +32,9 @@ var shownPages = []shownPage{
 	{"elections", "#/elections", "Elections", []string{fixtureElection, "scheduler-a", "10.0.0.7:80"}},
 	{"tables", "#/tables", "Tables", []string{
 		"public.accounts", "accounts/{id}", "120", "in place", "observe", "guarded", "free",
-		"fencegate_update on public.ledger is disabled", "token_required", "_shop", "tenants/7",
+		"fencegate_update on public.ledger is disabled",
+		"public.invoices is another table now, which is not protected: select fence.protect('public.invoices', ",
+		"token_required", "_shop", "tenants/7",
 	}},
 	{"policies", "#/policies", "Policies", []string{"reports", "same_token", "live lease required"}},
 	{"keys", "#/keys", "Keys", []string{"billing", "lock, write on accounts/eu", "observe on every name", "never"}},

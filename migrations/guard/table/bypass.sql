@@ -1,5 +1,5 @@
--- fence.bypass(protected) → how writes pass by the triggers of a registered table, and the statements that end it; null:
--- they do not. The table was dropped, another one has its name (fence.namesake), or it belongs to a table that is
+-- fence.bypass(protected) → how writes pass by the triggers of a registered table, and the statements that end it;
+-- null: they do not. The table was dropped, another one has its name (fence.namesake), or it belongs to a table that is
 -- written in its place. The statements keep the template, the mode and what inserts need.
 create or replace function fence.bypass(p_protected fence.protected_tables) returns text
 language sql stable
@@ -12,8 +12,8 @@ as $$
                 else p_protected.table_name || ' is another table now, which is not protected' end
             || ': ' || concat_ws('; ',
                 case when t.id = c.oid then (
-                    select string_agg(format('alter table %s no inherit %s', i.inhrelid::regclass, i.inhparent::regclass),
-                        '; ' order by i.inhrelid, i.inhparent)
+                    select string_agg(format('alter table %s no inherit %s', i.inhrelid::regclass,
+                        i.inhparent::regclass), '; ' order by i.inhrelid, i.inhparent)
                     from pg_inherits i where c.oid in (i.inhrelid, i.inhparent)) end,
                 case when t.id = c.oid or fence.table_problem(t.id) is null
                         and not exists (select from fence.protected_tables p where p.table_id = t.id)

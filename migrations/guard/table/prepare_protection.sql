@@ -1,9 +1,9 @@
 -- fence.prepare_protection(table, template, mode, inserts) → the statements that give the schema's owner the right to make
 -- triggers on the table, if it has not got it. fence.protect runs them as its caller, who must own the table.
 --
--- Registers the table, or changes its registration, and makes the functions of its triggers. Warns of what passes by them
--- (fence.bypass), and keeps the name of the registration as long as another table has it. Deletes the registrations of
--- tables of the same name that were dropped.
+-- Registers the table, or changes its registration, and makes the functions of its triggers. Warns of what passes by
+-- them (fence.bypass), and keeps the name of the registration as long as another table has it. Deletes the registrations
+-- of tables of the same name that were dropped.
 --
 -- Raises 22023 for an invalid argument, 42501 for a caller who does not own the table, or if the schema's owner may not
 -- use a schema that the triggers need, 55000 if another role may replace the triggers (fence.replaceable_by), 42809 for a

@@ -1,16 +1,16 @@
 -- fence.wanted_triggers(id, table) → the triggers that protect a table: on which table or partition, their name and
 -- function, their definition as pg_get_triggerdef shows it, while the search_path has no schema of a user, and when they
--- fire: "enable always", "enable replica" (in a session that applies replicated rows only), or "disable". problem says how
--- the trigger that is there differs; null: it does not.
+-- fire: "enable always", "enable replica" (in a session that applies replicated rows only), or "disable". problem says
+-- how the trigger that is there differs; null: it does not.
 --
 -- Statement triggers with transition tables check most tables: they cost least, and a statement of many rows once. But
 -- a partition has none of the triggers of its table but those for each row. Nor do the apply workers of logical
 -- replication fire others. So a partitioned table has a row trigger, which PostgreSQL also makes on each partition, at
 -- once or when it is attached; and other tables have one for replicated rows only. A condition (WHEN) would do the same as
 -- ENABLE REPLICA, but PostgreSQL would parse it for each statement.
--- A table that becomes a partition, or the child of another, is written through the other table, which fires only row
--- triggers. PostgreSQL refuses both where there is a row trigger with a transition table. So one is there for that alone:
--- it is disabled, and its name tells the owner in PostgreSQL's message what to do.
+-- A table that becomes a partition, or the child of another, is written through the other table, which fires only its
+-- row triggers. PostgreSQL refuses both where a row trigger has a transition table. So one is there for that alone: it is
+-- disabled, and PostgreSQL's message shows its name, which says what to do.
 -- TRUNCATE has no such row triggers: each partition needs its own. Before a statement, fence.guard_statement checks nothing:
 -- it lets the fence be locked before the rows. A statement on a partition itself does without.
 create or replace function fence.wanted_triggers(p_id integer, p_table regclass)
