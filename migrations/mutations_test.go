@@ -165,8 +165,8 @@ func TestMutations(t *testing.T) {
 	t.Parallel()
 	scripts := map[string]script{firstPolicy.name: firstPolicy, forgetScript.name: forgetScript}
 	for _, group := range [][]script{
-		guardScripts, ruledScripts, nestedScripts, gateScripts, protectScripts, belowScripts, namesScripts, settingsScripts,
-		attackScripts, claimScripts,
+		guardScripts, ruledScripts, nestedScripts, gateScripts, protectScripts, replacedScripts, belowScripts, namesScripts,
+		settingsScripts, attackScripts, claimScripts,
 	} {
 		for _, s := range group {
 			scripts[s.name] = s

@@ -229,7 +229,8 @@ func TestCore(t *testing.T) {
 	t.Run("tables", func(t *testing.T) {
 		t.Parallel()
 		url := coreDatabase(t)
-		runScripts(t, url, protectedOn(t, url), onCore(t, slices.Concat(protectScripts, settingsScripts, attackScripts,
+		runScripts(t, url, protectedOn(t, url), onCore(t, slices.Concat(protectScripts, replacedScripts,
+			settingsScripts, attackScripts,
 			namesScripts)...))
 	})
 	t.Run("leases", func(t *testing.T) {
