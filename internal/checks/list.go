@@ -44,7 +44,7 @@ var ofTables = []Check{
 		Name: "table_problem", Severity: Error,
 		SQL: `
 			select p.table_name::text, p.problem, case
-				when p.problem ~ ': (select|alter|grant) ' then substring(p.problem from ': ((select|alter|grant) .*)$') || ';'
+				when p.problem ~ ': (select|alter|grant|revoke) ' then substring(p.problem from ': ((select|alter|grant|revoke) .*)$') || ';'
 				when not exists (select from pg_class c where c.oid = p.table_name) then format('select fence.unprotect(%s);', p.table_name::oid)
 				else format('select fence.protect(%L, %L, %L);', p.table_name::text, coalesce(p.template, 'TEMPLATE'), coalesce(p.mode, 'enforce'))
 				end
