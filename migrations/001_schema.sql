@@ -338,8 +338,11 @@ create table fence.unpublished (
 create table fence.watched (
     lock  fence.name primary key,
     since bigint not null default nextval('fence.events_id_seq'),
-    until timestamptz not null
+    until timestamptz not null,
+    key   uuid not null default gen_random_uuid()
 ) with (fillfactor = 50);
+
+comment on column fence.watched.key is 'stands for the lock in notifications, which every role can hear';
 
 -- Users' own tables
 

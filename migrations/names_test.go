@@ -3,6 +3,8 @@ package migrations_test
 import (
 	"errors"
 	"fmt"
+	"path"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -238,6 +240,21 @@ func TestNamesOfRoles(t *testing.T) {
 	for _, c := range namedCalls {
 		if broken[c.name] == nil {
 			t.Errorf("%s: without the check, all is as it should be", c.name)
+		}
+	}
+}
+
+// TestNotificationsNameNothing checks that every NOTIFY has no payload, or is of a function whose payload stands for a
+// name without showing it.
+func TestNotificationsNameNothing(t *testing.T) {
+	for _, file := range migrations.GuardFiles() {
+		name := strings.TrimSuffix(path.Base(file), ".sql")
+		source, _ := migrations.GuardSource(name)
+		for _, call := range regexp.MustCompile(`pg_notify\(.*`).FindAllString(source, -1) {
+			if strings.HasSuffix(call, ", '');") || name == "publish_event" || name == "wake_gateway" {
+				continue
+			}
+			t.Errorf("%s: %s has a payload", file, call)
 		}
 	}
 }

@@ -2,7 +2,7 @@ package store
 
 import "time"
 
-// EventsChannel is where fence.publish_event notifies of events; the payload is the lock.
+// EventsChannel is where fence.publish_event notifies of events; the payload is the WatchState.Key of the lock.
 const EventsChannel = "fence_events"
 
 // EventKind is what happened to a lock.
@@ -39,7 +39,8 @@ type Event struct {
 
 // WatchState is a lock and its position among its events.
 type WatchState struct {
-	Since  int64 // the events after this ID are kept
-	Newest int64 // the ID of the newest event
-	Lock   Lock  // after that event; one that was never granted is free, with token 0
+	Since  int64  // the events after this ID are kept
+	Newest int64  // the ID of the newest event
+	Key    string // stands for the lock on EventsChannel
+	Lock   Lock   // after that event; one that was never granted is free, with token 0
 }

@@ -2,10 +2,7 @@ package engine
 
 import (
 	"context"
-	"strconv"
-	"strings"
 	"sync"
-	"time"
 
 	"github.com/google/uuid"
 	"go.opentelemetry.io/otel/trace"
@@ -66,8 +63,7 @@ func New(on *postgres.Store, config Config) (*Engine, error) {
 		prober:  readiness.New(on, config.ProbeInterval),
 		keyring: keyring.New(on),
 	}
-	ownChannel := "fence_" + strings.ReplaceAll(id.String(), "-", "") // as fence.gateway_channel makes it
-	e.listener = newListener(on, ownChannel, store.EventsChannel, store.PoliciesChannel,
+	e.listener = newListener(on, e.queue.Channel(), store.EventsChannel, store.PoliciesChannel,
 		store.KeysChannel)
 	e.listener.onConnect = e.connected
 	e.listener.onLost = e.refusals.invalidate
@@ -144,26 +140,18 @@ func (e *Engine) connected() {
 	e.keyring.Wake()
 }
 
-// notified handles a notification. Its payload is "ms lock" on the channel of this gateway, and the lock of an event. A
-// change of policies or keys has none.
+// notified handles a notification. A change of policies or keys has no payload.
 func (e *Engine) notified(channel, payload string) {
 	switch channel {
 	case store.EventsChannel:
-		e.watches.Fetch(store.Name(payload))
-		return
+		e.watches.Fetch(payload)
 	case store.PoliciesChannel:
 		e.policiesChanged()
-		return
 	case store.KeysChannel:
 		e.keyring.Wake()
-		return
+	default:
+		e.queue.Notified(payload)
 	}
-	text, lock, _ := strings.Cut(payload, " ")
-	ms, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		return
-	}
-	e.queue.Wake(store.Name(lock), time.Duration(ms)*time.Millisecond)
 }
 
 // policiesChanged forgets the conclusions from former policies and fences.

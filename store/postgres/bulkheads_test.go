@@ -252,7 +252,7 @@ func TestStuckQueuesDelayNoOther(t *testing.T) {
 	b.AwaitQueued(t, queues+1)
 	_, unlock := b.LockedBy(t, lockFencesSQL, locks[:queues])
 	for _, lock := range locks[:queues] { // as if its lease had ended
-		b.Exec(t, "select pg_notify(fence.gateway_channel($1), '0 ' || $2)", service.GatewayID(), lock)
+		b.Exec(t, "select fence.wake_gateway($1, $2, 0)", service.GatewayID(), lock)
 	}
 	if err := b.AwaitBlocked(t.Context(), nil); err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -37,13 +38,14 @@ func (s *Store) EventsKept(ctx context.Context, locks []store.Name, kept func(lo
 // between them. Both statements are sent at once, so a gateway that is frozen keeps nothing locked.
 func (s *Store) WatchState(ctx context.Context, name store.Name) (state store.WatchState, err error) {
 	var since, newest pgtype.Int8
+	var key *uuid.UUID
 	err = s.send(ctx, onLock(forReads, name), func(conn *pgxpool.Conn, lockWait time.Duration) (bool, error) {
 		batch := &pgx.Batch{}
-		batch.Queue("select since, newest from fence.watch_state($1)", name)
+		batch.Queue("select since, newest, key from fence.watch_state($1)", name)
 		batch.Queue(oneLockSQL, oneLock(name))
 		state.Lock = store.Lock{}
 		return true, sendBatch(ctx, conn, lockWait, batch, func(results pgx.BatchResults) error {
-			if err := results.QueryRow().Scan(&since, &newest); err != nil {
+			if err := results.QueryRow().Scan(&since, &newest, &key); err != nil {
 				return err
 			}
 			locks, err := readLocks(ctx, inBatch(results), oneLockSQL)
@@ -59,7 +61,7 @@ func (s *Store) WatchState(ctx context.Context, name store.Name) (state store.Wa
 	if err != nil {
 		return store.WatchState{}, fmt.Errorf("watch %s: %w", name, err)
 	}
-	state.Since, state.Newest = since.Int64, newest.Int64
+	state.Since, state.Newest, state.Key = since.Int64, newest.Int64, key.String()
 	if state.Lock.Lock == "" {
 		state.Lock = store.Lock{Lock: name, State: store.LockFree}
 	}

@@ -119,7 +119,7 @@ func (q *Queue) poll(ctx context.Context) error {
 	defer cancel()
 	return q.db.NextDue(ctx, q.gateway, locks, tickets, func(lock store.Name, here bool) {
 		if here {
-			q.Wake(lock, 0)
+			q.Wake(lock)
 		} else {
 			q.ticketLost(lock)
 		}

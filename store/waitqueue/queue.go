@@ -2,7 +2,11 @@ package waitqueue
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -58,10 +62,11 @@ type Queue struct {
 
 	mu          sync.Mutex
 	locks       map[store.Name]*lockQueue
-	leaving     []departure // waiters that left, but whose rows may still be in the database
-	orphans     []orphan    // leases that no caller took, and that could not be given back
-	heartbeatAt time.Time   // when the last heartbeat was sent that arrived
-	polled      int         // where the last poll ended, in the order of the names of locks
+	keys        map[lockKey]store.Name // those of locks
+	leaving     []departure            // waiters that left, but whose rows may still be in the database
+	orphans     []orphan               // leases that no caller took, and that could not be given back
+	heartbeatAt time.Time              // when the last heartbeat was sent that arrived
+	polled      int                    // where the last poll ended, in the order of the names of locks
 	deadlocks   deadlocks
 }
 
@@ -69,7 +74,7 @@ type Queue struct {
 func New(on Database, gateway uuid.UUID, config Config) *Queue {
 	return &Queue{
 		db: on, gateway: gateway, config: config,
-		grants: make(chan struct{}, grantsMax), locks: map[store.Name]*lockQueue{},
+		grants: make(chan struct{}, grantsMax), locks: map[store.Name]*lockQueue{}, keys: map[lockKey]store.Name{},
 	}
 }
 
@@ -103,10 +108,43 @@ func (q *Queue) Len() int {
 	return n
 }
 
-// Wake starts a grant of the lock to its waiters here: now, or when the lease in the way will have expired.
-func (q *Queue) Wake(lock store.Name, in time.Duration) {
+// lockKey stands for a lock in a notification, which every role of the database can hear: see fence.wake_gateway.
+type lockKey [16]byte
+
+func (q *Queue) keyOf(lock store.Name) (key lockKey) {
+	hash := sha256.Sum256(append(q.gateway[:], lock...))
+	copy(key[:], hash[:])
+	return key
+}
+
+// Channel is where the database notifies the Queue, as fence.gateway_channel makes it.
+func (q *Queue) Channel() string {
+	key := q.keyOf("")
+	return "fence_" + hex.EncodeToString(key[:])
+}
+
+// Notified handles a notification on the Channel.
+func (q *Queue) Notified(payload string) {
+	text, hash, _ := strings.Cut(payload, " ")
+	ms, err := strconv.ParseInt(text, 10, 64)
+	bytes, malformed := hex.DecodeString(hash)
+	if err != nil || malformed != nil || len(bytes) != len(lockKey{}) {
+		return
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.wake(q.keys[lockKey(bytes)], time.Duration(ms)*time.Millisecond)
+}
+
+// Wake starts a grant of the lock to its waiters here.
+func (q *Queue) Wake(lock store.Name) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.wake(lock, 0)
+}
+
+// wake starts a grant now, or when the lease in the way will have expired. The caller has locked the Queue.
+func (q *Queue) wake(lock store.Name, in time.Duration) {
 	lq := q.locks[lock]
 	switch {
 	case lq == nil:
@@ -136,7 +174,7 @@ func (q *Queue) join(w *waiter) {
 	lq := q.locks[lock]
 	if lq == nil {
 		lq = newLockQueue()
-		q.locks[lock] = lq
+		q.locks[lock], q.keys[q.keyOf(lock)] = lq, lock
 	}
 	lq.add(w)
 	q.leaving = slices.DeleteFunc(q.leaving, func(d departure) bool { return d.lock == lock && d.requestID == requestID })
@@ -164,6 +202,7 @@ func (q *Queue) dropIfEmpty(lock store.Name, lq *lockQueue) {
 	}
 	if q.locks[lock] == lq {
 		delete(q.locks, lock)
+		delete(q.keys, q.keyOf(lock))
 	}
 }
 

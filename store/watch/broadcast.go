@@ -44,11 +44,13 @@ type Broadcast struct {
 
 	mu    sync.Mutex
 	locks map[store.Name]*watchedLock
+	keys  map[string]store.Name // by WatchState.Key, those of locks
 }
 
 // watchedLock is a lock with subscriptions.
 type watchedLock struct {
 	last          int64 // the newest event that was delivered; -1: not known yet
+	key           string
 	due           bool
 	subscriptions map[*Subscription]struct{}
 }
@@ -57,6 +59,7 @@ type watchedLock struct {
 func New(on Database, pollInterval time.Duration) *Broadcast {
 	return &Broadcast{
 		db: on, pollInterval: pollInterval, due: make(chan struct{}, 1), locks: map[store.Name]*watchedLock{},
+		keys: map[string]store.Name{},
 	}
 }
 
@@ -97,11 +100,11 @@ func (b *Broadcast) Run(ctx context.Context, onError func(error)) {
 	}
 }
 
-// Fetch makes Run read the events of a lock.
-func (b *Broadcast) Fetch(name store.Name) {
+// Fetch makes Run read the events of the lock with this key.
+func (b *Broadcast) Fetch(key string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if lock := b.locks[name]; lock != nil {
+	if lock := b.locks[b.keys[key]]; lock != nil {
 		b.fetch(lock)
 	}
 }
@@ -136,15 +139,19 @@ func (b *Broadcast) add(s *Subscription) {
 
 // follow begins to deliver events after the position, and returns that. It returns a later one if another subscription
 // to the lock began at the same time.
-func (b *Broadcast) follow(name store.Name, position int64) int64 {
+func (b *Broadcast) follow(name store.Name, state store.WatchState) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	lock := b.locks[name]
 	if lock == nil {
-		return position
+		return state.Newest
 	}
 	if lock.last < 0 {
-		lock.last = position
+		lock.last = state.Newest
+	}
+	if lock.key != state.Key {
+		delete(b.keys, lock.key)
+		lock.key, b.keys[state.Key] = state.Key, name
 		b.fetch(lock)
 	}
 	return lock.last
@@ -164,6 +171,7 @@ func (b *Broadcast) end(s *Subscription, reason error) {
 	close(s.events)
 	if len(lock.subscriptions) == 0 {
 		delete(b.locks, s.name)
+		delete(b.keys, lock.key)
 	}
 }
 

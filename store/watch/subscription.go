@@ -52,7 +52,7 @@ func (s *Subscription) catchUp(ctx context.Context, after *int64) error {
 	if err != nil {
 		return err
 	}
-	followed := b.follow(s.name, state.Newest)
+	followed := b.follow(s.name, state)
 	if after != nil && *after >= state.Since && *after <= state.Newest {
 		s.ID = *after
 		s.backlog, err = b.db.Events(ctx, []store.Name{s.name}, []int64{s.ID}, resumeMax+1)

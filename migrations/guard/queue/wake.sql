@@ -3,7 +3,7 @@
 -- if that is a reader, all readers up to the first writer. A lease with the scope subtree may have blocked waiters below;
 -- any lease may have blocked waiters for a subtree above.
 --
--- Each gateway listens on its own channel. ms  0: call fence.grant_next now; more: in so many milliseconds, when the
+-- ms  0: call fence.grant_next now; more: in so many milliseconds, when the
 -- lease that was just granted will expire, unless another notification comes before.
 --
 -- gateway_id  is the caller's, which knows of the waiters for this lock without a notification; null: no gateway does.
@@ -20,7 +20,7 @@ begin
     select * into v_first from fence.live_waiters() w where w.lock = p_lock order by w.ticket limit 1;
     if found and v_first.mode = 'exclusive' then
         if v_first.gateway_id is distinct from p_gateway_id then
-            perform pg_notify(fence.gateway_channel(v_first.gateway_id), p_ms || ' ' || p_lock);
+            perform fence.wake_gateway(v_first.gateway_id, p_lock, p_ms);
         end if;
     elsif found then
         v_writer := (
@@ -33,7 +33,7 @@ begin
                 where w.lock = p_lock and w.gateway_id = g.gateway_id
                     and w.ticket < coalesce(v_writer, 9223372036854775807))
         loop
-            perform pg_notify(fence.gateway_channel(v_next.gateway_id), p_ms || ' ' || p_lock);
+            perform fence.wake_gateway(v_next.gateway_id, p_lock, p_ms);
         end loop;
     end if;
 
@@ -47,7 +47,7 @@ begin
         select w.lock, w.gateway_id from fence.live_waiters() w
         where p_scope = 'subtree' and fence.is_below(w.lock, p_lock)
     loop
-        perform pg_notify(fence.gateway_channel(v_next.gateway_id), p_ms || ' ' || v_next.lock);
+        perform fence.wake_gateway(v_next.gateway_id, v_next.lock, p_ms);
     end loop;
 end
 $$;

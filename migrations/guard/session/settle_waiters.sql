@@ -35,7 +35,7 @@ begin
         select distinct w.gateway_id, w.lock, w.scope from fence.waiters w
         where w.ticket = any (v_tickets[1:v_count]) and w.session_id = p_session_id
     loop
-        perform pg_notify(fence.gateway_channel(v_waiter.gateway_id), '0 ' || v_waiter.lock);
+        perform fence.wake_gateway(v_waiter.gateway_id, v_waiter.lock, 0);
         perform fence.wake(v_waiter.lock, v_waiter.scope, 0);
     end loop;
 end

@@ -1,0 +1,127 @@
+package watch_test
+
+import (
+	"context"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/testenv/enginetest"
+	"github.com/fencegate/fencegate/migrations"
+	"github.com/fencegate/fencegate/store"
+)
+
+// A role that may use the name "mine" alone learns the channels from what its own statements notify, and listens on them
+// and on those that are known: it hears no other name, and nothing that it could compare with one.
+func TestNobodyHearsNames(t *testing.T) {
+	t.Parallel()
+	b := enginetest.New(t)
+	s := newEngines(t, b, 2, enginetest.NoPoll)
+	config, err := pgx.ParseConfig(b.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	role := pgx.Identifier{config.Database + "_listener"}.Sanitize()
+	b.Exec(t, "create role "+role)
+	t.Cleanup(func() {
+		for _, sql := range []string{"drop owned by " + role, "drop role " + role} {
+			if _, err := b.SQL.Exec(context.Background(), sql); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	owner, err := pgx.Connect(t.Context(), b.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer owner.Close(context.Background())
+	err = migrations.Grant(t.Context(), owner, migrations.Roles{App: []string{strings.Trim(role, `"`)}, AppNames: []string{"mine"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	channels := map[string]bool{"fence_events": true, "fence_keys": true, "fence_policies": true, "done": true}
+	config.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
+		if traced := regexp.MustCompile(`^Async_Notify\((.*)\)$`).FindStringSubmatch(n.Message); traced != nil {
+			channels[traced[1]] = true
+		}
+	}
+	listener, err := pgx.ConnectConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close(context.Background())
+	exec := func(sql string) {
+		t.Helper()
+		if _, err := listener.Exec(t.Context(), sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+
+	s.watch(t, 0, "mine", nil)
+	exec("set session authorization " + role + "; set trace_notify = on; set client_min_messages = debug1")
+	exec("select set_config('test.lease_id', lease_id::text, false), set_config('test.token', fencing_token::text, false) " +
+		"from fence.acquire('mine', 'role')")
+	mine := s.Queue(t, 0, store.AcquireRequest{Lock: "mine", OwnerID: "next"})
+	exec("select fence.release('mine', 'role', current_setting('test.lease_id')::uuid, current_setting('test.token')::bigint)")
+	enginetest.Granted(t, mine)
+	if len(channels) != 5 {
+		t.Fatalf("the role has learned the channels %v, want that of a gateway", channels)
+	}
+	for channel := range channels {
+		exec("listen " + pgx.Identifier{channel}.Sanitize())
+	}
+
+	const secret = store.Name("secret/name")
+	s.watch(t, 0, secret, nil)
+	session, err := s.CreateSession(await.Context(t), store.SessionRequest{OwnerID: "next", TTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, waiter := range []store.AcquireRequest{
+		{Lock: secret, OwnerID: "next"}, {Lock: secret, OwnerID: "next", Mode: store.Shared},
+		{Lock: "secret", OwnerID: "next", Scope: store.Subtree}, {Lock: secret, OwnerID: "next", SessionID: session.ID},
+	} {
+		holder := s.Acquire(t, 1, store.AcquireRequest{Lock: secret, OwnerID: "holder"})
+		next := s.Queue(t, 0, waiter)
+		if waiter.SessionID == session.ID {
+			if _, err := s.EndSession(await.Context(t), session.ID); err != nil {
+				t.Fatal(err)
+			}
+			<-next
+			s.Release(t, 1, holder)
+			continue
+		}
+		s.Release(t, 1, holder)
+		s.Release(t, 0, enginetest.Granted(t, next))
+	}
+	b.Exec(t, "notify done")
+	heard := map[string]int{}
+	opaque := regexp.MustCompile(`^(|[0-9a-f-]{36}|[0-9]+ [0-9a-f]{32})$`)
+	for {
+		notification, err := listener.WaitForNotification(await.Context(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if notification.Channel == "done" {
+			break
+		}
+		heard[notification.Channel]++
+		if !opaque.MatchString(notification.Payload) {
+			t.Errorf("the role heard %q on %s", notification.Payload, notification.Channel)
+		}
+		for i := range 2 {
+			id := strings.ReplaceAll(s.At(i).GatewayID().String(), "-", "")
+			if strings.Contains(notification.Channel+notification.Payload, id) {
+				t.Errorf("%s %s shows the id of a gateway, which turns names into payloads", notification.Channel, notification.Payload)
+			}
+		}
+	}
+	if len(heard) != 2 {
+		t.Errorf("the role heard of %v, want events and waiters", heard)
+	}
+}
