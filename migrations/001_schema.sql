@@ -395,21 +395,26 @@ create table fence.reported (
     granted_token bigint not null,
     last_token    bigint not null,
     last_sequence bigint not null,
-    count         bigint not null default 1
+    count         bigint not null default 1,
+    reported_in   xid8 not null default pg_current_xact_id()
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500);
+
+-- How many a transaction has recorded (fence.report_rejection).
+create index reported_in on fence.reported (reported_in);
 
 comment on column fence.reported.table_name is
     'the protected table, with its schema; '''' for a rejection by try_guard';
 
--- The number of rejections by SQL, a sequence per code. They count rejections whose transaction rolls back, because
--- nextval is not transactional. After a crash of the server each may be up to 32 too high.
-create sequence fence.rejected_by_sql_token_required minvalue 0 start 0;
-create sequence fence.rejected_by_sql_token_unknown minvalue 0 start 0;
-create sequence fence.rejected_by_sql_token_stale minvalue 0 start 0;
-create sequence fence.rejected_by_sql_token_reused minvalue 0 start 0;
-create sequence fence.rejected_by_sql_lease_mismatch minvalue 0 start 0;
-create sequence fence.rejected_by_sql_lease_expired minvalue 0 start 0;
-create sequence fence.rejected_by_sql_truncate minvalue 0 start 0;
+-- The number of rejections by SQL. A sequence for each code counts them, those among them whose transaction rolls back:
+-- nextval is not transactional. The sweep adds up what is new (fence.sweep_reported).
+create table fence.rejected_by_sql (
+    code       text primary key,
+    counter    regclass not null,
+    read       bigint not null default 0,
+    rejections bigint not null default 0
+) with (fillfactor = 50);
+
+comment on column fence.rejected_by_sql.read is 'the value of the sequence when it was read';
 
 -- The newest rejections by SQL whose transaction was rolled back (fence.note_rejection): setval is not transactional
 -- either. Each slot is of one group: a former holder that retries in a loop needs one. The next new group takes the slot
@@ -435,6 +440,12 @@ do $$
 declare
     v_name text;
 begin
+    foreach v_name in array array['token_required', 'token_unknown', 'token_stale', 'token_reused', 'lease_mismatch',
+        'lease_expired', 'truncate']
+    loop
+        execute format('create sequence fence.rejected_by_sql_%s', v_name);
+        insert into fence.rejected_by_sql (code, counter) values (v_name, 'fence.rejected_by_sql_' || v_name);
+    end loop;
     for v_slot in 0 .. 31 loop
         foreach v_name in array array['key', 'cause', 'place'] loop
             execute format('create sequence fence.rejected_%s_%s minvalue 0 start 0', v_name, v_slot);
@@ -632,21 +643,26 @@ create table fence.sweeps (
     count_max       bigint,
     swept_at        timestamptz not null default '-infinity',
     counted         bigint not null default 0,
-    counted_through bigint not null default 0
+    counted_through bigint not null default 0,
+    stats_reset     timestamptz
 ) with (fillfactor = 50);
 
 comment on column fence.sweeps.age is
-    'how long the part keeps things, unless the caller says otherwise; also for sessions that have ended';
+    'how long the part keeps things, unless the caller says otherwise (of audit: longer); also for sessions that have ended';
 comment on column fence.sweeps.count_max is
     'how many it keeps; of audit: of the prunable entries, those among so many newest';
 comment on column fence.sweeps.counted is
-    'of rejections: the most that there were with an id up to counted_through; of reported: all that were ever moved, of counted_through';
+    'of rejections: the most that there were with an id up to counted_through; of reported: all that were ever moved';
+comment on column fence.sweeps.stats_reset is
+    'of reported: that of pg_stat_archiver at the last sweep, which the recovery from a crash changes';
 
 insert into fence.sweeps (part, age, count_max) values
     ('holds', null, null), ('leases', null, null), ('sessions', '10 minutes', null), ('expiries', null, null),
     ('ended leases', '10 minutes', null), ('claims', '1 day', null), ('reported', null, null), ('rejections', '7 days', 100000),
     ('gateways', null, null), ('waiting', '10 minutes', null), ('events', '10 minutes', 100000),
     ('audit', '400 days', 100000), ('unused', null, null);
+
+update fence.sweeps s set stats_reset = a.stats_reset from pg_stat_archiver a where s.part = 'reported';
 
 -- Types of arguments and results
 

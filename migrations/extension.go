@@ -40,7 +40,7 @@ begin
         select oid from pg_class
         where relnamespace = 'fence'::regnamespace
             and (relkind = 'S' and relname !~ '^(rejected|jumped)' or relkind = 'r' and relname not in ('tables_version',
-                'guard_revision', 'database_identity', 'rejected_slots', 'sweeps', 'inventory', 'key_changes'))
+                'guard_revision', 'database_identity', 'rejected_by_sql', 'rejected_slots', 'sweeps', 'inventory', 'key_changes'))
     loop
         perform pg_extension_config_dump(v_relation, '');
     end loop;

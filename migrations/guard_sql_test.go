@@ -260,7 +260,7 @@ var guardScripts = []script{
 		A rollback; begin read only; select fence.acquire('read-only', 'a')  -- !25006 begin read write`},
 	{"rejections are counted, and those by try_guard recorded", `
 		A select test.grant('counted')  -- $t
-		A select coalesce(pg_sequence_last_value('fence.rejected_by_sql_lease_mismatch'), -1)  -- $before
+		A select coalesce(pg_sequence_last_value('fence.rejected_by_sql_lease_mismatch'), 0)  -- $before
 		A begin; select fence.guard('counted', $t, 1, gen_random_uuid())  -- !LF104
 		A rollback; select fence.try_guard('counted', $t, 2, gen_random_uuid())
 		A begin; select fence.try_guard('counted', $t, 3, gen_random_uuid()); rollback

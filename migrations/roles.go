@@ -27,6 +27,7 @@ var appRights = []string{
 	"usage on schema fence",
 	"execute on function fence.guard",
 	"execute on function fence.try_guard",
+	"execute on function fence.outcome",
 	"execute on function fence.set_token",
 	"execute on function fence.segment",
 	"execute on function fence.escape_segment", // for fence.segment
@@ -65,7 +66,7 @@ var gatewayFunctions = []string{
 	"provided_status", "release_lease", "release_leases", "release_one", "renew_lease", "renew_leases", "runs_until", "settle_provided",
 	// observe
 	"audit_text", "begin_watch", "forget_gateway", "keep_sample", "postpone_recount", "probe", "publish_events", "record_rejections",
-	"recount", "rejected_by_sql", "sweep", "watch_state",
+	"recount", "sweep", "watch_state",
 	// queue
 	"blockers", "break_deadlock", "find_deadlocks", "find_new_deadlocks", "grant_next", "hand_over", "heartbeat",
 	"leases_and_waits", "leave", "live_waiters", "next_due", "waiters_ahead", "waiters_behind",

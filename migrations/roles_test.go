@@ -124,7 +124,7 @@ var (
 	// appFunctions are the functions that a role of an application may call; no others.
 	appFunctions = []string{
 		"acquire", "all_names", "claim", "claim_leases", "claim_query", "escape_segment", "guard", "is_allowed", "is_held",
-		"lease_until", "may_use", "protection_problem", "release", "renew", "renew_claim", "segment", "set_token",
+		"lease_until", "may_use", "outcome", "protection_problem", "release", "renew", "renew_claim", "segment", "set_token",
 		"try_guard",
 	}
 	appViews = []string{"fence.held", "fence.protected"}
@@ -227,6 +227,35 @@ func TestRoleOfGateways(t *testing.T) {
 		t.Fatal(err)
 	}
 	expectRights(t, url, "migrated since", role, rights{functions: migrations.GatewayFunctions, reads: true})
+}
+
+// TestRoleOfGatewaysIsBounded checks that a role of gateways can neither erase the audit log nor change what the rule
+// decides, by what it may call. The owner of the schema decides how long the audit log is kept.
+func TestRoleOfGatewaysIsBounded(t *testing.T) {
+	t.Parallel()
+	url := scripted(t, "grant usage on schema test to public;")
+	owner, role := connect(t, url), makeRole(t, url, "gateway")
+	if err := migrations.Grant(t.Context(), owner, migrations.Roles{Gateway: []string{role}}); err != nil {
+		t.Fatal(err)
+	}
+	runScripts(t, url, map[string]string{"gateway": role}, []script{{"gateway", `
+		A select fence.note_action('fence_set', 'n', '{}', 'p', ''), fence.note_action('fence_set', 'n', '{}', 'anonymous', '')
+		A select test.acquire('x', 'A')  -- $a
+		A select test.expire('x'); select test.acquire('x', 'B')  -- $b
+		B set session authorization $gateway; select done from fence.sweep('audit', '0', null, '0', 0)  -- 0
+		B select done from fence.sweep('audit', '0', null, '-1 day', -1)  -- 0
+		B update fence.sweeps set age = '0'  -- !42501
+		B delete from fence.audit  -- !42501
+		B select test.write('x $a.1 late')  -- token_stale superseded $b 0.0
+		B select test.write(format('x %s.1 made', $b + 1))  -- token_unknown $b 0.0
+		B select fence.set_fence('x', 0, 0)  -- !LF004
+		B update fence.fences set open = true  -- !42501
+		B select setval('fence.tokens', 1)  -- !42501
+		B select fence.mint(1)  -- !42501
+		A select count(*) from fence.audit  -- 2
+		A update fence.sweeps set age = '0', count_max = 0 where part = 'audit'
+		B select done from fence.sweep('audit', '0', null, '1 day', null)  -- 1
+		B select done from fence.sweep('audit', '0', null, null, null)  -- 1`}})
 }
 
 // TestGrantToMissingRole checks that no role gets rights if one of them does not exist.

@@ -1,5 +1,8 @@
 package migrations_test
 
+// noForgedCounts is the name of a script for mutations.
+const noForgedCounts = "settings of a client neither hide rejections nor record more of them"
+
 // settingsScripts are about transactions whose settings have the token: the triggers of a protected table guard them.
 var settingsScripts = []script{
 	{"a token in the settings of the transaction", `
@@ -76,6 +79,20 @@ var settingsScripts = []script{
 			select fence.protect('admitted', 'admitted/{id}'); select test.grant('admitted/1')  -- $t
 		A begin; select fence.set_token($t, 7, 'admitted/1');
 			select fence.guard('admitted/1', $t, 2); update admitted set n = 2; select last_sequence from fence.admitted  -- 2`},
+	{noForgedCounts, `
+		A create table forged_counts (id integer); select fence.protect('forged_counts', 'forged/{id}', 'observe')
+		A select fence.try_guard('forged/1', 999999); select pg_sequence_last_value('fence.rejected_by_sql_token_unknown')
+			-- $before
+		A set fencegate.counted = 'on'; select fence.try_guard('forged/1', 999999);
+			select pg_sequence_last_value('fence.rejected_by_sql_token_unknown') > $before  -- t
+		A begin; select set_config('fencegate.reports', 'forged_counts'::regclass::oid || ' 100', true);
+			insert into forged_counts values (1); commit;
+			select count(*) from fence.reported where table_name = 'public.forged_counts'  -- 1
+		A begin; insert into forged_counts select generate_series(1, 60); set local fencegate.reports = '';
+			insert into forged_counts select generate_series(1, 60); commit;
+			select count(*) from fence.reported where table_name = 'public.forged_counts'  -- 101
+		B begin; select count(fence.try_guard('forged/1', 999998)) from generate_series(1, 101); commit;
+			select count(*) from fence.reported where resource = 'forged/1' and fencing_token = 999998  -- 100`},
 	{"P3 through the trigger: a zombie that waits behind a grant", `
 		A create table zombies (id integer primary key, n integer); insert into zombies values (1, 1);
 			select fence.protect('zombies', 'zombies/{id}'); select test.grant('zombies/1')  -- $t

@@ -40,8 +40,8 @@ type DatabaseState struct {
 	// Jumps is how often the tokens jumped past those of a database that was lost.
 	Jumps    int64
 	JumpedAt time.Time // zero: never
-	// RejectedBySQL counts the rejections by SQL, including those whose transaction was rolled back. After a crash of
-	// the server a count may be up to 32 too high.
+	// RejectedBySQL counts the rejections by SQL, including those whose transaction was rolled back, as of the last
+	// sweep. A crash of the server may lose the last 32 of a code.
 	RejectedBySQL map[Verdict]int64
 	// UnlistedBySQL is how many of them are not among the rejections, as of the last sweep.
 	UnlistedBySQL int64

@@ -103,8 +103,8 @@ type serveCmd struct {
 	RejectionAge   time.Duration `help:"How long rejections are kept." env:"FENCEGATE_REJECTION_AGE" default:"168h"`
 	RejectionsMax  int64         `help:"How many rejections are kept." env:"FENCEGATE_REJECTIONS_MAX" default:"100000"`
 
-	AuditRetention    time.Duration `help:"How long the audit log is kept." env:"FENCEGATE_AUDIT_RETENTION" default:"9600h"`
-	AuditAnonymousMax int64         `help:"Actions of callers without a credential are kept among so many newest entries of the audit log." env:"FENCEGATE_AUDIT_ANONYMOUS_MAX" default:"100000"`
+	AuditRetention    time.Duration `help:"How long the audit log is kept, if that is longer than the table fence.sweeps says." env:"FENCEGATE_AUDIT_RETENTION" default:"9600h"`
+	AuditAnonymousMax int64         `help:"Actions of callers without a credential are kept among so many newest entries of the audit log, if that is more than the table fence.sweeps says." env:"FENCEGATE_AUDIT_ANONYMOUS_MAX" default:"100000"`
 }
 
 // Help is shown by --help.

@@ -193,7 +193,7 @@ var (
 		"Rejections by SQL, by code: by fence.guard, fence.try_guard and the triggers of protected tables, also those "+
 			"whose transaction was rolled back.",
 		"`token_required`: a program writes to a protected table and does not call fence.guard; `token_stale`: zombies. "+
-			"After a crash of the database's server a count may be up to 32 too high.",
+			"As of the last sweep. After a crash of the database's server, up to 32 of a code may be missing.",
 		Label{Name: "code", Values: texts(store.SQLVerdicts...)})
 	unlistedFamily = tableSubject.gauge("fencegate_sql_rejections_unlisted",
 		"How many of these the list of rejections misses, as of the last sweep.",

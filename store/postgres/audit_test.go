@@ -55,6 +55,7 @@ func TestSweepSealsBeforeItDeletes(t *testing.T) {
 		"p": "fence.sweep('audit', '0', null, '0', null)", "anonymous": "fence.sweep('audit', '0', null, null, 1)",
 	} {
 		b := newTestbed(t)
+		b.Exec(t, "update fence.sweeps set age = '0', count_max = 1 where part = 'audit'")
 		b.Exec(t, "select fence.note_action('fence_set', '', '{}', $1, '') from generate_series(1, 150)", principal)
 		expectSQL(t, b, "100 deleted", "select done || ' deleted' from "+sweep)
 		expectSQL(t, b, "50 in no seal", "select count(*) || ' in no seal' from fence.audit where seal is null")

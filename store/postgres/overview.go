@@ -35,9 +35,11 @@ const (
 			i.jumps, i.jumped_at,
 			c.at, c.locks, c.held, c.leases_of, c.expiring, c.expired, c.overdue_ms * interval '1 millisecond', c.waiting, c.oldest_wait_ms * interval '1 millisecond', c.stuck_ms * interval '1 millisecond', c.sessions, c.newest_token,
 			c.tables_enforce, c.tables_observe, c.tables_with_problems,
-			(select jsonb_object_agg(r.code, r.rejections) from fence.rejected_by_sql() r),
-			(select greatest(s.counted_through - s.counted, 0) from fence.sweeps s where s.part = 'reported')
+			r.by_code, greatest(r.rejections - (select s.counted from fence.sweeps s where s.part = 'reported'), 0)
 		from fence.inventory c, fence.database_identity i, (
+			select jsonb_object_agg(r.code, r.rejections) as by_code, sum(r.rejections)::bigint as rejections
+			from fence.rejected_by_sql r
+		) r, (
 			select (select sum(d.numbackends)::bigint from pg_stat_database d) as connections,
 				coalesce(max(clock_timestamp() - s.xact_start) filter (where s.pid <> pg_backend_pid() and s.datname = current_database()), interval '0') as oldest,
 				max(clock_timestamp() - s.xact_start) filter (where s.pid <> pg_backend_pid() and s.datname = current_database()

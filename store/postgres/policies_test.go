@@ -205,6 +205,7 @@ func TestSweepForgetsOldActions(t *testing.T) {
 	b := newTestbed(t)
 	b.Exec(t, `insert into fence.audit (at, principal, address, action, name, details)
 		select clock_timestamp() - i * interval '1 minute', 'p', '', 'fence_set', 'n' || i, '{}' from generate_series(1500, 1, -1) i`)
+	b.Exec(t, "update fence.sweeps set age = '1 hour' where part = 'audit'")
 	swept, err := newSweeper(t, b.Store, postgres.SweeperConfig{AuditRetention: time.Hour}).Sweep(t.Context())
 	left, listErr := b.Audit(t.Context(), store.AuditQuery{Limit: 1000})
 	if err != nil || listErr != nil || swept.AuditForgotten+int64(len(left)) != 1500 || len(left) < 58 || len(left) > 60 ||
@@ -222,6 +223,7 @@ func TestSweepBoundsAnonymousActions(t *testing.T) {
 	b.Exec(t, `insert into fence.audit (principal, address, action, name, details)
 		select (array['anonymous', 'p', 'anonymous', 'sql:r', 'anonymous'])[i % 5 + 1], '', 'fence_set', 'n' || i, '{}'
 		from generate_series(0, 2999) i`)
+	b.Exec(t, "update fence.sweeps set count_max = 1 where part = 'audit'")
 	swept, err := newSweeper(t, b.Store, postgres.SweeperConfig{AuditAnonymousMax: 100}).Sweep(t.Context())
 	left := b.Count(t, "select count(*) from fence.audit where principal = 'anonymous'")
 	named := b.Count(t, "select count(*) from fence.audit where principal <> 'anonymous'")

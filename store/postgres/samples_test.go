@@ -104,7 +104,7 @@ func TestOverviewOfARoleThatSeesLittle(t *testing.T) {
 		}
 	})
 	b.Exec(t, fmt.Sprintf("grant usage on schema fence to %[1]s; grant select on all tables in schema fence to %[1]s;"+
-		"grant execute on function fence.rejected_by_sql, fence.lineage, fence.running_database, fence.running_timeline to %[1]s; "+
+		"grant execute on function fence.lineage, fence.running_database, fence.running_timeline to %[1]s; "+
 		"grant select on all sequences in schema fence to %[1]s", role))
 	separator := "?"
 	if strings.Contains(b.URL, "?") {

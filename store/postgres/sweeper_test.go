@@ -181,6 +181,7 @@ func TestSweepSkipsWhatIsLocked(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	config := postgres.SweeperConfig{AuditAnonymousMax: 1}
+	b.Exec(t, "update fence.sweeps set count_max = 1 where part = 'audit'")
 	expectSwept(t, newSweeper(t, b.Store, config), store.Swept{})
 	var unlock func()
 	// The locked ones come first in the order of the sweep, and are more than one statement does.

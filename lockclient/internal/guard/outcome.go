@@ -46,7 +46,7 @@ func (n numbered) settle(ctx context.Context, pool Pool, lost error) error {
 	}
 }
 
-// isDenied says that the database will never answer: there is no fence.try_guard, or the role may not call it.
+// isDenied says that the database will never answer: there is no fence.outcome, or the role may not call it.
 func isDenied(err error) bool { return strings.HasPrefix(stateOf(err), "42") }
 
 // extend returns a context that ends after settleTime, but soon after ctx.
@@ -59,8 +59,7 @@ func extend(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// ask returns the verdict on the transaction's own number, on another connection. It changes nothing: the database does
-// not even count a rejection (fence.count_rejection).
+// ask returns the verdict on the transaction's own number, on another connection. It changes nothing.
 func (n numbered) ask(ctx context.Context, pool Pool) (*api.Problem, error) {
 	conn, err := pool.Take(ctx)
 	if err != nil {
@@ -75,8 +74,7 @@ func (n numbered) ask(ctx context.Context, pool Pool) (*api.Problem, error) {
 	var granted, last, lastSequence int64
 	verdict := n.problem("")
 	err = tx.QueryRow(ctx, "select verdict, reason, granted_token, last_token, last_sequence"+
-		" from set_config('fencegate.counted', 'on', true) as s (counted),"+
-		" fence.try_guard(case s.counted when 'on' then $1 end, $2, $3, $4::uuid)",
+		" from fence.outcome($1, $2, $3, $4::uuid)",
 		[]any{verdict.Resource, verdict.Token, verdict.Sequence, n.lease.ID()},
 		&verdict.Code, &verdict.Reason, &granted, &last, &lastSequence)
 	if err != nil {

@@ -21,7 +21,7 @@ declare
     v_slot  fence.rejected_slots;
     v_next  bigint;
 begin
-    perform fence.count_rejection(p_ruling.verdict);
+    perform nextval(('fence.rejected_by_sql_' || p_ruling.verdict)::regclass);
     select coalesce(max(p.id), 0) as id, max(p.template) as template into v_table
     from fence.protected_tables p where p.table_id = p_table;
     if v_block is null and v_table.template is null then

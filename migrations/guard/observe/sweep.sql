@@ -1,7 +1,8 @@
 -- fence.sweep(part, pause, rows_max, age, count_max) does a part of the sweep, unless another caller is doing it, or
 -- the last time is less than the pause ago. A caller that fails or dies leaves the part due. → done: how much it has
 -- done; more: whether there is more to do; unsettled: as of fence.sweep_sessions. age and count_max say what is old;
--- null: as fence.sweeps says. rows_max null: 1000.
+-- null: as fence.sweeps says. rows_max null: 1000. The audit log is kept as fence.sweeps says, or longer: only the owner
+-- of the schema, who may change that table, can have it deleted sooner.
 --
 -- Each part is a function, fence.sweep_…, that is called by this one only. It changes at most rows_max rows, skips
 -- locked rows, and waits at most 500 ms for anything else (55P03). Nothing waits for the sweep, and it repeats work that
@@ -20,6 +21,10 @@ begin
         for update skip locked;
     if found then
         p_rows_max := coalesce(p_rows_max, 1000);
+        if p_part = 'audit' then
+            p_age := greatest(p_age, v_part.age);
+            p_count_max := greatest(p_count_max, v_part.count_max);
+        end if;
         p_age := coalesce(p_age, v_part.age);
         p_count_max := coalesce(p_count_max, v_part.count_max);
         perform set_config('synchronous_commit', 'off', true);

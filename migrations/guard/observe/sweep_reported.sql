@@ -1,13 +1,23 @@
 -- fence.sweep_reported(rows_max) → done: the number of rejections by SQL that were moved to fence.rejections; more. See
 -- fence.sweep. It reads those of rolled back transactions first (fence.read_slots). Those whose row in fence.rejections
--- is locked stay.
+-- is locked stay. It also adds up how many there were, by code.
+--
+-- PostgreSQL writes the value of a sequence to its log once for 32 calls of nextval. So after a crash, or the promotion of
+-- a standby, a sequence may be 32 ahead. Then as many of those since the last sweep do not count: rather too few are shown
+-- than some that never came. What tells a crash is that its recovery sets the statistics back, also if the postmaster goes on.
 create or replace function fence.sweep_reported(p_rows_max integer, out done bigint, out more boolean)
 language plpgsql
 as $$
 declare
-    v_counted bigint := (select sum(r.rejections) from fence.rejected_by_sql() r); -- before they are read
+    v_reset timestamptz := (select a.stats_reset from pg_stat_archiver a);
+    v_ahead integer := case
+        when v_reset <> (select s.stats_reset from fence.sweeps s where s.part = 'reported') then 32 else 0 end;
 begin
-    perform fence.read_slots();
+    update fence.rejected_by_sql c
+    set rejections = c.rejections + greatest(now.value - c.read - v_ahead, 0), read = now.value
+    from (select r.code, pg_sequence_last_value(r.counter) as value from fence.rejected_by_sql r) now
+    where now.code = c.code and now.value <> c.read;
+    perform fence.read_slots(v_ahead);
     with taken as materialized (
         select r as rejection from fence.reported r order by r.id limit p_rows_max for update skip locked
     ), groups as materialized (
@@ -38,7 +48,7 @@ begin
         returning o.count
     )
     select coalesce(sum(d.count), 0), count(*) = p_rows_max into done, more from deleted d;
-    update fence.sweeps s set counted = s.counted + done, counted_through = v_counted
-    where s.part = 'reported' and (done > 0 or s.counted_through <> v_counted);
+    update fence.sweeps s set counted = s.counted + done, stats_reset = v_reset
+    where s.part = 'reported' and (done > 0 or s.stats_reset is distinct from v_reset);
 end
 $$;

@@ -5,9 +5,8 @@
 -- A transaction that has set its token (fence.set_token) is guarded by that now; one that has named a resource with it,
 -- for that alone. For the others, one that was admitted for a name above by a subtree lease is admitted, too
 -- (fence.guard_below). What is left is rejected: it raises as fence.guard does, or LF101 for a transaction without a
--- token. In the mode "observe" nothing raises; rejections are recorded instead, 100 at most in a transaction, and an
--- invalid setting counts as none. Each row of a partitioned table is a call, so a setting of the transaction counts
--- them. Rejections of another table in between start the count anew.
+-- token. In the mode "observe" nothing raises; rejections are recorded instead, as many as fence.report_rejection does,
+-- and an invalid setting counts as none.
 --
 -- Raises 22023 if a setting is invalid, 55000 for a resource that is null: a column of the template was given another
 -- type (fence.resource_expression). fence.protected shows that, too.
@@ -24,9 +23,6 @@ declare
     v_row      record;
     v_ruling   fence.ruling;
     v_error    record;
-    v_counted  text := current_setting('fencegate.reports', true);
-    v_reports  integer := case
-        when v_counted ~ ('^' || v_root || ' [0-9]{1,3}$') then split_part(v_counted, ' ', 2) else '0' end;
 begin
     if array_position(p_resources, null) is not null and not p_observe then
         raise exception 'a column of the template of % has another type than when the table was protected',
@@ -72,10 +68,7 @@ begin
             raise exception using errcode = v_error.state, message = v_error.message, detail = v_error.detail,
                 hint = v_error.hint;
         end if;
-        v_reports := v_reports + 1;
-        exit when v_reports > 100;
-        perform set_config('fencegate.reports', v_root || ' ' || v_reports, true);
-        perform fence.report_rejection(v_row.resource, v_row.token, v_row.sequence, v_ruling, v_root);
+        exit when not fence.report_rejection(v_row.resource, v_row.token, v_row.sequence, v_ruling, v_root);
     end loop;
 end
 $$;
