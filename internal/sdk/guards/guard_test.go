@@ -372,7 +372,7 @@ func testLostCommit(t *testing.T, x *test) {
 	x.wantBalance(t, 101)
 
 	cutter.CutAfter(enginetest.BeforeServer, commit, func() {
-		cutter.CutAfter(enginetest.BeforeServer, "try_guard", func() {
+		cutter.CutAfter(enginetest.BeforeServer, "fence.outcome", func() {
 			cutter.Cut(enginetest.Never, "")
 			if _, err := x.replace(await.Context(t)); err != nil {
 				t.Error(err)

@@ -7,7 +7,7 @@
 //	                                     │                  │
 //	                                     │ rejected         │ no answer
 //	                                     ▼                  ▼
-//	                               fence.try_guard,   fence.try_guard with the same number, rolled back:
+//	                               fence.try_guard,   fence.outcome of the same number:
 //	                               committed: it is     token_reused: it was committed
 //	                               recorded             admitted: it was not, because it no longer locks the fence
 //

@@ -84,7 +84,7 @@ func (n numbered) ask(ctx context.Context, pool Pool) (*api.Problem, error) {
 	return verdict, nil
 }
 
-// admitted is the verdict of fence.try_guard that is not the code of a rejection.
+// admitted is the verdict of fence.outcome that is not the code of a rejection.
 const admitted api.Code = "admitted"
 
 // problem returns a problem with the number of the transaction.
