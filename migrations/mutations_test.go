@@ -27,6 +27,8 @@ var sqlMutations = []struct{ function, old, broken, script string }{
 	{"is_held", "fence.may_use(p_lock)", "true", seenByRoles},
 	{"renew_claim", "and fence.may_use(l.lock)", "", seenByRoles},
 	{"protected", " with (security_barrier)", "", seenByRoles},
+	{"protection_problem", " and fence.may_use(p.template)", "", seenByRoles},
+	{"claim_query", " and fence.check_readable(p_jobs)", "", seenByRoles},
 	{"acquire", "not fence.may_use((v_answer.lease).lock)", "false", seenByRoles},
 	{"guard", "perform fence.no_policy_came();", "", firstPolicy.name},
 	{"guard", "admitted_in = pg_catalog.pg_current_xact_id()", "admitted_in = null", "insert, update, delete"},

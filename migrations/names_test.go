@@ -101,6 +101,11 @@ var namesScripts = []script{
 			create function pg_temp.seen(text) returns boolean cost 0.0001 language plpgsql as
 			'begin if $1 ~ ''hidden'' then raise ''it saw %'', $1; end if; return true; end';
 			select string_agg(template, ' ') from fence.protected where pg_temp.seen(template)  -- some/{id}
+		A create table dropped (id integer); select fence.protect('dropped', 'hidden'); drop table dropped
+		B select string_agg(fence.protection_problem(i, t, s), ' ') is null from generate_series(1, 200) i,
+			unnest('{hidden,1}'::regclass[]) t, unnest('{"hidden/{id}","hidden/{none}",hidden}'::text[]) s  -- t
+		B select fence.claim_query('hidden', 1, 'true', null)  -- !42501 permission denied
+		B select count(*) from fence.claim('hidden', 1, 'a')  -- !42501 permission denied
 		B select status, holder, expires_at from fence.acquire('secret/1', 'owner')  -- held||
 		A select holder from fence.acquire('secret/1', 'owner')  -- holder
 		A select fence.disallow_names('$some', 'secret/1')

@@ -1,13 +1,13 @@
 -- fence.claim_query(jobs, jobs_max, condition, order_by) → the statement by which fence.claim finds rows: it locks up to
 -- $1 of them that nobody holds and that are not among $2, and returns the arrays of their resources and of the rows.
 --
--- Raises 22023 for a bad argument, also for a table that is not protected, or whose template has no column.
+-- The statement shows the template, so it raises 42501 as fence.check_readable does. Raises 22023 for a bad argument, also for a table that is not protected, or whose template has no column.
 create or replace function fence.claim_query(p_jobs regclass, p_jobs_max integer, p_condition text, p_order_by text)
 returns text
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
 as $$
 declare
-    v_template text := (select p.template from fence.protected_tables p where p.table_id = p_jobs);
+    v_template text := (select p.template from fence.protected_tables p where p.table_id = p_jobs and fence.check_readable(p_jobs));
     v_resource text;
     v_columns  text;
 begin

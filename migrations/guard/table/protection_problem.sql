@@ -1,5 +1,5 @@
 -- fence.protection_problem(id, table, template) → what is wrong with the protection of a table, for the view
--- fence.protected; null if nothing is. A right that was granted later is one (fence.replaceable_by).
+-- fence.protected; null if nothing is, or for a template that the role may not use (fence.may_use). A right that was granted later is one (fence.replaceable_by).
 --
 -- A table that another session has locked so that nobody can write to it has no problem: this waits 10 ms at most.
 create or replace function fence.protection_problem(p_id integer, p_table regclass, p_template text) returns text
@@ -9,6 +9,12 @@ as $$
 declare
     v_problem text := (select fence.bypass(p) from fence.protected_tables p where p.id = p_id);
 begin
+    if not exists (
+        select from fence.protected_tables p
+        where p.id = p_id and p.table_id = p_table and p.template = p_template and fence.may_use(p.template))
+    then
+        return null;
+    end if;
     if v_problem is not null then
         return v_problem;
     end if;
