@@ -82,7 +82,7 @@ func TestReadersLeaveTheSchema(t *testing.T) {
 	} {
 		conn, err := pgx.Connect(t.Context(), c.url)
 		check(t, err)
-		defer conn.Close(t.Context())
+		t.Cleanup(func() { _ = conn.Close(context.Background()) })
 		_, err = conn.Exec(t.Context(), c.change)
 		check(t, err)
 		for command := range strings.SplitSeq(c.commands, "|") {

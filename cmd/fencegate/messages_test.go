@@ -97,6 +97,10 @@ func commandLineMistakes(plain string) []mistake {
 		{plain, "put a k --token 34 --file /nonexistent", 1, "/nonexistent: no such file"},
 		{"", "frobnicate", 2, "frobnicate|Run \"fencegate --help\""},
 		{"", "serve --auth key", 2, "did you mean keys?"},
+		{plain, "audit verify --head 3:12", 2, "is not a head"},
+		{plain, "audit verify --head 03:" + strings.Repeat("0", 64), 2, "is not a head"},
+		{plain, "audit verify --head +3:" + strings.Repeat("0", 64), 2, "is not a head"},
+		{plain, "audit verify --head 3:" + strings.Repeat("A", 64), 2, "is not a head"},
 	}
 }
 

@@ -152,12 +152,7 @@ func (c *serveCmd) run(
 		return err
 	}
 	defer stopProfiles()
-	if c.ReadOnly {
-		if err := named("--database-url", c.DatabaseURL); err != nil {
-			return err
-		}
-	}
-	db, err := c.open(ctx, logger)
+	db, err := c.openDatabase(ctx, logger)
 	if err != nil {
 		return err
 	}

@@ -183,6 +183,48 @@ func replicate(t *testing.T, url, application, slot string) {
 	check(t, conn.PgConn().Frontend().Flush())
 }
 
+// curable has a step for each finding that SQL cures, which makes it. DB, APP and OWNER are names.
+func curable(database, app string) []curableStep {
+	const idle, commit = "idle_in_transaction_session_timeout", "synchronous_commit"
+	return []curableStep{
+		{"fsync", "fsync", "alter system set fsync = off", false},
+		{"full_page_writes", "full_page_writes", "alter system set full_page_writes = off", false},
+		{commit, commit, "alter system set synchronous_commit = local", false},
+		{commit, "role " + app + " in database " + database, "alter role APP in database DB set synchronous_commit = off", false},
+		{commit, "role " + app, "alter role APP set synchronous_commit = 'false'", false},
+		{commit, "database " + database, "alter database DB set synchronous_commit = local", false},
+		{commit, "all roles", "alter role all set synchronous_commit = off", false},
+		{idle, idle, "", false},
+		{idle, idle, "alter role APP set idle_in_transaction_session_timeout = 0", false},
+		{idle, idle, "alter role APP in database DB set idle_in_transaction_session_timeout = 0", false},
+		{idle, idle, "alter database DB set idle_in_transaction_session_timeout = 0", false},
+		{idle, idle, "alter database DB reset all; alter role all set idle_in_transaction_session_timeout = 0", false},
+		{"table_problem", `public."Off"`, `create table "Off" (id bigint); select fence.protect('"Off"', 'off/{id}', 'observe');
+			alter table "Off" disable trigger user`, false},
+		{"observe", `public."Off"`, "", false},
+		{"partition_truncate", "public.parts_1", `create table parts (id bigint) partition by range (id);
+			select fence.protect('parts', 'parts/{id}'); create table parts_1 partition of parts for values from (1) to (9)`, false},
+		{"table_owner", app, `create table owned (id bigint); select fence.protect('owned', 'owned/{id}');
+			alter table owned owner to APP`, false},
+		{"table_owner", app, "grant owner to team; grant team to APP", false},
+		{"schema_owner", app, "alter schema fence owner to owner; grant owner to APP", false},
+		{"table_rights", app, `alter schema fence owner to fencegate; grant team to APP; grant truncate on owned, parts to team;
+			grant truncate on owned to public; grant trigger on parts_1 to APP`, false},
+		{"replication_role", app, "grant set on parameter session_replication_role to team", false},
+		{"superuser", app, "alter role APP superuser", false},
+		{"prepared_transaction", "it's", "begin; create table written (); prepare transaction 'it''s'", false},
+		{"idle_slot", "idle", "select pg_create_physical_replication_slot('idle', true)", false},
+		{"backup", "archive_mode", "", true},
+		{"max_connections", "max_connections", `insert into fence.gateway_states select gen_random_uuid(), 'g', 'v', now(),
+			'infinity', 0, 0, 0, 0, 500, true, 0, '{}', 0, '{}', false, false`, true},
+	}
+}
+
+type curableStep struct {
+	check, subject, sql string
+	restart             bool
+}
+
 // TestCures runs the cure of each finding that SQL can cure, as it is printed, in psql. Then the finding is gone. Names of
 // the database and of roles need quotes.
 func TestCures(t *testing.T) {
@@ -219,42 +261,7 @@ func TestCures(t *testing.T) {
 	check(t, err)
 	check(t, migrations.Apply(await.Context(t), conn))
 	check(t, conn.Close(t.Context()))
-	const idle, commit = "idle_in_transaction_session_timeout", "synchronous_commit"
-	for _, c := range []struct {
-		check, subject, sql string
-		restart             bool
-	}{
-		{"fsync", "fsync", "alter system set fsync = off", false},
-		{"full_page_writes", "full_page_writes", "alter system set full_page_writes = off", false},
-		{commit, commit, "alter system set synchronous_commit = local", false},
-		{commit, "role " + app + " in database " + database, "alter role APP in database DB set synchronous_commit = off", false},
-		{commit, "role " + app, "alter role APP set synchronous_commit = 'false'", false},
-		{commit, "database " + database, "alter database DB set synchronous_commit = local", false},
-		{commit, "all roles", "alter role all set synchronous_commit = off", false},
-		{idle, idle, "", false},
-		{idle, idle, "alter role APP set idle_in_transaction_session_timeout = 0", false},
-		{idle, idle, "alter role APP in database DB set idle_in_transaction_session_timeout = 0", false},
-		{idle, idle, "alter database DB set idle_in_transaction_session_timeout = 0", false},
-		{idle, idle, "alter database DB reset all; alter role all set idle_in_transaction_session_timeout = 0", false},
-		{"table_problem", `public."Off"`, `create table "Off" (id bigint); select fence.protect('"Off"', 'off/{id}', 'observe');
-			alter table "Off" disable trigger user`, false},
-		{"observe", `public."Off"`, "", false},
-		{"partition_truncate", "public.parts_1", `create table parts (id bigint) partition by range (id);
-			select fence.protect('parts', 'parts/{id}'); create table parts_1 partition of parts for values from (1) to (9)`, false},
-		{"table_owner", app, `create table owned (id bigint); select fence.protect('owned', 'owned/{id}');
-			alter table owned owner to APP`, false},
-		{"table_owner", app, "grant owner to team; grant team to APP", false},
-		{"schema_owner", app, "alter schema fence owner to owner; grant owner to APP", false},
-		{"table_rights", app, `alter schema fence owner to fencegate; grant team to APP; grant truncate on owned, parts to team;
-			grant truncate on owned to public; grant trigger on parts_1 to APP`, false},
-		{"replication_role", app, "grant set on parameter session_replication_role to team", false},
-		{"superuser", app, "alter role APP superuser", false},
-		{"prepared_transaction", "it's", "begin; create table written (); prepare transaction 'it''s'", false},
-		{"idle_slot", "idle", "select pg_create_physical_replication_slot('idle', true)", false},
-		{"backup", "archive_mode", "", true},
-		{"max_connections", "max_connections", `insert into fence.gateway_states select gen_random_uuid(), 'g', 'v', now(),
-			'infinity', 0, 0, 0, 0, 500, true, 0, '{}', 0, '{}', false, false`, true},
-	} {
+	for _, c := range curable(database, app) {
 		psql(url, c.sql+"; select pg_reload_conf()")
 		var cures []string
 		await.True(t, c.check+" is found: "+c.sql, func() bool {

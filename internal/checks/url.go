@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"slices"
@@ -112,7 +113,9 @@ func URL(ctx context.Context, conn *pgx.Conn, databaseURL string) ([]Finding, er
 	}
 	slices.Sort(hosts)
 	hosts = slices.Compact(hosts)
-	tls.Cure = better(config, databaseURL, hosts, "sslmode", "verify-full", "sslrootcert", "/etc/fencegate/ca.pem")
+	tls.Cure = better(config, databaseURL, hosts, url.Values{
+		"sslmode": {"verify-full"}, "sslrootcert": {"/etc/fencegate/ca.pem"},
+	})
 	reach := ofHosts.finding("", fmt.Sprintf("hosts: %d, connected standbys: %d", len(hosts), standbys))
 	switch {
 	case len(hosts) > 1 && config.ValidateConnect == nil:
@@ -121,12 +124,12 @@ func URL(ctx context.Context, conn *pgx.Conn, databaseURL string) ([]Finding, er
 		reach = ofHosts.finding("--database-url", fmt.Sprintf("names one host, and %d standbys are connected", standbys))
 		hosts = append(hosts, "STANDBY")
 	}
-	reach.Cure = better(config, databaseURL, hosts, "target_session_attrs", "read-write")
+	reach.Cure = better(config, databaseURL, hosts, url.Values{"target_session_attrs": {"read-write"}})
 	return []Finding{reach, tls}, nil
 }
 
 // better returns the flag for the database of a URL with other hosts and settings, and without passwords.
-func better(config *pgx.ConnConfig, databaseURL string, hosts []string, settings ...string) string {
+func better(config *pgx.ConnConfig, databaseURL string, hosts []string, settings url.Values) string {
 	query := url.Values{}
 	if parsed, err := url.Parse(databaseURL); err == nil && parsed.Scheme != "" {
 		query = parsed.Query()
@@ -134,9 +137,7 @@ func better(config *pgx.ConnConfig, databaseURL string, hosts []string, settings
 	for _, known := range []string{"host", "port", "user", "dbname", "password", "sslpassword"} {
 		query.Del(known)
 	}
-	for i := 0; i < len(settings); i += 2 {
-		query.Set(settings[i], settings[i+1])
-	}
+	maps.Copy(query, settings)
 	return "--database-url '" + (&url.URL{
 		Scheme: "postgres", User: url.User(config.User), Host: strings.Join(hosts, ","), Path: "/" + config.Database,
 		RawQuery: strings.ReplaceAll(query.Encode(), "%2F", "/"),
