@@ -229,7 +229,8 @@ create index leases_campaigns on fence.leases (lock, fencing_token) where metada
 create index leases_check on fence.leases (check_at) where ended_at is null and check_at < 'infinity';
 create index leases_ended on fence.leases (ended_at) where ended_at is not null and not kept;
 create index leases_expired on fence.leases (lock, fencing_token) where end_reason = 'expired';
-create index leases_claims on fence.leases (ended_at) where kept and metadata ->> 'table' is not null;
+create index leases_claims on fence.leases (ended_at)
+    where kept and metadata is not null and substr(lease_id::text, 15, 2) = '83'; -- fence.is_claim
 
 -- The leases whose fence must still be closed at hold_until: running ones, and expired ones that may still write.
 create index leases_hold on fence.leases (hold_until)

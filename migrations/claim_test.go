@@ -67,8 +67,7 @@ var claimScripts = []script{
 		A insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, queued_at, deadline_at)
 			values ('busy/3', '00000000-0000-0000-0000-000000000001', 'W', 'exclusive', 'node', 1000, now(), 'infinity')
 		B select string_agg(resource, ' ') from fence.claim('busy', 1, 'B')  -- busy/4
-		B select count(*) from fence.fences where resource = 'busy/3' and granted_token = 0 -- 1
-		B select name from fence.unused where name = 'busy/3'  -- busy/3
+		B select count(*) from fence.fences where resource = 'busy/3' -- 0
 		A create table under (id integer primary key); insert into under values (1); select fence.protect('under', 'under/{id}');
 			select test.grant('under', 'exclusive', 'subtree')
 		B select count(*) from fence.claim('under', 9, 'B')  -- 0
@@ -79,8 +78,76 @@ var claimScripts = []script{
 			select fence.protect('wide', 'wide/{tenant}/{id}')
 		A begin; select count(*) from fence.claim('wide', 100, 'A')  -- 63
 		A select count(*) from fence.claim('wide', 100, 'A')  -- !54000
-		A rollback; select count(*) from fence.claim('wide', 100, 'A')  -- 63
-		A select count(*) from fence.claim('wide', 100, 'A')  -- 37`},
+		A rollback; begin; select count(*) from fence.claim('wide', 60, 'A')  -- 60
+		A select count(*) from fence.claim('wide', 40, 'A')  -- 3
+		A rollback; select count(*) from fence.claim('wide', 63, 'A')  -- 63
+		A update fence.leases set expires_at = now() where lock like 'wide/%';
+			select count(*) from fence.claim('wide', 64, 'A')  -- 63
+		A select count(*) from fence.claim('wide', 64, 'A')  -- 37`},
+	{"a claim waits for nobody", `
+		A create table free (id integer primary key); insert into free select generate_series(1, 9);
+			select fence.protect('free', 'free/{id}'); select test.grant('free/2'), test.grant('free/3'), test.expire('free/2'),
+			test.expire('free/3'); select test.grant('free/4', 'exclusive', 'subtree')  -- $s
+		A select fence.guard('free/4/below', $s, 1); select test.expire('free/4'); begin; select fence.acquire('free/1', 'A');
+			select fence.guard('free/2', granted_token, 1) from fence.fences where resource = 'free/2';
+			select from fence.leases where lock = 'free/3' for update; select fence.guard('free/4/below', $s, 2)
+		B set lock_timeout = '2s'; select string_agg(resource, ' ') from fence.claim('free', 4, 'B')
+			-- free/5 free/6 free/7 free/8
+		A rollback
+		B select string_agg(resource, ' ') from fence.claim('free', 9, 'B')  -- free/1 free/2 free/3 free/4 free/9
+		A create table roofed (id integer primary key); insert into roofed values (1), (2);
+			select fence.protect('roofed', 'roofed/{id}'); begin; select fence.acquire('roofed', 'A', scope => 'subtree')
+		B select count(*) from fence.claim('roofed', 1, 'B')  -- 0
+		A rollback
+		B select count(*) from fence.claim('roofed', 9, 'B')  -- 2
+		A create table shares (id integer primary key, key text); insert into shares values (1, 'a'), (2, 'a'), (3, 'b');
+			select fence.protect('shares', 'shares/{key}'); begin; select count(*) from fence.claim('shares', 1, 'A', order_by => 'id')
+		B select string_agg(resource, ' ') from fence.claim('shares', 1, 'B')  -- shares/b
+		A rollback`},
+	{"a claim of few goes past the rows whose fences are locked, until it has some", `
+		A create table past (id integer primary key); insert into past select generate_series(1, 20);
+			select fence.protect('past', 'past/{id}'); select count(*) from fence.claim('past', 10, 'A', 100)  -- 10
+		A select test.expire('past/' || id) from past; begin; select fence.guard(lock, fencing_token, 1) from fence.leases
+			where lock like 'past/%' order by lock
+		B set lock_timeout = '2s'; select resource from fence.claim('past', 1, 'B')  -- past/11
+		B select string_agg(resource, ' ') from fence.claim('past', 4, 'B')  -- past/12 past/13 past/14 past/15
+		A rollback
+		B select string_agg(resource, ' ') from fence.claim('past', 1, 'B')  -- past/1`},
+	{"condition and order mean the columns of the table, whatever their names are", `
+		A create table named (id integer primary key, j integer, c integer, job text, resource integer, named text,
+			to_jsonb integer, done boolean not null default false);
+			insert into named values (1, 11, 3, 'one', 10, 'x', 8), (2, 12, 4, 'two', 9, 'y', 7);
+			select fence.protect('named', 'named/{id}')
+		A begin; select resource, job from fence.claim('named', 1, 'A')  
+			-- named/1|{"c": 3, "j": 11, "id": 1, "job": "one", "done": false, "named": "x", "resource": 10, "to_jsonb": 8}
+		A rollback; begin; select resource from fence.claim('named', 1, 'A', order_by => 'resource')  -- named/2
+		A rollback; begin; select resource from fence.claim('named', 1, 'A', order_by => 'to_jsonb --the newest')  -- named/2
+		A rollback; begin; select resource from fence.claim('named', 1, 'A', condition => 'c > 3 and job <> $$1$$')  -- named/2
+		A rollback; begin; select resource from fence.claim('named', 1, 'A', condition => 'j > 11 and named = $$y$$ --open')
+			-- named/2
+		A rollback; begin; select resource from fence.claim('named', 1, 'A', condition => 'named.done = false',
+			order_by => '"public"."named"."id" desc')  -- named/2
+		A rollback; begin; select resource from fence.claim('named', 1, 'A', condition => 'id <> $' || 1)  -- !42P02
+		A rollback; begin; select resource from fence.claim('named', 1, 'A', condition => 'j.done')  -- !42P01
+		A rollback; create table "Odd ""Name" (like named); insert into "Odd ""Name" select * from named;
+			select fence.protect('"Odd ""Name"', 'odd/{id}/{j}'); select resource from fence.claim('"Odd ""Name"', 1, 'A', 30000,
+			'"Odd ""Name".id = 2')  -- odd/2/12`},
+	{"the arguments of a claim are checked first, whatever the table holds", `
+		A create table nothing (id integer primary key); select fence.protect('nothing', 'nothing/{id}')
+		A select count(*) from fence.claim('nothing', 1, 'A')  -- 0
+		A select fence.claim('nothing', 1, '')  -- !22023 owner_id
+		A select fence.claim('nothing', 1, null)  -- !22023 owner_id
+		A select fence.claim('nothing', 1, 'A', 1)  -- !22023 ttl_ms
+		A select fence.claim('nothing', 1, 'A', null)  -- !22023 ttl_ms
+		A select fence.claim('nothing', 1001, 'A')  -- !22023 jobs_max
+		A begin isolation level serializable; select fence.claim('nothing', 1, 'A')  -- !25000
+		A rollback; begin read only; select fence.claim('nothing', 1, 'A')  -- !25006
+		A rollback; select fence.claim_leases('nothing', array(select 'nothing/' || g from generate_series(1, 1001) g), 'A', 1000,
+			'00000000-0000-8300-8000-000000000000')  -- !22023 1001
+		A select fence.claim_leases('nothing', '{}', 'A', 1000, '00000000-0000-8300-8000-000000000000')  -- !22023 lock
+		A select fence.claim_leases('nothing', '{nothing/1}', 'A', 1000, gen_random_uuid())  -- !22023 lease_id
+		A select fence.claim_leases('nothing', '{nothing/1}', 'A', 1000, null)  -- !22023 lease_id
+		A select fence.claim_leases('nothing', '{nothing/1}', 'A', 1000, '00000000-0000-8100-8000-000000000000')  -- !22023 lease_id`},
 	{"rows of one resource are claimed under one lease, by one worker at a time", `
 		A create table keyed (id integer primary key, key text, done boolean not null default false);
 			insert into keyed values (1, 'a'), (2, 'b'), (3, 'a'), (4, 'a'); select fence.protect('keyed', 'keyed/{key}')
@@ -106,6 +173,19 @@ var claimScripts = []script{
 		A select fence.renew_claim('A', null)  -- !22023
 		A select fence.renew_claim('A', '$id', 1)  -- !22023
 		A select fence.renew_claim('', '$id')  -- !22023`},
+	{"a renewal of a claim waits for nobody", `
+		A create table kept (id integer primary key); insert into kept values (1), (2), (3); select fence.protect('kept', 'kept/{id}')
+		A set lock_timeout = '2s'; select distinct lease_id from fence.claim('kept', 3, 'A')  -- $id
+		A select test.expire('kept/1')
+		B begin; select resource from fence.claim('kept', 1, 'B')  -- kept/1
+		C begin; select fence.release('kept/3', 'A', '$id', fencing_token) from fence.leases where lock = 'kept/3'
+		A select string_agg(resource, ' ' order by resource) from fence.renew_claim('A', '$id', 60000)  -- kept/2 kept/3
+		A begin; select expires_at > now() + interval '40 s' from fence.renew_claim('A', '$id', 60000) order by resource desc  -- t
+		D set lock_timeout = '2s'; select count(*) from fence.renew_claim('A', '$id', 60000)  -- 2
+		B select count(*) from fence.claim('kept', 9, 'B')  -- 0
+		C commit
+		B rollback
+		A commit; select string_agg(resource, ' ') from fence.renew_claim('A', '$id')  -- kept/2`},
 	{"claims with bad arguments, and without rights", `
 		A create table plain (id integer primary key); create table whole (id integer primary key);
 			select fence.protect('whole', 'whole'); create table good (id integer primary key, name text);
@@ -158,6 +238,10 @@ var forgetScript = script{"claimed names are forgotten when no older token can b
 		A select count(test.release(lock, fencing_token)) from fence.held where lock like 'forgotten/%'  -- 6
 		A select test.grant('forgotten/7'); select test.forget('forgotten')
 			-- forgotten/3 forgotten/4 forgotten/5 forgotten/6 forgotten/7
+		A select fence.acquire('forgotten/8', 'A', metadata => '{"table": "public.forgotten"}');
+			select table_name is null from fence.held where lock = 'forgotten/8'  -- t
+		A select test.release('forgotten/8', granted_token) from fence.fences where resource = 'forgotten/8';
+			select test.forget('forgotten/8'); select count(*) from fence.fences where resource = 'forgotten/8'  -- 1
 		A select count(*) from fence.leases where lock = 'forgotten/2'  -- 0
 		A select fence.guard('forgotten/2', $t, 1)  -- !LF102
 		A select fencing_token > $t from fence.claim('forgotten', 1, 'A', condition => 'id = 2')  -- t`}

@@ -69,7 +69,7 @@ begin
         then least(v_now + p_request.ttl_ms * interval '1 millisecond', v_hold)
         else 'infinity' end;
     v_check := v_until;
-    if p_request.lease_id is not null then -- fence.grant_provided
+    if fence.lease_provider(p_request.lease_id) <> 'postgres' then -- fence.grant_provided
         v_until := least(v_until + interval '1 minute', v_hold);
     end if;
     perform fence.jump();

@@ -6,8 +6,8 @@
 -- (fence.rule). A new one is greater than they, because the sequence gave them. Names with records keep their fence, for
 -- the versions; so do those whose tokens another service issues, and those for which somebody waits.
 --
--- The newest lease of such a name has ended before the age, and is kept (fence.sweep_ended). If its fence must stay, it
--- is marked as one that was not claimed, so that it is not looked at again.
+-- The newest lease of such a name has ended before the age, and is kept (fence.sweep_ended). If its fence must stay, the
+-- lease loses its metadata, so that it is not looked at again.
 create or replace function fence.sweep_claims(p_rows_max integer, p_age interval, out done bigint, out more boolean)
 language plpgsql
 as $$
@@ -18,7 +18,7 @@ declare
 begin
     v_locks := array(
         select l.lock from fence.leases l
-        where l.kept and l.metadata ->> 'table' is not null and l.ended_at < v_before
+        where l.kept and l.metadata is not null and fence.is_claim(l.lease_id) and l.ended_at < v_before
         order by l.ended_at limit p_rows_max);
     more := cardinality(v_locks) = p_rows_max;
     v_locks := array(
@@ -34,7 +34,8 @@ begin
                     or s.open and s.granted_token < f.granted_token and s.name = any (fence.ancestors(f.resource)))
             and not fence.has_external_tokens(f.resource)
             and not exists (
-                select from fence.leases l where l.lock = f.resource and not (l.kept and l.metadata ->> 'table' is not null)));
+                select from fence.leases l
+                where l.lock = f.resource and not (l.kept and l.metadata is not null and fence.is_claim(l.lease_id))));
     update fence.leases l set metadata = null
     where l.lock = any (v_locks) and l.kept and l.lock <> all (v_due);
     delete from fence.leases l where l.lock = any (v_due);
