@@ -49,6 +49,23 @@ var protectScripts = []script{
 		A update lanes set n = 1 where id = 2  -- !LF101 lanes/2
 		A update lanes_1 set id = 4 where id = 3  -- !LF101 lanes/4
 		A delete from lanes_2  -- !LF101 lanes/2`},
+	{"free inserts: a row whose resource is too long for a name is refused", `
+		A create domain long_text as text; create table longs (k long_text, l varchar, n integer, primary key (k, l));
+			select fence.protect('longs', 'longs/{k}/{l}', inserts => 'free');
+			insert into longs values (repeat('x', 253), repeat('y', 252)), ('', '.'), (chr(1), '..'), ('/', '%')
+		A select count(*) from fence.claim('longs', 9, 'A')  -- 4
+		A insert into longs values ('a', 'b'), (repeat('x', 253), repeat('y', 253))  -- !22023 of a row of longs is too long
+		A insert into longs values ('a', repeat('%', 170))  -- !22023
+		A select fence.protect('longs', 'longs/{k}/{l}', 'observe'); insert into longs values ('a', repeat('y', 600));
+			select fence.protect('longs', 'longs/{k}/{l}'); select problem is null from fence.protected
+			where table_name = 'longs'::regclass  -- t
+		A select fence.protect('longs', 'longs/{n}'); insert into longs values ('b', repeat('y', 600));
+			select count(*) from pg_trigger where tgrelid = 'longs'::regclass and tgname = 'fencegate_insert'  -- 0
+		A create table long_lanes (k text, n integer) partition by list (n);
+			create table long_lane partition of long_lanes for values in (1);
+			select fence.protect('long_lanes', 'long_lanes/{k}', inserts => 'free'); insert into long_lanes values ('a', 1)
+		A insert into long_lanes values (repeat('x', 600), 1)  -- !22023 of a row of long_lane is too long
+		A insert into long_lane values (repeat('x', 600), 1)  -- !22023`},
 	{"an update that moves a row needs both resources", `
 		A create table moved (id integer primary key); insert into moved values (1);
 			select fence.protect('moved', 'moved/{id}')

@@ -4,7 +4,8 @@
 -- Statement triggers check each resource of a statement once, by its transition tables (fencegate_old, fencegate_new).
 -- Most statements write one row. For those a look at that row is enough, and costs half as much as to find the resources
 -- that differ.
--- Free inserts are not checked. (A row that moves to another partition is deleted and inserted.)
+-- Free inserts are not checked, but for a resource that is too long for a name: nobody could claim, change or delete the
+-- row. (A row that moves to another partition is deleted and inserted.)
 -- The row trigger is for partitioned tables and for replication (fence.wanted_triggers). All compare the resource of
 -- a row with fence.admitted, and pass what is missing there to fence.check_rows.
 --
@@ -22,6 +23,12 @@ declare
     v_all      text := 'true';
     v_observe  boolean := p_protected.mode = 'observe';
     v_free     boolean := p_protected.inserts = 'free';
+    v_long     text := format(
+        'if not %L and exists (select %%s where pg_catalog.octet_length(%%s) operator(pg_catalog.>) 512) then
+            raise exception using errcode = ''invalid_parameter_value'', message = pg_catalog.format(
+                ''the resource of a row of %%%%s is too long for a name, which has 1 to 512 bytes'',
+                tg_relid::pg_catalog.regclass);
+        end if;', v_observe);
 begin
     select coalesce(string_agg(format('%I%s as %1$I', c.name, c.collation), ', '), v_all) into v_all
     from (
@@ -62,6 +69,11 @@ begin
     where exists (select from pg_class c where c.oid = v_table and c.relkind <> 'p')
         and not (t.event = 'insert' and v_free)
     union all
+    select 'insert', format('begin %s return null; end', format(v_long, 'from fencegate_new r',
+        fence.resource_expression(v_table, v_template, 'r')))
+    from pg_class c
+    where c.oid = v_table and c.relkind = 'r' and v_free and fence.may_be_too_long(v_table, v_template)
+    union all
     select 'row', format($body$
         #variable_conflict use_column
         declare
@@ -83,10 +95,14 @@ begin
                     end if;
                 end if;
             end if;
+            %5$s
             return null;
         end
         $body$, fence.resource_expression(v_table, v_template, 'new'),
             fence.resource_expression(v_table, v_template, 'old'), v_observe,
-            array_remove(array['INSERT', 'UPDATE'], case when v_free then 'INSERT' end));
+            array_remove(array['INSERT', 'UPDATE'], case when v_free then 'INSERT' end),
+            case when v_free and fence.may_be_too_long(v_table, v_template) then
+                'if tg_op operator(pg_catalog.=) ''INSERT'' then '
+                || format(v_long, '', fence.resource_expression(v_table, v_template, 'new')) || ' end if;' end);
 end
 $$;

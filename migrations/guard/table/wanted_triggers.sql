@@ -33,7 +33,8 @@ as $$
             (true, 'fencegate_row', 'row', 'AFTER INSERT OR DELETE OR UPDATE ON %s FOR EACH ROW')
         ) as w (partitioned, name, kind, events)
         where c.oid = p_table and w.partitioned = (c.relkind = 'p') and not (w.name = 'fencegate_insert' and exists (
-            select from fence.protected_tables p where p.id = p_id and p.inserts = 'free'))
+            select from fence.protected_tables p
+            where p.id = p_id and p.inserts = 'free' and not fence.may_be_too_long(p_table, p.template)))
             and not (w.name = 'fencegate_unprotect_first' and exists (
                 select from pg_inherits i where i.inhrelid = p_table)) -- PostgreSQL refuses it there
         union all
