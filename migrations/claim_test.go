@@ -132,6 +132,17 @@ var claimScripts = []script{
 		A rollback; create table "Odd ""Name" (like named); insert into "Odd ""Name" select * from named;
 			select fence.protect('"Odd ""Name"', 'odd/{id}/{j}'); select resource from fence.claim('"Odd ""Name"', 1, 'A', 30000,
 			'"Odd ""Name".id = 2')  -- odd/2/12`},
+	{"finished jobs are deleted in bulk: a claim takes them, and leaves the others", `
+		A create table bulk (id integer primary key, done boolean not null default false);
+			insert into bulk select g, g % 2 = 0 from generate_series(1, 40) g; select fence.protect('bulk', 'bulk/{id}');
+			select count(*) from fence.claim('bulk', 5, 'W', 30000, 'not done')  -- 5
+		A create temp table old as select resource, lease_id, fencing_token, job ->> 'id' as id
+			from fence.claim('bulk', 1000, 'cleaner', 30000, 'done')
+		A begin; select fence.guard(resource, fencing_token, 1) from old order by resource;
+			delete from bulk using old where bulk.id = old.id::bigint and done;
+			select fence.release(resource, 'cleaner', lease_id, fencing_token) from old order by resource; commit
+		A select count(*), count(*) filter (where done) from bulk  -- 20|0
+		A select count(*) from fence.claim('bulk', 100, 'W', 30000, 'not done')  -- 15`},
 	{"the arguments of a claim are checked first, whatever the table holds", `
 		A create table nothing (id integer primary key); select fence.protect('nothing', 'nothing/{id}')
 		A select count(*) from fence.claim('nothing', 1, 'A')  -- 0

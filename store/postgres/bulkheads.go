@@ -289,26 +289,32 @@ func (b *bulkheads) take(ctx context.Context, slots chan struct{}) error {
 // lockedTimeout bounds the look for the session that holds a lock.
 const lockedTimeout = 500 * time.Millisecond
 
-// lockedBySQL finds the sessions that have locked the fences of some names, or hold the gates (advisory locks
-// 1718511205) of the names and of those above them. It finds a row lock by the transaction in the row, so it misses a
-// lock that several transactions share.
+// lockedBySQL finds the sessions and the prepared transactions that have locked the fences of some names, or hold the
+// gates (advisory locks 1718511205) of the names and of those above them. It finds a row lock by the transaction in the
+// row, so it misses a lock that several transactions share. A lock of a prepared transaction has no pid, but the same
+// virtual transaction as the lock on the transaction's id, by which the view of GIDs knows it.
 const lockedBySQL = `
 	with names (name, own) as (
 		select n, true from unnest($1::text[]) n
 		union select a, false from unnest($1::text[]) n, unnest(fence.ancestors(n)) a
-	), found (what, pid) as (
-		select 'the fence of ' || f.resource, l.pid
+	), found (what, pid, transaction) as (
+		select 'the fence of ' || f.resource, l.pid, l.virtualtransaction
 		from fence.fences f join pg_locks l on l.locktype = 'transactionid' and l.transactionid = f.xmax and l.granted
 		where f.resource = any ($1)
 		union
-		select format('the advisory lock (%s, %s)', l.classid, hashtext(n.name)), l.pid
+		select format('the advisory lock (%s, %s)', l.classid, hashtext(n.name)), l.pid, l.virtualtransaction
 		from names n join pg_locks l on l.locktype = 'advisory' and l.granted and l.classid = 1718511205
 			and l.objid::bigint = hashtext(n.name)::bigint & 4294967295 and l.objsubid = 2
 			and l.database = (select d.oid from pg_database d where d.datname = current_database())
 	)
-	select string_agg(format('%s is held by pid %s', what, pid), ', ') from (select * from found order by what, pid limit 5) f`
+	select string_agg(format('%s is held by %s', f.what,
+		coalesce('pid ' || f.pid, 'the prepared transaction ' || quote_literal(p.gid))), ', ')
+	from (select * from found order by what, pid limit 5) f
+	left join pg_locks x on f.pid is null and x.locktype = 'transactionid' and x.virtualtransaction = f.transaction
+	left join pg_prepared_xacts p on p.transaction = x.transactionid
+	where f.pid is not null or p.gid is not null`
 
-// explainLocked adds to a lock timeout the sessions that hold the locks, if they can still be seen.
+// explainLocked adds to a lock timeout the sessions and prepared transactions that hold the locks, if they can still be seen.
 func (s *Store) explainLocked(ctx context.Context, timeout error, locks []store.Name) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lockedTimeout)
 	defer cancel()

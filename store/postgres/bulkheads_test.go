@@ -173,11 +173,11 @@ func TestOpenTransactionsDelayNobodyElse(t *testing.T) {
 	}
 }
 
-// A call that meets a fence which another session keeps locked is not applied, and its error names the fence and the
-// session.
+// A call that meets a fence which another session or a prepared transaction keeps locked is not applied, and its error
+// names the fence and the session, or the GID.
 func TestLockedFenceIsNamed(t *testing.T) {
 	t.Parallel()
-	b := newTestbed(t)
+	b, _ := newCrashbed(t, pgtest.Setting("max_prepared_transactions", "1"))
 	on := openStore(t, postgres.Config{DatabaseURL: b.URL, StatementTimeout: time.Minute, LockTimeout: 10 * time.Millisecond})
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
@@ -215,6 +215,17 @@ func TestLockedFenceIsNamed(t *testing.T) {
 		}
 		unlock()
 	}
+	begun(t, b.URL, "begin; update fence.fences set open = open; select pg_advisory_xact_lock(1718511205, hashtext('tree'))",
+		"prepare transaction 'it''s'")
+	for _, want := range []string{
+		"the fence of tree/hot is held by the prepared transaction 'it''s'",
+		fmt.Sprintf("advisory lock (1718511205, %d) is held by the prepared transaction", valueOf[int32](t, b, "select hashtext('tree')")),
+	} {
+		if err := acquire(); !errors.Is(err, store.ErrLocked) || !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("a prepared transaction: the answer is %v, want ErrLocked that says %q", err, want)
+		}
+	}
+	b.Exec(t, "rollback prepared 'it''s'")
 	if err := on.Release(ctx, hot.Ref()); err != nil {
 		t.Errorf("when nothing is locked: %v", err)
 	}
