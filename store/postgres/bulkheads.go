@@ -314,18 +314,29 @@ const lockedBySQL = `
 	left join pg_prepared_xacts p on p.transaction = x.transactionid
 	where f.pid is not null or p.gid is not null`
 
-// explainLocked adds to a lock timeout the sessions and prepared transactions that hold the locks, if they can still be seen.
-func (s *Store) explainLocked(ctx context.Context, timeout error, locks []store.Name) error {
+// lockedBy names the sessions and prepared transactions that hold the locks; "": none can be seen any more.
+func (s *Store) lockedBy(ctx context.Context, locks []store.Name) string {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lockedTimeout)
 	defer cancel()
 	var by *string
-	err := s.pool.QueryRow(ctx, lockedBySQL, pgx.QueryExecModeCacheDescribe, locks).Scan(&by)
-	if err != nil || by == nil {
-		return timeout
+	if err := s.pool.QueryRow(ctx, lockedBySQL, pgx.QueryExecModeCacheDescribe, locks).Scan(&by); err != nil || by == nil {
+		return ""
 	}
+	return *by
+}
+
+// explainLocked adds to a lock timeout who holds the locks.
+func (s *Store) explainLocked(ctx context.Context, timeout error, locks []store.Name) error {
+	by := s.lockedBy(ctx, locks)
 	var unavailable *store.UnavailableError
-	if !errors.As(timeout, &unavailable) {
+	if by == "" || !errors.As(timeout, &unavailable) {
 		return timeout
 	}
-	return &store.UnavailableError{Outcome: unavailable.Outcome, Err: fmt.Errorf("%s: %w", *by, unavailable.Err)}
+	return &store.UnavailableError{Outcome: unavailable.Outcome, Err: fmt.Errorf("%s: %w", by, unavailable.Err)}
+}
+
+// WarnLocked logs which session or prepared transaction keeps a lock from its waiters.
+func (s *Store) WarnLocked(ctx context.Context, lock store.Name) {
+	s.config.Logger.WarnContext(ctx, "waiters wait for an open transaction", "lock", lock,
+		"holders", s.lockedBy(ctx, []store.Name{lock}))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -219,7 +220,8 @@ func TestLockedFenceIsNamed(t *testing.T) {
 		"prepare transaction 'it''s'")
 	for _, want := range []string{
 		"the fence of tree/hot is held by the prepared transaction 'it''s'",
-		fmt.Sprintf("advisory lock (1718511205, %d) is held by the prepared transaction", valueOf[int32](t, b, "select hashtext('tree')")),
+		fmt.Sprintf("advisory lock (1718511205, %d) is held by the prepared transaction",
+			valueOf[int32](t, b, "select hashtext('tree')")),
 	} {
 		if err := acquire(); !errors.Is(err, store.ErrLocked) || !strings.Contains(fmt.Sprint(err), want) {
 			t.Errorf("a prepared transaction: the answer is %v, want ErrLocked that says %q", err, want)
@@ -228,6 +230,54 @@ func TestLockedFenceIsNamed(t *testing.T) {
 	b.Exec(t, "rollback prepared 'it''s'")
 	if err := on.Release(ctx, hot.Ref()); err != nil {
 		t.Errorf("when nothing is locked: %v", err)
+	}
+}
+
+// logLines receives the lines of a log.
+type logLines chan string
+
+func (l logLines) Write(line []byte) (int, error) {
+	l <- string(line)
+	return len(line), nil
+}
+
+// While a prepared transaction keeps a fence from a waiter, the log of its gateway names the GID.
+func TestPreparedTransactionThatKeepsAWaiterIsLogged(t *testing.T) {
+	t.Parallel()
+	b, _ := newCrashbed(t, pgtest.Setting("max_prepared_transactions", "1"))
+	logged := make(logLines, 100)
+	on := openStore(t, postgres.Config{DatabaseURL: b.URL, StatementTimeout: time.Minute,
+		Logger: slog.New(slog.NewTextHandler(logged, nil))})
+	service := runService(t, on, engine.Config{})
+	if _, err := service.Acquire(t.Context(), store.AcquireRequest{Lock: "kept", OwnerID: "holder", TTL: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	granted := make(chan error, 1)
+	go func() {
+		_, err := service.Acquire(t.Context(), store.AcquireRequest{Lock: "kept", OwnerID: "waiter", Wait: store.WaitMax})
+		granted <- err
+	}()
+	b.AwaitQueued(t, 1)
+	b.Exec(t, "update fence.leases set expires_at = clock_timestamp()")
+	begun(t, b.URL, "begin; update fence.fences set open = open", "prepare transaction 'order 7'")
+	b.Exec(t, "select pg_notify(fence.gateway_channel($1), '0 kept')", service.GatewayID())
+	for want := `lock=kept holders="the fence of kept is held by the prepared transaction 'order 7'"`; ; {
+		select {
+		case line := <-logged:
+			if !strings.Contains(line, "waiters wait for an open transaction") {
+				continue
+			}
+			if !strings.Contains(line, want) {
+				t.Errorf("the log is %s, want %s", line, want)
+			}
+		case <-time.After(soon):
+			t.Fatal("nothing was logged")
+		}
+		break
+	}
+	b.Exec(t, "rollback prepared 'order 7'")
+	if err := <-granted; err != nil {
+		t.Error(err)
 	}
 }
 

@@ -35,7 +35,8 @@ type Config struct {
 	LockTimeout time.Duration
 	// Tracing says whether spans are made. Default: none.
 	Tracing store.Tracing
-	// Logger receives changes of the database, and refusals of older ones. Default: nothing is logged.
+	// Logger receives changes of the database, refusals of older ones, and what keeps a lock from its waiters. Default:
+	// nothing is logged.
 	Logger *slog.Logger
 }
 

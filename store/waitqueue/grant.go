@@ -2,6 +2,7 @@ package waitqueue
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -55,8 +56,8 @@ func (q *Queue) grantOnce(lock store.Name, lq *lockQueue) (again bool, pause tim
 		return false, 0
 	}
 	lq.again = false
-	lockWait := grantLockWait
-	if lq.pause > 0 {
+	lockWait, before := grantLockWait, lq.pause
+	if before > 0 {
 		lockWait = grantLockWaitAgain
 	}
 	scope := store.Node
@@ -71,6 +72,9 @@ func (q *Queue) grantOnce(lock store.Name, lq *lockQueue) (again bool, pause tim
 	orphans, pause := q.deliver(lock, lq, results, err)
 	if err != nil {
 		q.db.CountRetry(err)
+	}
+	if errors.Is(err, store.ErrLocked) && before < grantPauseMax && pause == grantPauseMax { // once, after some seconds
+		q.db.WarnLocked(ctx, lock)
 	}
 	for _, orphan := range orphans {
 		_ = q.GiveBack(ctx, orphan) // its waiter has left

@@ -48,6 +48,9 @@ type Database interface {
 
 	// CountRetry counts that something is tried again after a failure.
 	CountRetry(err error)
+
+	// WarnLocked logs what keeps a lock from its waiters.
+	WarnLocked(ctx context.Context, lock store.Name)
 }
 
 // Queue has the callers of this process that wait for locks. The database decides whose turn it is; the Queue calls
