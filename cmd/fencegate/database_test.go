@@ -173,7 +173,7 @@ func TestCheck(t *testing.T) {
 			t.Errorf("not found: %s", want)
 		}
 	}
-	if found.code != exitFailure || !strings.Contains(found.errOut, "wrong: 9, warnings: ") {
+	if found.code != exitFailure || !strings.Contains(found.errOut, "wrong: 10, warnings: ") {
 		t.Errorf("with errors check exited with %d: %s", found.code, found.errOut)
 	}
 }
