@@ -127,7 +127,8 @@ func TestDrainBehindProxy(t *testing.T) {
 	all := []*gateway.Process{
 		gateway.Serve(t, database, "--drain-delay", "1s"), gateway.Serve(t, database, "--drain-delay", "1s"),
 	}
-	url := proxied(t, all, "inter 2s fastinter 500ms", "inter 100ms fastinter 100ms")
+	url := proxied(t, all, "inter 2s fastinter 500ms", "inter 100ms fastinter 100ms", "timeout connect 2s",
+		"timeout connect 2s\n    timeout check 10s") // a slow answer to a check is no end of the gateway
 	ctx, stop := context.WithCancel(t.Context())
 	var working sync.WaitGroup
 	defer working.Wait()
