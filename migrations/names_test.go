@@ -104,7 +104,7 @@ var namesScripts = []script{
 		A create table dropped (id integer); select fence.protect('dropped', 'hidden'); drop table dropped
 		B select string_agg(fence.protection_problem(i, t, s), ' ') is null from generate_series(1, 200) i,
 			unnest('{hidden,1}'::regclass[]) t, unnest('{"hidden/{id}","hidden/{none}",hidden}'::text[]) s  -- t
-		B select fence.claim_query('hidden', 1, 'true', null)  -- !42501 permission denied
+		B select fence.claim_query('hidden', 1, 'a', 30000, 'true', null, '{}')  -- !42501 permission denied
 		B select count(*) from fence.claim('hidden', 1, 'a')  -- !42501 permission denied
 		B select status, holder, expires_at from fence.acquire('secret/1', 'owner')  -- held||
 		A select holder from fence.acquire('secret/1', 'owner')  -- holder

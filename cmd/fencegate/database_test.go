@@ -98,6 +98,22 @@ func TestReadersLeaveTheSchema(t *testing.T) {
 	}
 }
 
+// weaknesses make what TestCheck finds.
+const weaknesses = `
+	create table owned (id bigint); select fence.protect('owned', 'owned/{id}'); alter table owned owner to ROLE;
+	grant trigger, truncate on good to ROLE;
+	create table seen (id bigint); select fence.protect('seen', 'seen', 'observe');
+	create table parts (id bigint) partition by range (id); select fence.protect('parts', 'parts/{id}');
+	create table parts_1 partition of parts for values from (1) to (9); grant trigger on parts_1 to ROLE;
+	create table more (id bigint) partition by range (id);
+	create table more_1 partition of more for values from (1) to (2);
+	create table more_2 partition of more for values from (2) to (3); select fence.protect('more', 'more/{id}');
+	alter table more_1 disable trigger fencegate_truncate; alter table more_2 enable trigger fencegate_truncate;
+	create table off (id bigint); select fence.protect('off', 'off/{id}'); alter table off disable trigger user;
+	create table was (id bigint); select fence.protect('was', 'was/{id}');
+	alter table was rename to retired; create table was (id bigint);
+	alter schema fence owner to OWNER; grant set on parameter session_replication_role to ROLE`
+
 // TestCheck finds each weakness once, and exits with 1 only if one is an error.
 func TestCheck(t *testing.T) {
 	t.Parallel()
@@ -126,20 +142,7 @@ func TestCheck(t *testing.T) {
 		strings.Contains(quiet.out, app) {
 		t.Errorf("of a sound database check found: %s%s", quiet.out, quiet.errOut)
 	}
-	exec(`
-		create table owned (id bigint); select fence.protect('owned', 'owned/{id}'); alter table owned owner to ROLE;
-		grant trigger, truncate on good to ROLE;
-		create table seen (id bigint); select fence.protect('seen', 'seen', 'observe');
-		create table parts (id bigint) partition by range (id); select fence.protect('parts', 'parts/{id}');
-		create table parts_1 partition of parts for values from (1) to (9); grant trigger on parts_1 to ROLE;
-		create table more (id bigint) partition by range (id);
-		create table more_1 partition of more for values from (1) to (2);
-		create table more_2 partition of more for values from (2) to (3); select fence.protect('more', 'more/{id}');
-		alter table more_1 disable trigger fencegate_truncate; alter table more_2 enable trigger fencegate_truncate;
-		create table off (id bigint); select fence.protect('off', 'off/{id}'); alter table off disable trigger user;
-		create table was (id bigint); select fence.protect('was', 'was/{id}');
-		alter table was rename to retired; create table was (id bigint);
-		alter schema fence owner to OWNER; grant set on parameter session_replication_role to ROLE`)
+	exec(weaknesses)
 	found := shell{t: t}.do("check", "--database-url", url, "--output", "json")
 	got := map[string]bool{}
 	for line := range strings.Lines(found.out) {

@@ -16,12 +16,10 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// A role that may use the name "mine" alone learns the channels from what its own statements notify, and listens on them
-// and on those that are known: it hears no other name, and nothing that it could compare with one.
-func TestNobodyHearsNames(t *testing.T) {
-	t.Parallel()
-	b := enginetest.New(t)
-	s := newEngines(t, b, 2, enginetest.NoPoll)
+// nosyRole connects as a role that may use the name "mine" alone, and returns the channels of fencegate that it knows, to
+// which it adds those that its own statements notify.
+func nosyRole(t *testing.T, b *enginetest.DB) (listener *pgx.Conn, channels map[string]bool) {
+	t.Helper()
 	config, err := pgx.ParseConfig(b.URL)
 	if err != nil {
 		t.Fatal(err)
@@ -44,38 +42,28 @@ func TestNobodyHearsNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	channels := map[string]bool{"fence_events": true, "fence_keys": true, "fence_policies": true, "done": true}
+	channels = map[string]bool{"fence_events": true, "fence_keys": true, "fence_policies": true, "done": true}
 	config.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
 		if traced := regexp.MustCompile(`^Async_Notify\((.*)\)$`).FindStringSubmatch(n.Message); traced != nil {
 			channels[traced[1]] = true
 		}
 	}
-	listener, err := pgx.ConnectConfig(t.Context(), config)
+	listener, err = pgx.ConnectConfig(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close(context.Background())
-	exec := func(sql string) {
-		t.Helper()
-		if _, err := listener.Exec(t.Context(), sql); err != nil {
-			t.Fatalf("%s: %v", sql, err)
-		}
+	t.Cleanup(func() { _ = listener.Close(context.Background()) }) // before the role is dropped
+	_, err = listener.Exec(t.Context(),
+		"set session authorization "+role+"; set trace_notify = on; set client_min_messages = debug1")
+	if err != nil {
+		t.Fatal(err)
 	}
+	return listener, channels
+}
 
-	s.watch(t, 0, "mine", nil)
-	exec("set session authorization " + role + "; set trace_notify = on; set client_min_messages = debug1")
-	exec("select set_config('test.lease_id', lease_id::text, false), set_config('test.token', fencing_token::text, false) " +
-		"from fence.acquire('mine', 'role')")
-	mine := s.Queue(t, 0, store.AcquireRequest{Lock: "mine", OwnerID: "next"})
-	exec("select fence.release('mine', 'role', current_setting('test.lease_id')::uuid, current_setting('test.token')::bigint)")
-	enginetest.Granted(t, mine)
-	if len(channels) != 5 {
-		t.Fatalf("the role has learned the channels %v, want that of a gateway", channels)
-	}
-	for channel := range channels {
-		exec("listen " + pgx.Identifier{channel}.Sanitize())
-	}
-
+// passOnSecretly has clients watch, wait for and pass on a lock in all ways that notify.
+func passOnSecretly(t *testing.T, s *engines) {
+	t.Helper()
 	const secret = store.Name("secret/name")
 	s.watch(t, 0, secret, nil)
 	session, err := s.CreateSession(await.Context(t), store.SessionRequest{OwnerID: "next", TTL: time.Minute})
@@ -99,6 +87,36 @@ func TestNobodyHearsNames(t *testing.T) {
 		s.Release(t, 1, holder)
 		s.Release(t, 0, enginetest.Granted(t, next))
 	}
+}
+
+// TestNobodyHearsNames checks that a role which listens on all channels that it can learn hears no name that it may not
+// use, and nothing that it could compare with one.
+func TestNobodyHearsNames(t *testing.T) {
+	t.Parallel()
+	b := enginetest.New(t)
+	s := newEngines(t, b, 2, enginetest.NoPoll)
+	listener, channels := nosyRole(t, b)
+	exec := func(sql string) {
+		t.Helper()
+		if _, err := listener.Exec(t.Context(), sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+
+	s.watch(t, 0, "mine", nil)
+	exec("select set_config('test.lease_id', lease_id::text, false), set_config('test.token', fencing_token::text, false) " +
+		"from fence.acquire('mine', 'role')")
+	mine := s.Queue(t, 0, store.AcquireRequest{Lock: "mine", OwnerID: "next"})
+	exec("select fence.release('mine', 'role', current_setting('test.lease_id')::uuid, current_setting('test.token')::bigint)")
+	enginetest.Granted(t, mine)
+	if len(channels) != 5 {
+		t.Fatalf("the role has learned the channels %v, want that of a gateway", channels)
+	}
+	for channel := range channels {
+		exec("listen " + pgx.Identifier{channel}.Sanitize())
+	}
+
+	passOnSecretly(t, s)
 	b.Exec(t, "notify done")
 	heard := map[string]int{}
 	opaque := regexp.MustCompile(`^(|[0-9a-f-]{36}|[0-9]+ [0-9a-f]{32})$`)
