@@ -95,7 +95,7 @@ demo-redis: ## The same with a Redis lock; needs Redis
 test: ## Run the tests, but the slow ones, with the race detector if there is a C compiler (PACKAGES, TEST_FLAGS, RACE)
 	@RACE='$(RACE)' scripts/test $(MODULE) -skip '$(SLOW)' $(TEST_FLAGS) $(PACKAGES)
 
-test-slow: ## Run the tests that take long and rarely fail: images, fleets, pictures; benchmarks, demos of other locks (TEST_FLAGS)
+test-slow: ## Run the tests that take long and rarely fail: images, pictures; benchmarks, demos of other locks (TEST_FLAGS)
 	@status=0; RACE=0 scripts/test . -run '$(SLOW)' $(TEST_FLAGS) $(SLOW_PACKAGES) || status=$$?; \
 	for module in $(BENCH) $(EXTERNAL); do RACE=0 scripts/test $$module $(TEST_FLAGS) ./... || status=$$?; done; \
 	exit $$status

@@ -1,11 +1,13 @@
 package deploy
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
@@ -171,4 +173,17 @@ func TestDrainBehindProxy(t *testing.T) {
 	expectService("after the drain")
 	stop()
 	working.Wait()
+}
+
+// command runs a command as an operator does, and logs both: go test -v shows the transcript.
+func command(t *testing.T, line ...string) []byte {
+	t.Helper()
+	var out, errs bytes.Buffer
+	run := exec.CommandContext(t.Context(), line[0], line[1:]...)
+	run.Stdout, run.Stderr = &out, &errs
+	if err := run.Run(); err != nil {
+		t.Fatalf("%s: %v\n%s%s", strings.Join(line, " "), err, &out, &errs)
+	}
+	t.Logf("$ %s\n%s", strings.Join(line, " "), &out)
+	return out.Bytes()
 }

@@ -70,13 +70,6 @@ var exceptions = map[string]exception{
 	"docs/replication.md": {
 		elsewhere: "needs two servers; TestReplication of docs"},
 
-	"docs/sizing.md: fencegate serve": {
-		before: "WEST=$DATABASE_URL EAST=$DATABASE_URL"},
-	"deploy/fleets/README.md: $ fencegate lock break us/job": {
-		elsewhere: "needs two fleets; TestSlow_Fleets of deploy"},
-	"deploy/fleets/README.md: $ deploy/fleets/move-prefix": {
-		elsewhere: "needs two fleets; TestSlow_Fleets of deploy"},
-
 	"docs/security.md: $ psql \"": {
 		before: psql + ` -qc 'drop role if exists fencegate_gateway'
 			OWNER_URL=$DATABASE_URL GATEWAY_URL="host=$PGHOST port=$PGPORT dbname=$PGDATABASE user=fencegate_gateway"`},

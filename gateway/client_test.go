@@ -196,7 +196,6 @@ var codeStatuses = map[api.Code][]int{
 	api.CodeInvalidName:         {400},
 	api.CodeInvalidToken:        {400},
 	api.CodeUnknownHost:         {421},
-	api.CodeWrongFleet:          {421},
 	api.CodeNotFound:            {404},
 	api.CodeLockHeld:            {409},
 	api.CodeDeadlock:            {409},

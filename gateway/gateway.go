@@ -133,9 +133,6 @@ type Config struct {
 	// AllowedHosts are the names, addresses and networks that requests may have as Host. Names and addresses may have a
 	// port; "*" is every host. Default: every host; see DefaultHosts.
 	AllowedHosts []string
-	// Names are prefixes: only they and the names below them are served here, and requests on others are refused. Default:
-	// every name.
-	Names []string
 	// Certificates, if set, make Serve speak TLS.
 	Certificates *Certificates
 	// RefusalDelayMax bounds the delay of the answer to a write whose token was refused again and again. Default 0: no
@@ -279,11 +276,8 @@ func New(
 	if err != nil {
 		return nil, fmt.Errorf("%w: --allowed-hosts: %w", ErrInvalidConfig, err)
 	}
-	if err := checkServedNames(config.Names); err != nil {
-		return nil, err
-	}
 	server := endpoint.NewServer(endpoint.Config{
-		Auth: config.Auth, Logger: config.Logger, Rules: accessRules, Names: config.Names,
+		Auth: config.Auth, Logger: config.Logger, Rules: accessRules,
 		TrustedProxies: config.TrustedProxies, Limits: config.Limits, BodyBytesMax: config.BodyBytesMax,
 		BodiesBytesMax: config.BodiesBytesMax, BodyTimeout: config.BodyTimeout, RequestTimeout: config.RequestTimeout,
 		ReadOnly: config.ReadOnly, DrainDelay: config.DrainDelay, KeepAlive: config.KeepAlive, RefusalDelayMax: config.RefusalDelayMax, WatchesMax: config.WatchesMax,

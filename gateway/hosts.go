@@ -11,7 +11,6 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/endpoint"
 	"github.com/fencegate/fencegate/lockclient/api"
-	"github.com/fencegate/fencegate/store"
 )
 
 // anyHost in AllowedHosts admits every request.
@@ -133,14 +132,4 @@ func (g *Gateway) onlyAllowedHosts(router http.Handler) http.Handler {
 		}
 		refuse.ServeHTTP(w, r)
 	})
-}
-
-// checkServedNames checks Config.Names.
-func checkServedNames(prefixes []string) error {
-	for _, prefix := range prefixes {
-		if _, err := store.ParseName(prefix); err != nil {
-			return fmt.Errorf("%w: --names: %w", ErrInvalidConfig, err)
-		}
-	}
-	return nil
 }

@@ -44,9 +44,6 @@ var (
 	ErrForbidden error = codeError(api.CodeForbidden)
 	// ErrUnknownHost says that the gateway does not answer for the host in its URL: see --allowed-hosts of the gateway.
 	ErrUnknownHost error = codeError(api.CodeUnknownHost)
-	// ErrWrongFleet says that other gateways serve the name, with another database: see --names of the gateway. Nothing
-	// was changed.
-	ErrWrongFleet error = codeError(api.CodeWrongFleet)
 	// ErrNotFound says that there is no such lock, record or policy.
 	ErrNotFound error = codeError(api.CodeNotFound)
 	// ErrLockHeld says that another lease holds the lock, or that waiters are ahead in its queue. Problem.Holder is the
@@ -163,7 +160,7 @@ func (e *Error) settlesEarlier() bool {
 	p := e.Problem
 	switch p.Code {
 	case api.CodeUnavailable, api.CodeInternal, api.CodeRateLimited, api.CodeUnauthenticated, api.CodeForbidden,
-		api.CodeUnknownHost, api.CodeWrongFleet:
+		api.CodeUnknownHost:
 		return false
 	case api.CodeTokenStale:
 		if p.Token == nil || p.LastToken == nil {

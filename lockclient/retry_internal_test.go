@@ -163,9 +163,8 @@ func TestRefusalAfterALostAnswer(t *testing.T) {
 		"not served": {
 			api.Problem{Code: api.CodeUnavailable, Outcome: api.OutcomeNotApplied}, true,
 		},
-		"another host":  {api.Problem{Code: api.CodeUnknownHost}, true},
-		"another fleet": {api.Problem{Code: api.CodeWrongFleet}, true},
-		"not let in":    {api.Problem{Code: api.CodeForbidden}, true},
+		"another host": {api.Problem{Code: api.CodeUnknownHost}, true},
+		"not let in":   {api.Problem{Code: api.CodeForbidden}, true},
 	} {
 		lost := &Error{Op: "put", Problem: &api.Problem{Code: api.CodeUnavailable, Outcome: api.OutcomeUnknown}}
 		answers := []error{lost, &Error{Op: "put", Problem: &test.problem}}

@@ -30,7 +30,7 @@ func TestEveryCodeHasAnExitCode(t *testing.T) {
 		8: {api.CodeInvalidRequest, api.CodeInvalidName, api.CodeInvalidToken, api.CodeTokenRequired, api.CodeTooLarge,
 			api.CodeNotExternal, api.CodeUnsupported},
 		9: {api.CodeUnauthenticated, api.CodeForbidden},
-		1: {api.CodeUnknownHost, api.CodeWrongFleet, api.CodeDeadlock, api.CodeConstraintViolation, api.CodeRowsMismatch,
+		1: {api.CodeUnknownHost, api.CodeDeadlock, api.CodeConstraintViolation, api.CodeRowsMismatch,
 			api.CodeRateLimited, api.CodeInternal, "one_that_is_not_known_yet"},
 	} {
 		for _, code := range codes {

@@ -78,8 +78,6 @@ type serveCmd struct {
 
 	TrustedProxies []proxyFlag `help:"Addresses and networks (10.0.0.0/8) of proxies whose X-Forwarded-For is trusted to name the client, in rejections and in the log." env:"FENCEGATE_TRUSTED_PROXIES" placeholder:"NETWORK,…"`
 
-	Names []string `help:"Prefixes of the names that this gateway serves; requests on others are refused (wrong_fleet). For names that are split over several databases, each with its own gateways; see docs/sizing.md. Default: every name." env:"FENCEGATE_NAMES" placeholder:"PREFIX,…"`
-
 	GatewayName string `help:"Name of this gateway among others. Default: the address that it serves on." env:"FENCEGATE_GATEWAY_NAME"`
 
 	EventKeepAlive time.Duration `help:"Time after which an idle event stream sends a keep-alive comment." env:"FENCEGATE_EVENT_KEEP_ALIVE" default:"15s"`
@@ -208,7 +206,7 @@ func (c *serveCmd) serveOn(
 		RequestTimeout: c.RequestTimeout, ShutdownTimeout: c.ShutdownTimeout, ReadOnly: c.ReadOnly, DrainDelay: c.DrainDelay,
 		KeepAlive: c.EventKeepAlive, WatchesMax: c.WatchesMax, WaitingMax: c.WaitingMax, PrometheusURL: c.PrometheusURL, Logger: logger, Tracing: tracing,
 		Certificates: certificates, AllowedHosts: c.hosts(listener.Addr(), c.authenticated()),
-		TrustedProxies: prefixes(c.TrustedProxies), Names: c.Names, AccessLogSample: c.AccessLogSample, RefusalDelayMax: c.RefusalDelayMax,
+		TrustedProxies: prefixes(c.TrustedProxies), AccessLogSample: c.AccessLogSample, RefusalDelayMax: c.RefusalDelayMax,
 		Auth:   c.authenticator(service, directory, certificates),
 		Limits: c.limits(), CallerLeasesMax: c.CallerLeasesMax,
 		Terraform: c.Terraform, TerraformLockTTL: c.TerraformLockTTL, TerraformVersionsMax: c.TerraformVersionsMax,

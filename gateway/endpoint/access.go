@@ -274,30 +274,3 @@ func pathName(variable string, reserved ...string) func(*http.Request) (store.Na
 		return ParseName(variable, PathVariable(r, variable), reserved...)
 	}
 }
-
-// servedNames are the prefixes of the names that this gateway serves, where several fleets of gateways share the names
-// and each has a database of its own. nil: every name. In the wrong fleet, the fences do not know the tokens of the
-// name, so the gateway refuses the request.
-type servedNames []string
-
-// check returns the answer to a request on a name of another fleet, or nil. A subtree above the prefixes also belongs
-// to another fleet, in part.
-func (s servedNames) check(name string) error {
-	if s == nil || slices.ContainsFunc(s, func(prefix string) bool { return access.Covers(prefix, name) }) {
-		return nil
-	}
-	return Problem(http.StatusMisdirectedRequest, api.CodeWrongFleet, fmt.Sprintf(
-		"This gateway does not serve the name %.100q (--names), and nothing was changed. Send the request to the "+
-			"gateways that do.", name))
-}
-
-// checkPath is check for the name in the path, if the route has one.
-func (s servedNames) checkPath(r *http.Request, rule *AccessRule) error {
-	if s == nil || rule.Names != NameInPath || rule.IsPublic() {
-		return nil
-	}
-	return s.check(rule.name(r))
-}
-
-// CheckName returns the answer to a request on a name of another fleet, or nil.
-func (s *Server) CheckName(name string) error { return s.names.check(name) }

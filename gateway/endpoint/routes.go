@@ -215,9 +215,6 @@ func (s *Server) Serving(template string, rule AccessRule, handle Handler) http.
 		if err := s.authorize(w, r, &rule); err != nil {
 			return err
 		}
-		if err := s.names.checkPath(r, &rule); err != nil {
-			return err
-		}
 		if s.ReadOnly && rule.changes {
 			return readOnly()
 		}

@@ -71,7 +71,6 @@ type Server struct {
 	Cut      context.Context // ends when the work still under way is cut off
 	CutOff   context.CancelFunc
 
-	names    servedNames
 	limits   *limits.Limits // of callers
 	requests atomic.Uint64  // answered, if some of them are logged
 	deadline sharedDeadline // of the work under way
@@ -90,7 +89,7 @@ const (
 func NewServer(config Config, counted *metrics.Metrics) *Server {
 	s := &Server{
 		Config: config, Metrics: counted, CrossOrigin: http.NewCrossOriginProtection(), AnswerTimeout: answerTimeout,
-		EventTimeout: eventTimeout, HangUpInterval: hangUpInterval, names: config.Names, limits: limits.New(config.Limits),
+		EventTimeout: eventTimeout, HangUpInterval: hangUpInterval, limits: limits.New(config.Limits),
 		Failures: limits.New(limits.Config{RequestsPerSecond: failuresPerSecond}),
 	}
 	s.Connections = Connections{

@@ -201,11 +201,11 @@ func (s *bulkStream) judge(line *bulkLine) error {
 		s.accepted = now
 	}
 	if line.transaction != nil {
-		err := s.endpoints.mayTransact(s.writer.Principal, line.transaction.transaction)
+		err := mayTransact(s.writer.Principal, line.transaction.transaction)
 		s.endpoints.NoteForbidden(s.writer, s.request, "", endpoint.CodeOf(err))
 		return err
 	}
-	err := s.endpoints.mayWrite(s.writer.Principal, line.write.Resource)
+	err := mayWrite(s.writer.Principal, line.write.Resource)
 	s.endpoints.NoteForbidden(s.writer, s.request, line.write.Resource, endpoint.CodeOf(err))
 	return err
 }

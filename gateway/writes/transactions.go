@@ -17,7 +17,7 @@ func (e *Endpoints) transact(ctx context.Context, a endpoint.Action[store.Name, 
 	if err != nil {
 		return nil, err
 	}
-	if err := e.mayTransact(a.W.Principal, transaction); err != nil {
+	if err := mayTransact(a.W.Principal, transaction); err != nil {
 		return nil, err
 	}
 	begun := time.Now()

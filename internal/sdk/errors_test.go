@@ -24,7 +24,6 @@ var sentinels = map[api.Code]error{
 	api.CodeUnauthenticated:     lockclient.ErrUnauthenticated,
 	api.CodeForbidden:           lockclient.ErrForbidden,
 	api.CodeUnknownHost:         lockclient.ErrUnknownHost,
-	api.CodeWrongFleet:          lockclient.ErrWrongFleet,
 	api.CodeNotFound:            lockclient.ErrNotFound,
 	api.CodeLockHeld:            lockclient.ErrLockHeld,
 	api.CodeDeadlock:            lockclient.ErrDeadlock,

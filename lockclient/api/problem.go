@@ -14,7 +14,6 @@ const (
 	CodeUnauthenticated     Code = "unauthenticated"
 	CodeForbidden           Code = "forbidden"
 	CodeUnknownHost         Code = "unknown_host"
-	CodeWrongFleet          Code = "wrong_fleet"
 	CodeNotFound            Code = "not_found"
 	CodeLockHeld            Code = "lock_held"
 	CodeDeadlock            Code = "deadlock"

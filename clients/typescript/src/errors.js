@@ -155,8 +155,6 @@ export class TooLarge extends ApiError {}
 export class RateLimited extends ApiError {}
 /** No gateway was reached, or it can't serve now. outcomeUnknown says whether a change may have been applied. */
 export class Unavailable extends ApiError {}
-/** Other gateways serve the name, with another database. */
-export class WrongFleet extends ApiError {}
 /** The gateway has a defect; its log has the details. */
 export class Internal extends ApiError {}
 
@@ -182,7 +180,6 @@ const classes = {
   too_large: TooLarge,
   rate_limited: RateLimited,
   unavailable: Unavailable,
-  wrong_fleet: WrongFleet,
   internal: Internal,
 };
 
@@ -212,7 +209,7 @@ export function local(code, detail, more = {}) {
 
 /** The refusals that prove nothing of an earlier attempt: they come before the gateway looks for it. */
 const beforeTheLook = [
-  'unavailable', 'internal', 'rate_limited', 'unauthenticated', 'forbidden', 'unknown_host', 'wrong_fleet',
+  'unavailable', 'internal', 'rate_limited', 'unauthenticated', 'forbidden', 'unknown_host',
 ];
 
 /**

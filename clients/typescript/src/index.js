@@ -4,7 +4,7 @@ export {
   ApiError, ClientClosed, ConstraintViolation, Deadlock, FencegateError, Forbidden, ForeignAnswer, Internal,
   InvalidName, InvalidRequest, InvalidToken, LeaseExpired, LeaseLost, LeaseMismatch, LeaseReleased, LockHeld, NotFound,
   NotHolderError, RateLimited, RowsMismatch, TokenRequired, TokenStale, TokenUnknown, TooLarge, Unauthenticated, Unavailable,
-  VersionMismatch, WrongFleet,
+  VersionMismatch,
 } from './errors.js';
 
 /** @typedef {import('./client.js').ClientOptions} ClientOptions */

@@ -164,9 +164,6 @@ export class RateLimited extends ApiError {
 /** No gateway was reached, or it can't serve now. outcomeUnknown says whether a change may have been applied. */
 export class Unavailable extends ApiError {
 }
-/** Other gateways serve the name, with another database. */
-export class WrongFleet extends ApiError {
-}
 /** The gateway has a defect; its log has the details. */
 export class Internal extends ApiError {
 }

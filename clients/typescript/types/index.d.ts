@@ -4,4 +4,4 @@ export type AcquireOptions = import("./client.js").AcquireOptions;
 export type WriteOptions = import("./lease.js").WriteOptions;
 export type WriteResult = import("./lease.js").WriteResult;
 export { Client, StoredRecord } from "./client.js";
-export { ApiError, ClientClosed, ConstraintViolation, Deadlock, FencegateError, Forbidden, ForeignAnswer, Internal, InvalidName, InvalidRequest, InvalidToken, LeaseExpired, LeaseLost, LeaseMismatch, LeaseReleased, LockHeld, NotFound, NotHolderError, RateLimited, RowsMismatch, TokenRequired, TokenStale, TokenUnknown, TooLarge, Unauthenticated, Unavailable, VersionMismatch, WrongFleet } from "./errors.js";
+export { ApiError, ClientClosed, ConstraintViolation, Deadlock, FencegateError, Forbidden, ForeignAnswer, Internal, InvalidName, InvalidRequest, InvalidToken, LeaseExpired, LeaseLost, LeaseMismatch, LeaseReleased, LockHeld, NotFound, NotHolderError, RateLimited, RowsMismatch, TokenRequired, TokenStale, TokenUnknown, TooLarge, Unauthenticated, Unavailable, VersionMismatch } from "./errors.js";

@@ -7,7 +7,7 @@ from .errors import (
     ApiError, ClientClosed, ConstraintViolation, Deadlock, FencegateError, Forbidden, ForeignAnswer, Internal,
     InvalidName, InvalidRequest, InvalidToken, LeaseExpired, LeaseLost, LeaseMismatch, LeaseReleased, LockHeld,
     NotFound, NotHolder, RateLimited, RowsMismatch, TokenRequired, TokenStale, TokenUnknown, TooLarge,
-    Unauthenticated, Unavailable, VersionMismatch, WrongFleet,
+    Unauthenticated, Unavailable, VersionMismatch,
 )
 
 __all__ = [
@@ -15,5 +15,5 @@ __all__ = [
     "FencegateError", "Forbidden", "ForeignAnswer", "Internal", "InvalidName", "InvalidRequest", "InvalidToken",
     "Lease", "LeaseExpired", "LeaseLost", "LeaseMismatch", "LeaseReleased", "LockHeld", "NotFound", "NotHolder",
     "RateLimited", "Record", "RowsMismatch", "TokenRequired", "TokenStale", "TokenUnknown", "TooLarge",
-    "Unauthenticated", "Unavailable", "VersionMismatch", "WriteResult", "WrongFleet",
+    "Unauthenticated", "Unavailable", "VersionMismatch", "WriteResult",
 ]

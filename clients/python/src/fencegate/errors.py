@@ -217,12 +217,6 @@ class Unavailable(ApiError):
     code = "unavailable"
 
 
-class WrongFleet(ApiError):
-    """Other gateways serve the name, with another database."""
-
-    code = "wrong_fleet"
-
-
 class Internal(ApiError):
     """The gateway has a defect; its log has the details."""
 
@@ -248,7 +242,7 @@ def local(code: str, detail: str, *, outcome_unknown: bool = False) -> ApiError:
 
 
 #: The refusals that prove nothing of an earlier attempt: they come before the gateway looks for it.
-_BEFORE_THE_LOOK = (Unavailable, Internal, RateLimited, Unauthenticated, Forbidden, WrongFleet)
+_BEFORE_THE_LOOK = (Unavailable, Internal, RateLimited, Unauthenticated, Forbidden)
 
 
 def settles(error: BaseException) -> bool:
