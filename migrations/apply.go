@@ -71,7 +71,7 @@ func (s Script) apply(ctx context.Context, conn *pgx.Conn, bounds lockBounds) (d
 		return "", err
 	}
 	err = exclusively(ctx, conn, func() error {
-		err := compare(ctx, conn, s.Core)
+		err := Compare(ctx, conn)
 		if err == nil {
 			did = "the schema is up to date: " + programs()
 			return run(ctx, conn, s.end())
@@ -85,7 +85,7 @@ func (s Script) apply(ctx context.Context, conn *pgx.Conn, bounds lockBounds) (d
 		if extension || failed != nil || !errors.Is(err, ErrNotMigrated) {
 			return errors.Join(err, failed)
 		}
-		did = fmt.Sprintf("made %d functions and views: %s", len(filesOf(s.Core)), programs())
+		did = fmt.Sprintf("made %d functions and views: %s", len(guardFiles()), programs())
 		if skew.version > 0 {
 			did += "; before: " + skew.schema()
 		}

@@ -14,13 +14,11 @@ const undefinedTable = "42P01"
 // prereleaseTables are the version tables of programs from before the first release, whose numbers mean other files.
 var prereleaseTables = []string{"fence.schema_version", "fence.migration_version"}
 
-// SkewError means that the schema is of an older or newer program, or has only the core. It wraps ErrNotMigrated or
+// SkewError means that the schema is of an older or newer program. It wraps ErrNotMigrated or
 // ErrNewer.
 type SkewError struct {
 	// Serves says that this program can serve with the schema nevertheless.
-	Serves bool
-	// Core says that the schema has only the core of this program's functions.
-	Core              bool
+	Serves            bool
 	version, revision int
 	err               error
 }
@@ -41,28 +39,23 @@ func Check(ctx context.Context, conn Querier) error {
 
 // Compare returns nil if the schema is this program's; a SkewError if it is missing, older or newer; ErrPrerelease if it
 // is of before the first release or has other functions of this revision; or the database's error.
-func Compare(ctx context.Context, conn Querier) error { return compare(ctx, conn, false) }
-
-// compare is Compare, or the same for the core; a schema with all functions has the core.
-func compare(ctx context.Context, conn Querier, core bool) error {
+func Compare(ctx context.Context, conn Querier) error {
 	newest := len(numberedFiles())
 	// One statement finds that all is right, as it is once a second; the others say what is wrong.
 	current, err := readNumber(ctx, conn, fmt.Sprintf("select (version = %d and revision = %d and digest = '%s')::integer "+
-		"from %s, fence.guard_revision", newest, GuardRevision, guardDigest(core), versionTable))
+		"from %s, fence.guard_revision", newest, GuardRevision, guardDigest(), versionTable))
 	if err != nil || current == 1 {
 		return err
 	}
 	if err := checkReleased(ctx, conn); err != nil {
 		return err
 	}
-	var version, revision, serves, functions int
-	const all, onlyCore, otherCore = 1, 2, 3
+	var version, revision, serves, same int
 	for sql, number := range map[string]*int{
-		"select version from " + versionTable:          &version,
-		"select revision from fence.guard_revision":    &revision,
-		"select serves_from from fence.guard_revision": &serves,
-		fmt.Sprintf("select case when digest = '%s' then %d when digest = '%s' then %d when digest like 'core %%' then %d "+
-			"else 0 end from fence.guard_revision", guardDigest(false), all, guardDigest(true), onlyCore, otherCore): &functions,
+		"select version from " + versionTable:                                          &version,
+		"select revision from fence.guard_revision":                                    &revision,
+		"select serves_from from fence.guard_revision":                                 &serves,
+		"select (digest = '" + guardDigest() + "')::integer from fence.guard_revision": &same,
 	} {
 		if *number, err = readNumber(ctx, conn, sql); err != nil {
 			return err
@@ -78,15 +71,12 @@ func compare(ctx context.Context, conn Querier, core bool) error {
 	skew := &SkewError{version: version, revision: revision}
 	switch {
 	case version > newest || revision > GuardRevision:
-		skew.Serves = functions < onlyCore && serves <= GuardRevision
+		skew.Serves = serves <= GuardRevision
 		skew.err = fmt.Errorf("%w: it has %s, this program knows %s; run the newer one", ErrNewer, skew.schema(), programs())
 	case version < newest || revision < GuardRevision:
-		skew.Serves = functions < onlyCore && version > 0 && revision >= worksFrom
+		skew.Serves = version > 0 && revision >= worksFrom
 		skew.err = fmt.Errorf("%w: it has %s, this program needs %s; run `%s`", ErrNotMigrated, skew.schema(), programs(), how)
-	case functions == onlyCore:
-		skew.Core = true
-		skew.err = fmt.Errorf("%w: it has only the core (`fencegate migrate --core`); run `fencegate migrate`", ErrNotMigrated)
-	case functions == all:
+	case same == 1:
 		return nil
 	default:
 		return errPrerelease(ctx, conn)

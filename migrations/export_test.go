@@ -10,7 +10,6 @@ import (
 // What only the tests need.
 var (
 	GuardFiles    = guardFiles
-	CoreFiles     = coreFiles
 	NumberedFiles = numberedFiles
 
 	GatewayFunctions = gatewayFunctions
@@ -23,7 +22,7 @@ func ApplyWithin(ctx context.Context, conn *pgx.Conn, timeout time.Duration, tri
 }
 
 // GuardDigest returns the digest of all functions.
-func GuardDigest() string { return guardDigest(false) }
+func GuardDigest() string { return guardDigest() }
 
 const (
 	AdvisoryLock = advisoryLock

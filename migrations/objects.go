@@ -5,7 +5,6 @@ import (
 	_ "embed"
 	"fmt"
 	"maps"
-	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -218,8 +217,8 @@ type Difference struct {
 	Harmless       bool // it was added, and is of a kind that changes nothing of fencegate's
 }
 
-// Differences returns what differs in a schema of this program's version and revision, or of its core.
-func Differences(ctx context.Context, conn *pgx.Conn, core bool) (found []Difference, err error) {
+// Differences returns what differs in a schema of this program's version and revision.
+func Differences(ctx context.Context, conn *pgx.Conn) (found []Difference, err error) {
 	text, err := Describe(ctx, conn)
 	if err != nil {
 		return nil, err
@@ -235,7 +234,7 @@ func Differences(ctx context.Context, conn *pgx.Conn, core bool) (found []Differ
 			switch {
 			case exists && what != want[object]:
 				found = append(found, Difference{Object: object, Detail: differs(want[object], what)})
-			case !exists && !(core && leftOut(object)):
+			case !exists:
 				found = append(found, Difference{Object: object, Detail: "is missing; it is " + oneLine(want[object])})
 			}
 		}
@@ -296,10 +295,4 @@ var onTable = regexp.MustCompile(`^(?:column|\w+ \S+ on) (fence\.\w+)`)
 func ofTable(object, described string) bool {
 	table := onTable.FindStringSubmatch(object)
 	return len(table) == 0 || regexp.MustCompile(`(?m)^(table|view) `+regexp.QuoteMeta(table[1])+`:`).MatchString(described)
-}
-
-// leftOut is whether the core has no such function.
-func leftOut(object string) bool {
-	name, isFunction := strings.CutPrefix(before(object, "("), "function fence.")
-	return isFunction && !slices.ContainsFunc(coreFiles(), func(file string) bool { return path.Base(file) == name+".sql" })
 }

@@ -3,10 +3,8 @@ package migrations_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -125,11 +123,10 @@ func TestPrintedSchemaDoesNotFit(t *testing.T) {
 		script migrations.Script
 		want   string
 	}{
-		"it is there":                 {"", migrations.Script{}, fmt.Sprintf("has version %d, and this text is for version 0", newest)},
-		"none is there":               {"drop schema fence cascade", migrations.Script{Version: newest}, "has version 0, and this text"},
-		"newer functions":             {"update fence.guard_revision set revision = 99", migrations.Script{Version: newest}, "newer functions"},
-		"other functions":             {"update fence.guard_revision set digest = ''", migrations.Script{Version: newest}, "newer functions"},
-		"all functions, for the core": {"", migrations.Script{Version: newest, Core: true}, "for the core only"},
+		"it is there":     {"", migrations.Script{}, fmt.Sprintf("has version %d, and this text is for version 0", newest)},
+		"none is there":   {"drop schema fence cascade", migrations.Script{Version: newest}, "has version 0, and this text"},
+		"newer functions": {"update fence.guard_revision set revision = 99", migrations.Script{Version: newest}, "newer functions"},
+		"other functions": {"update fence.guard_revision set digest = ''", migrations.Script{Version: newest}, "newer functions"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -160,16 +157,6 @@ func TestPrintedTextIsPlain(t *testing.T) {
 	}
 }
 
-// coreDatabase returns a database with the core.
-func coreDatabase(t *testing.T) string {
-	t.Helper()
-	url := postgres.Empty(t)
-	if _, err := (migrations.Script{Core: true}).Apply(t.Context(), connect(t, url)); err != nil {
-		t.Fatal(err)
-	}
-	return url
-}
-
 // protectedOn makes a migrated database one for scripts, and returns their variables.
 func protectedOn(t *testing.T, url string) (variables map[string]string) {
 	t.Helper()
@@ -198,110 +185,11 @@ func protectedOn(t *testing.T, url string) (variables map[string]string) {
 	return variables
 }
 
-// onCore returns the scripts that call functions of the core only, and fails if that leaves more than a few out.
-func onCore(t *testing.T, scripts ...script) (left []script) {
-	t.Helper()
-	for _, s := range scripts {
-		calls := regexp.MustCompile(`fence\.(\w+)\(|\btest\.(write|transact)\b`).FindAllStringSubmatch(s.steps, -1)
-		if !slices.ContainsFunc(calls, func(call []string) bool {
-			_, isFunction := migrations.GuardSource(call[1])
-			return call[2] != "" || isFunction && !slices.ContainsFunc(migrations.CoreFiles(), func(file string) bool {
-				return path.Base(file) == call[1]+".sql"
-			})
-		}) {
-			left = append(left, s)
-		}
-	}
-	if len(left) < len(scripts)*9/10 {
-		t.Errorf("%d of %d scripts can be run on the core", len(left), len(scripts))
-	}
-	return left
-}
-
-// TestCore checks that guards, protected tables and leases by SQL work with the core of the functions alone.
-func TestCore(t *testing.T) {
+// TestSweepAll checks that one call does all parts of the sweep, for databases without a gateway.
+func TestSweepAll(t *testing.T) {
 	t.Parallel()
-	t.Run("guards", func(t *testing.T) {
-		t.Parallel()
-		scripts := slices.Concat(guardScripts, ruledScripts, nestedScripts)
-		runScripts(t, scriptedOn(t, coreDatabase(t), ""), nil, onCore(t, scripts...))
-	})
-	t.Run("tables", func(t *testing.T) {
-		t.Parallel()
-		url := coreDatabase(t)
-		runScripts(t, url, protectedOn(t, url), onCore(t, slices.Concat(protectScripts, replacedScripts,
-			settingsScripts, attackScripts,
-			namesScripts)...))
-	})
-	t.Run("leases", func(t *testing.T) {
-		t.Parallel()
-		leasesBySQL(t, coreDatabase(t))
-	})
-	t.Run("arguments", func(t *testing.T) {
-		t.Parallel()
-		leaseArgumentsBySQL(t, coreDatabase(t))
-	})
-	t.Run("sweep", func(t *testing.T) {
-		t.Parallel()
-		runScripts(t, scriptedOn(t, coreDatabase(t), ""), nil, []script{{"all parts", `
-			A select test.grant('n'); select test.expire('n'); select fence.put_policy('p', 'strict', 'builtin', false, false,
-				null, null, false, 100, null); select fence.accept_database(1);
-				select string_agg(part, ' ') from fence.sweep_all() where done > 0 or more  -- leases`}})
-	})
-}
-
-// TestCoreBecomesAll checks that a schema with the core is not one for gateways, has all tables and fewer functions, and
-// that Apply adds the others; that Core then changes nothing, and that the printed core is the same.
-func TestCoreBecomesAll(t *testing.T) {
-	t.Parallel()
-	url, owner := ownedDatabase(t)
-	conn := connect(t, url)
-	exec(t, conn, "set role "+quote(owner))
-	if output, err := psql(t, url, owner, printed(t, migrations.Script{Core: true}), "-1"); err != nil {
-		t.Fatalf("%v: %s", err, output)
-	}
-	expectUntouched(t, conn, func() {
-		err := migrations.Check(t.Context(), conn)
-		if !errors.Is(err, migrations.ErrNotMigrated) || !strings.Contains(err.Error(), "only the core") {
-			t.Errorf("Check returned %v, want ErrNotMigrated that names the core", err)
-		}
-		if _, err := (migrations.Script{Core: true}).Apply(t.Context(), conn); err != nil {
-			t.Error(err)
-		}
-	})
-	if found, err := migrations.Differences(t.Context(), conn, true); err != nil || len(found) > 0 {
-		t.Errorf("the core differs in %v (%v)", found, err)
-	}
-	golden, err := os.ReadFile(schemaGolden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	functions := regexp.MustCompile(`(?m)^- function fence\.|^-   |^- $`)
-	for line := range strings.Lines(difference(string(golden), describeSchema(t, conn))) {
-		if !functions.MatchString(line) {
-			t.Errorf("the core differs from %s: %s", schemaGolden, line)
-		}
-	}
-	var made int
-	err = conn.QueryRow(t.Context(), `
-		select (select count(*) from pg_proc where pronamespace = 'fence'::regnamespace)
-			+ (select count(*) from pg_views where schemaname = 'fence')`).Scan(&made)
-	all, core := len(migrations.GuardFiles()), len(migrations.CoreFiles())
-	t.Logf("the core has %d of %d functions and views", core, all)
-	if err != nil || made != core || core >= all {
-		t.Errorf("the schema has %d functions and views, want those of %d of %d files (%v)", made, core, all, err)
-	}
-
-	bringUpToDate(t, conn)
-	expectUntouched(t, conn, func() {
-		if _, err := (migrations.Script{Core: true}).Apply(t.Context(), conn); err != nil {
-			t.Error(err)
-		}
-	})
-	exec(t, conn, "update fence.guard_revision set revision = revision - 1, digest = 'of an older one'")
-	expectUntouched(t, conn, func() {
-		if _, err := (migrations.Script{Core: true}).Apply(t.Context(), conn); err == nil || !strings.Contains(err.Error(), "all functions") {
-			t.Errorf("on all functions of an older program, Apply of the core returned %v", err)
-		}
-	})
+	runScripts(t, scripted(t, ""), nil, []script{{"all parts", `
+		A select test.grant('n'); select test.expire('n'); select fence.put_policy('p', 'strict', 'builtin', false, false,
+			null, null, false, 100, null); select fence.accept_database(1);
+			select string_agg(part, ' ') from fence.sweep_all() where done > 0 or more  -- leases`}})
 }

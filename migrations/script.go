@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -31,8 +30,7 @@ end
 $$;`
 
 // begin fails outside of a transaction, where the settings would have no effect, and for another schema than the one
-// that the text was made for. Its arguments: the advisory lock, the version, the revision, the digests of all functions
-// and of the core, and whether the text makes the core only.
+// that the text was made for. Its arguments: the advisory lock, the version, the revision, the digest of all functions.
 const begin = `lock table pg_catalog.pg_namespace in access share mode;
 do $$
 declare
@@ -49,14 +47,9 @@ begin
     end if;
     if to_regclass('fence.guard_revision') is not null then
         perform from fence.guard_revision g
-        where g.revision > %[3]d or g.revision = %[3]d and g.digest not in ('%[4]s', '%[5]s');
+        where g.revision > %[3]d or g.revision = %[3]d and g.digest <> '%[4]s';
         if found then
             raise exception 'the schema fence has newer functions than revision %[3]d, or others of that revision'
-                using errcode = 'object_not_in_prerequisite_state';
-        end if;
-        perform from fence.guard_revision g where g.digest not like 'core %%' and %[6]t;
-        if found then
-            raise exception 'the schema fence has all functions, and this text is for the core only'
                 using errcode = 'object_not_in_prerequisite_state';
         end if;
     end if;
@@ -101,10 +94,6 @@ set revision = excluded.revision, serves_from = excluded.serves_from, digest = e
 type Script struct {
 	// Version is that of the schema which is there; 0: none.
 	Version int
-	// Core leaves out what only gateways call: of the functions, it makes those that applications call, policies and
-	// fence.sweep_all, and what these need. A later Apply adds the others. It does nothing where they are there, and fails
-	// where those of an older program are.
-	Core bool
 	// TokensAbove is for a schema that replaces another one. In the transaction that makes the functions, so before any
 	// grant, tokens jump past it and past all that any database can have issued until now (fence.accept_database). They jump
 	// in a schema that is up to date, too.
@@ -146,8 +135,7 @@ func (s Script) text() string {
 func (s Script) start(lockTimeout time.Duration) []piece {
 	return []piece{
 		{"the database", suitable},
-		{"the schema that is there", fmt.Sprintf(begin, advisoryLock, s.Version, GuardRevision, guardDigest(false),
-			guardDigest(true), s.Core)},
+		{"the schema that is there", fmt.Sprintf(begin, advisoryLock, s.Version, GuardRevision, guardDigest())},
 		{"settings", fmt.Sprintf(settings, lockTimeout.Milliseconds())},
 	}
 }
@@ -168,14 +156,14 @@ func (s Script) tables() (pieces []piece) {
 // functions replace the functions on the newest tables, while no table becomes protected.
 func (s Script) functions() []piece {
 	pieces := []piece{{"protected tables", "lock table fence.protected_tables in share row exclusive mode;"}}
-	for _, file := range filesOf(s.Core) {
+	for _, file := range guardFiles() {
 		pieces = append(pieces, piece{file, replace(file)})
 	}
 	if s.extension {
 		pieces = append(pieces, piece{"trigger functions", fmt.Sprintf(membership, "add")})
 	}
 	return append(append(pieces, piece{"the end", finish},
-		piece{"the revision", fmt.Sprintf(record, GuardRevision, servesFrom, guardDigest(s.Core))}), s.end()...)
+		piece{"the revision", fmt.Sprintf(record, GuardRevision, servesFrom, guardDigest())}), s.end()...)
 }
 
 // end is run also where the schema is up to date.
@@ -215,58 +203,11 @@ end
 $view$;`, candidate, view, source)
 }
 
-// coreCalls are the functions of the core that no role of applications has a right to: the owner of the schema calls
-// them, or the script itself.
-const coreCalls = "fence.sweep_all fence.accept_database fence.put_policy fence.delete_policy fence.allow_names " +
-	"fence.disallow_names fence.sql_roles " + finish
-
-var reference = regexp.MustCompile(`--.*|\bfence\.(\w+)`)
-
-// coreFiles are those of coreCalls, of what roles of applications call, and of all that these refer to.
-var coreFiles = sync.OnceValue(func() []string {
-	files := map[string]string{}
-	for _, file := range guardFiles() {
-		files[strings.TrimSuffix(path.Base(file), ".sql")] = file
-	}
-	var core []string
-	var add func(source string)
-	add = func(source string) {
-		for _, found := range reference.FindAllStringSubmatch(source, -1) {
-			if file := files[found[1]]; file != "" && !slices.Contains(core, file) {
-				core = append(core, file)
-				add(guardSource(file))
-			}
-		}
-	}
-	add(strings.Join(slices.Concat(appRights, tableOwnerRights, []string{coreCalls}), "\n"))
-	slices.Sort(core)
-	return core
-})
-
-func filesOf(core bool) []string {
-	if core {
-		return coreFiles()
-	}
-	return guardFiles()
-}
-
-// guardDigest returns the SHA-256 of the text of all functions, or of the core, after the word "core".
-func guardDigest(core bool) string {
-	if core {
-		return "core " + digestOfCore()
-	}
-	return digestOfAll()
-}
-
-var (
-	digestOfAll  = sync.OnceValue(func() string { return digest(guardFiles()) })
-	digestOfCore = sync.OnceValue(func() string { return digest(coreFiles()) })
-)
-
-func digest(files []string) string {
+// guardDigest returns the SHA-256 of the text of all functions.
+var guardDigest = sync.OnceValue(func() string {
 	hash := sha256.New()
-	for _, file := range files {
+	for _, file := range guardFiles() {
 		hash.Write(must(guard.ReadFile(file)))
 	}
 	return hex.EncodeToString(hash.Sum(nil))
-}
+})

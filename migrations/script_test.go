@@ -363,7 +363,7 @@ func scripted(t *testing.T, setup string) string {
 	return scriptedOn(t, postgres.Migrated(t), setup)
 }
 
-// scriptedOn is scripted for a database that may have only the core of the functions.
+// scriptedOn is scripted for a database that is there.
 func scriptedOn(t *testing.T, url, setup string) string {
 	t.Helper()
 	exec(t, connect(t, url), "set check_function_bodies = off;"+scriptFunctions+setup)

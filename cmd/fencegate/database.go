@@ -249,7 +249,6 @@ type migrateCmd struct {
 	AppRole        []string `help:"Give this role of an application the rights to guard transactions and to lease locks by SQL. Can be repeated." sep:"none" placeholder:"NAME"`
 	AppNames       []string `help:"Let the roles of --app-role use this name and all names below it by SQL, and no names that no --app-names gave them. Without it, a new role may use all names. Can be repeated." sep:"none" placeholder:"PREFIX"`
 	TableOwnerRole []string `help:"Give this role the same rights, and the right to protect the tables that it owns. Can be repeated." sep:"none" placeholder:"NAME"`
-	Core           bool     `help:"For databases without a gateway: leave out the functions that only gateways call. A later migrate without it adds them."`
 	Print          bool     `help:"Write the SQL to standard output instead, for another tool that runs it in one transaction. No database is needed."`
 	From           int      `help:"Print what upgrades a schema of this version. 0: what makes a new one." placeholder:"VERSION"`
 	Extension      string   `help:"Write the files of the extension fencegate to this directory instead, for create extension and alter extension … update. No database is needed." type:"existingdir" placeholder:"DIR"`
@@ -268,12 +267,10 @@ func (c *migrateCmd) Run(ctx context.Context, con *console) error {
 	roles := migrations.Roles{
 		Gateway: c.GatewayRole, App: c.AppRole, AppNames: c.AppNames, TableOwner: c.TableOwnerRole,
 	}
-	script := migrations.Script{Version: c.From, Core: c.Core, TokensAbove: c.TokensAbove, Roles: roles}
+	script := migrations.Script{Version: c.From, TokensAbove: c.TokensAbove, Roles: roles}
 	switch {
 	case len(c.AppNames) > 0 && len(c.AppRole) == 0:
 		return usagef("--app-names needs --app-role")
-	case c.Core && (len(c.GatewayRole) > 0 || c.Extension != ""):
-		return usagef("--core has no functions for --gateway-role, and --extension has all")
 	case c.Extension != "":
 		return migrations.WriteExtension(c.Extension)
 	case c.Print:
@@ -355,7 +352,7 @@ func (c *checkCmd) Run(ctx context.Context, con *console) error {
 	defer cancel()
 	return c.connect(ctx, con, func(conn *pgx.Conn) error {
 		err := migrations.Compare(ctx, conn)
-		if skew, ok := errors.AsType[*migrations.SkewError](err); err != nil && (!ok || !skew.Serves && !skew.Core) {
+		if skew, ok := errors.AsType[*migrations.SkewError](err); err != nil && (!ok || !skew.Serves) {
 			if failed, ok := errors.AsType[*pgconn.PgError](err); ok && failed.Code == insufficientPrivilege {
 				return fmt.Errorf("%w\nRun it as the role of the gateway", err)
 			}

@@ -331,8 +331,8 @@ func TestSweepDefaults(t *testing.T) {
 	}
 }
 
-// TestMigratePrints checks that migrate prints the SQL without a database, with the roles' rights and less for the core,
-// that it writes the extension, that it makes a core, and that it refuses flags that would do nothing.
+// TestMigratePrints checks that migrate prints the SQL without a database, with the roles' rights,
+// that it writes the extension, and that it refuses a flag that would do nothing.
 func TestMigratePrints(t *testing.T) {
 	t.Parallel()
 	s := shell{t: t}
@@ -348,13 +348,8 @@ func TestMigratePrints(t *testing.T) {
 	if upgrade := s.must("migrate", "--print", "--from", "1"); strings.Contains(upgrade, "create table fence.fences") {
 		t.Error("migrate --print --from 1 makes the tables of version 1")
 	}
-	if core := s.must("migrate", "--print", "--core"); strings.Contains(core, "fence.transact(") {
-		t.Error("migrate --print --core has functions of gateways")
-	}
-	for _, flags := range []string{"--from 1", "--core --gateway-role gateway", "--core --extension ."} {
-		if got := s.do(strings.Fields("migrate " + flags)...); got.code != exitUsage {
-			t.Errorf("migrate %s exited with %d, want %d", flags, got.code, exitUsage)
-		}
+	if got := s.do("migrate", "--from", "1"); got.code != exitUsage {
+		t.Errorf("migrate --from 1 exited with %d, want %d", got.code, exitUsage)
 	}
 	dir := t.TempDir()
 	s.must("migrate", "--extension", dir)
@@ -363,12 +358,4 @@ func TestMigratePrints(t *testing.T) {
 			t.Errorf("migrate --extension wrote %d bytes of %s (%v), want %d", len(got), name, err, len(want))
 		}
 	}
-
-	url := []string{"--database-url", postgres.Empty(t)}
-	s.must(append([]string{"migrate", "--log-level=warn", "--core"}, url...)...)
-	got := s.do(append([]string{"check"}, url...)...)
-	if !strings.Contains(got.out, "has only the core") || strings.Count(got.out, "\nwrong ") != 1 {
-		t.Errorf("on a core, check found %s%s", got.out, got.errOut)
-	}
-	s.must(append([]string{"migrate", "--log-level=warn"}, url...)...)
 }

@@ -2,7 +2,6 @@ package checks
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -51,20 +50,14 @@ var (
 )
 
 // Schema returns what is to be found of the schema to which conn is connected. skew is the error of migrations.Compare:
-// it may be of another version that can be served, or the core. It returns an error of the database.
+// it may be of another version that can be served. It returns an error of the database.
 func Schema(ctx context.Context, conn *pgx.Conn, skew error) ([]Finding, error) {
-	of, ok := errors.AsType[*migrations.SkewError](skew)
-	core := ok && of.Core
-	if skew != nil && !core {
+	if skew != nil {
 		return []Finding{ofSchema.finding("fence", skew.Error())}, nil
 	}
-	differences, err := migrations.Differences(ctx, conn, core)
+	differences, err := migrations.Differences(ctx, conn)
 	if err != nil {
 		return nil, err
-	}
-	detail := ""
-	if core {
-		detail = "has only the core, for databases without a gateway"
 	}
 	var changed, added []Finding
 	for _, d := range differences {
@@ -80,7 +73,7 @@ func Schema(ctx context.Context, conn *pgx.Conn, skew error) ([]Finding, error) 
 	if len(added) == 0 {
 		added = append(added, ofAddedObjects.finding("", ""))
 	}
-	return slices.Concat([]Finding{ofSchema.finding("", detail)}, changed, added), nil
+	return slices.Concat([]Finding{ofSchema.finding("", "")}, changed, added), nil
 }
 
 // URL returns what is to be found in the connection URL of a database, to which conn is connected. It returns an error

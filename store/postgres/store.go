@@ -163,7 +163,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 	return err
 }
 
-// MigrateBy is Migrate for a schema that replaces another one, or for the core of one, and says what it did; see
+// MigrateBy is Migrate for a schema that replaces another one, and says what it did; see
 // migrations.Script.
 func (s *Store) MigrateBy(ctx context.Context, script migrations.Script) (did string, err error) {
 	err = s.alter(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
