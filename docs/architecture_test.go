@@ -21,6 +21,7 @@ var (
 	// reference is a path from the root, with one list of alternatives at most, perhaps with a declaration of the file.
 	reference    = regexp.MustCompile(`^([\w.][\w./-]*(?:\{[\w,]+\}[\w./-]*)?)(?::(\w+(?:\.\w+)?))?$`)
 	isFile       = regexp.MustCompile(`\.(go|sql|md|ya?ml|js|json|lua)$`)
+	isFunction   = regexp.MustCompile(`(?m)^create or replace (?:function|view) fence\.(\w+)`)
 	alternatives = regexp.MustCompile(`\{([\w,]+)\}`)
 )
 
@@ -103,9 +104,17 @@ func expanded(path string) (all []string) {
 	return all
 }
 
-// declared returns what a file of Go declares: Name, or Type.Method.
+// declared returns what a file declares: in Go Name, or Type.Method; in SQL the functions and views.
 func declared(t *testing.T, file string) (names []string) {
 	t.Helper()
+	if filepath.Ext(file) == ".sql" {
+		text, err := os.ReadFile(filepath.Join(root, file))
+		check(t, err)
+		for _, found := range isFunction.FindAllStringSubmatch(string(text), -1) {
+			names = append(names, found[1])
+		}
+		return names
+	}
 	parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, file), nil, parser.SkipObjectResolution)
 	check(t, err)
 	for _, declaration := range parsed.Decls {

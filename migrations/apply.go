@@ -1,13 +1,16 @@
 package migrations
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -85,7 +88,7 @@ func (s Script) apply(ctx context.Context, conn *pgx.Conn, bounds lockBounds) (d
 		if extension || failed != nil || !errors.Is(err, ErrNotMigrated) {
 			return errors.Join(err, failed)
 		}
-		did = fmt.Sprintf("made %d functions and views: %s", len(guardFiles()), programs())
+		did = fmt.Sprintf("made %d functions and views: %s", len(functions()), programs())
 		if skew.version > 0 {
 			did += "; before: " + skew.schema()
 		}
@@ -161,10 +164,27 @@ func exclusively(ctx context.Context, conn *pgx.Conn, change func() error) error
 
 func numberedFiles() []string { return must(fs.Glob(numbered, "*.sql")) }
 
-func guardFiles() []string { return must(fs.Glob(guard, "guard/*/*.sql")) }
+// function is a function or a view of the schema: fence.<name>. sql makes it, after a comment on it.
+type function struct{ folder, name, sql string }
 
-// guardSource returns the text of a file in guard/.
-func guardSource(file string) string { return strings.TrimSpace(string(must(guard.ReadFile(file)))) }
+var definition = regexp.MustCompile(`(?m)^create or replace (?:function|view) fence\.(\w+)`)
+
+// functions are those of guard/, by folder and name: they are made in this order. In a file, an empty line and a comment
+// begin the next one.
+var functions = sync.OnceValue(func() (all []function) {
+	for _, file := range must(fs.Glob(guard, "guard/*/*.sql")) {
+		for i, sql := range strings.Split(strings.TrimSpace(string(must(guard.ReadFile(file)))), "\n\n-- ") {
+			if i > 0 {
+				sql = "-- " + sql
+			}
+			all = append(all, function{path.Base(path.Dir(file)), definition.FindStringSubmatch(sql)[1], sql})
+		}
+	}
+	slices.SortFunc(all, func(a, b function) int {
+		return cmp.Or(cmp.Compare(a.folder, b.folder), cmp.Compare(a.name, b.name))
+	})
+	return all
+})
 
 // must is for embedded files: they exist, or the program would not have been built.
 func must[T any](value T, err error) T {
@@ -174,12 +194,12 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// GuardSource returns the text of the file in guard/ that makes fence.<name>; ok is false if there is none. Tests use
-// it to break a function on purpose.
+// GuardSource returns the text that makes fence.<name>; ok is false if there is none. Tests use it to break a function on
+// purpose.
 func GuardSource(name string) (source string, ok bool) {
-	for _, file := range guardFiles() {
-		if path.Base(file) == name+".sql" {
-			return guardSource(file), true
+	for _, f := range functions() {
+		if f.name == name {
+			return f.sql, true
 		}
 	}
 	return "", false

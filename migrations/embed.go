@@ -1,8 +1,9 @@
 // Package migrations holds everything that fencegate keeps in PostgreSQL besides data, and applies it.
 //
 // There are two kinds of SQL. Numbered files (001_schema.sql, …) make tables and types. They run once, in order, and
-// are never edited after a release. The files under guard/ hold one function or view each, "create or replace". They
-// are applied again, all in one transaction, whenever [GuardRevision] has risen. The folders of guard/ are
+// are never edited after a release. Each file under guard/ has the functions of a subject, "create or replace", the one
+// that others call first. They are applied again, all in one transaction, whenever [GuardRevision] has risen. The folders
+// of guard/ are
 //
 //	rule     the decision about a write token, and what it needs: fences, tokens, policies
 //	write    applying writes

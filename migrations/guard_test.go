@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -111,18 +111,12 @@ func writeGuardGolden(t *testing.T, entries []guardEntry) {
 	writeGolden(t, guardGolden, text.String())
 }
 
-// TestGuardFilesAreNamedAfterTheirFunctions checks that each file under guard/ makes one function, or one view,
-// with the file's name.
-func TestGuardFilesAreNamedAfterTheirFunctions(t *testing.T) {
-	for _, file := range migrations.GuardFiles() {
-		name := strings.TrimSuffix(path.Base(file), ".sql")
+// TestFunctionsHaveHeaders checks that each function and view under guard/ has a comment that begins with its name.
+func TestFunctionsHaveHeaders(t *testing.T) {
+	for _, name := range migrations.Functions() {
 		source, _ := migrations.GuardSource(name)
-		head := "create or replace function fence." + name + "("
-		if path.Base(path.Dir(file)) == "view" {
-			head = "create or replace view fence." + name + " "
-		}
-		if strings.Count(source, "\ncreate or replace ") != 1 || !strings.Contains(source, "\n"+head) {
-			t.Errorf("%s does not make exactly fence.%s", file, name)
+		if strings.Count(source, "\ncreate or replace ") != 1 || !regexp.MustCompile(`^-- fence\.`+name+`\b`).MatchString(source) {
+			t.Errorf("fence.%s does not stand alone, behind a comment that begins with its name", name)
 		}
 	}
 }

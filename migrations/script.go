@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -156,8 +155,8 @@ func (s Script) tables() (pieces []piece) {
 // functions replace the functions on the newest tables, while no table becomes protected.
 func (s Script) functions() []piece {
 	pieces := []piece{{"protected tables", "lock table fence.protected_tables in share row exclusive mode;"}}
-	for _, file := range guardFiles() {
-		pieces = append(pieces, piece{file, replace(file)})
+	for _, f := range functions() {
+		pieces = append(pieces, piece{"fence." + f.name, replace(f)})
 	}
 	if s.extension {
 		pieces = append(pieces, piece{"trigger functions", fmt.Sprintf(membership, "add")})
@@ -180,15 +179,14 @@ func (s Script) end() (pieces []piece) {
 	return pieces
 }
 
-// replace returns what replaces the function or view of a file. It leaves a view alone that is the same already: to
-// replace it takes a lock that waits for all transactions that have used the view.
-func replace(file string) string {
-	source := guardSource(file)
-	if path.Base(path.Dir(file)) != "view" {
-		return source
+// replace returns what replaces a function or view. It leaves a view alone that is the same already: to replace it takes a
+// lock that waits for all transactions that have used the view.
+func replace(f function) string {
+	view := "fence." + f.name
+	if !strings.Contains(f.sql, "\ncreate or replace view ") {
+		return f.sql
 	}
-	view := "fence." + strings.TrimSuffix(path.Base(file), ".sql")
-	candidate := strings.Replace(source, "create or replace view "+view+" ", "create view "+view+"_candidate ", 1)
+	candidate := strings.Replace(f.sql, "create or replace view "+view+" ", "create view "+view+"_candidate ", 1)
 	return fmt.Sprintf(`do $view$
 begin
 %s
@@ -200,14 +198,14 @@ begin
     end if;
     drop view %[2]s_candidate;
 end
-$view$;`, candidate, view, source)
+$view$;`, candidate, view, f.sql)
 }
 
 // guardDigest returns the SHA-256 of the text of all functions.
 var guardDigest = sync.OnceValue(func() string {
 	hash := sha256.New()
-	for _, file := range guardFiles() {
-		hash.Write(must(guard.ReadFile(file)))
+	for _, f := range functions() {
+		_, _ = io.WriteString(hash, f.sql+"\n")
 	}
 	return hex.EncodeToString(hash.Sum(nil))
 })

@@ -82,7 +82,7 @@ type Inventory struct {
 	TablesEnforce, TablesObserve, TablesWithProblems int64
 }
 
-// LeasesListed is the least number of leases that lists a principal in the inventory (guard/observe/recount.sql).
+// LeasesListed is the least number of leases that lists a principal in the inventory (fence.recount).
 const LeasesListed = 1000
 
 const (

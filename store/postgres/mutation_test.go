@@ -14,7 +14,7 @@ import (
 // mutation is a function of the schema, broken on purpose, and the cases that must notice.
 type mutation struct {
 	name     string
-	function string // guard/<function>.sql
+	function string // fence.<function>
 	edit     edit
 	fails    []string // cases that pass on the function as it is, and each of which must fail on the broken one
 }
@@ -89,11 +89,11 @@ func (m mutation) apply(t *testing.T, b *testbed) {
 	t.Helper()
 	source, ok := migrations.GuardSource(m.function)
 	if !ok {
-		t.Fatalf("there is no guard/%s.sql", m.function)
+		t.Fatalf("there is no fence.%s", m.function)
 	}
 	broken, err := m.edit(source)
 	if err != nil {
-		t.Fatalf("guard/%s.sql: %v", m.function, err)
+		t.Fatalf("fence.%s: %v", m.function, err)
 	}
 	b.Exec(t, broken)
 	if slices.Contains([]string{"admit", "lock_write_tokens", "apply_operations", "write_ruled"}, m.function) {
@@ -116,7 +116,7 @@ func decidingNothing(t *testing.T, batched string) string {
 	source, _ := migrations.GuardSource(batched)
 	nothing, err := replacing("\nbegin\n", "\nbegin\n    return;\n")(source)
 	if err != nil {
-		t.Fatalf("guard/%s.sql: %v", batched, err)
+		t.Fatalf("fence.%s: %v", batched, err)
 	}
 	return nothing
 }

@@ -143,7 +143,7 @@ func (s *Store) Recount(ctx context.Context) (counted bool, err error) {
 	return false, fmt.Errorf("count what there is: %w", err)
 }
 
-// recountEvery is how much longer than counting the time from one count to the next is, as guard/recount.sql has it.
+// recountEvery is how much longer than counting the time from one count to the next is, as fence.recount has it.
 const recountEvery = 20
 
 // checkTables looks at some of the protected tables. A look at one with thousands of partitions may take longer than

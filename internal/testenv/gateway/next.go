@@ -18,8 +18,8 @@ func NextVersion(t testing.TB) map[string]string {
 			fmt.Sprintf(revision, migrations.GuardRevision): fmt.Sprintf(revision, migrations.GuardRevision+1)}),
 		"migrations/999_next.sql": `create table fence.next (number bigint);
 			alter table fence.fences add column next_number bigint;`,
-		"migrations/guard/observe/probe.sql": process.Changed(t, "migrations/guard/observe/probe.sql", map[string]string{
-			"begin\n": "begin\n    perform fence.next();\n"}),
+		"migrations/guard/observe/gateway.sql": process.Changed(t, "migrations/guard/observe/gateway.sql", map[string]string{
+			"    perform pg_logical_emit_message(": "    perform fence.next();\n    perform pg_logical_emit_message("}),
 		"migrations/guard/observe/next.sql": `create or replace function fence.next() returns bigint language sql
 			as 'select max(number) from fence.next';`,
 	}

@@ -142,7 +142,7 @@ func BreakRule(t testing.TB, url string) {
 	source, _ := migrations.GuardSource("rule")
 	broken := regexp.MustCompile(`'token_stale \w+'`).ReplaceAllString(source, "'admitted'")
 	if broken == source {
-		t.Fatal("guard/rule.sql has no token_stale to break")
+		t.Fatal("fence.rule has no token_stale to break")
 	}
 	check(t, (&server{url: url}).exec(await.Context(t), broken))
 }

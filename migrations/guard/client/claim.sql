@@ -53,3 +53,258 @@ begin
     end loop;
 end
 $$;
+
+-- fence.claim_leases(table, locks, owner_id, ttl_ms, lease_id) → the leases that are granted on locks, which fence.claim
+-- has found, each once or more: exclusive ones with this lease_id. Others are left out: those that are held, or that wait;
+-- those for which it would have to wait for another transaction; and those for which this transaction can take no more
+-- gates (fence.within_gates).
+--
+-- It makes fences without a bound (fence.check_new_fence), because the sweep forgets them (fence.sweep_claims). It knows
+-- them by the lease_id, which is that of a claim (fence.is_claim), and by their metadata.
+--
+-- Raises what fence.acquire raises, except 54000.
+create or replace function fence.claim_leases(
+    p_table regclass, p_locks text[], p_owner_id text, p_ttl_ms integer, p_lease_id uuid)
+returns table (resource text, fencing_token bigint, expires_at timestamptz)
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+    v_setting   text := current_setting('synchronous_commit');
+    v_principal text := 'sql:' || session_user;
+    v_metadata  json := json_build_object('table', fence.name_of_table(p_table));
+    v_found     text[] := array(
+        select l from unnest(p_locks) with ordinality as u (l, n) group by l order by min(n));
+    v_count     integer := cardinality(v_found);
+    v_locks     text[];
+    v_made      text[];
+    v_leases    fence.leases[];
+    v_request   fence.leases;
+begin
+    perform fence.check_lease_call(p_locks[1], p_owner_id);
+    perform fence.check_ttl(p_ttl_ms);
+    perform fence.require(v_count <= 1000, format('a claim has %s locks, the limit is 1000', v_count));
+    perform fence.require(fence.is_claim(p_lease_id), 'lease_id is not that of a claim');
+    perform fence.check_use(l), fence.check_provider(l) from unnest(v_found) l;
+    v_locks := fence.try_gates(fence.within_gates(v_found));
+
+    v_made := array(
+        select l from unnest(v_locks) l where (select true from fence.fences f where f.resource = l limit 1) is null
+        order by l collate "C");
+    if v_made <> '{}' then
+        v_made := fence.make_fences(v_made);
+    end if;
+
+    v_leases := array(
+        select l from fence.acquire_leases(v_locks, array_fill(p_owner_id, array[v_count]),
+            array_fill(v_principal, array[v_count]), array_fill('exclusive'::text, array[v_count]),
+            array_fill(p_ttl_ms, array[v_count]), '{}', array_fill(v_metadata::text, array[v_count]), p_lease_id) l);
+    perform set_config('synchronous_commit', v_setting, true);
+    -- What is not decided by that: a lease that expired, for example.
+    for v_request in
+        select r.* from fence.fences f, fence.lease_request(
+            f.resource, p_owner_id, 'exclusive', 'node', p_ttl_ms, null, null, v_metadata, v_principal) r
+        where f.resource = any (v_locks) and f.resource not in (select l.lock from unnest(v_leases) l)
+        order by f.resource for update of f skip locked
+    loop
+        v_request.lease_id := p_lease_id;
+        v_leases := v_leases || fence.acquire_at_once(v_request);
+    end loop;
+    perform set_config('synchronous_commit', v_setting, true);
+    if cardinality(v_leases) > 0 then
+        perform fence.commit_durably();
+    end if;
+    delete from fence.fences f
+    where f.resource = any (v_made) and f.granted_token = 0 and f.last_token = 0;
+    return query select l.lock::text, l.fencing_token::bigint, l.expires_at from unnest(v_leases) l;
+end
+$$;
+
+-- fence.claim_query(jobs, jobs_max, owner_id, ttl_ms, condition, order_by, tried) checks the arguments of fence.claim → the
+-- statement by which that finds rows: it locks up to jobs_max of them that nobody holds and whose resources are not among
+-- tried, and returns the arrays of the resources and of the rows.
+--
+-- condition and order_by refer to the table by its own name, see no name but those of its columns, and may end in a
+-- comment. The statement has no parameters, which they could use.
+--
+-- Raises 22023 for a bad argument, also for a table that is not protected, or whose template has no column; 25000 and
+-- 25006, see fence.check_lease_call; 54000 if the transaction can lock no other name, see fence.check_gates. The
+-- statement shows the template, so it raises 42501 as fence.check_readable does.
+create or replace function fence.claim_query(
+    p_jobs regclass, p_jobs_max integer, p_owner_id text, p_ttl_ms integer, p_condition text, p_order_by text,
+    p_tried text[])
+returns text
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_template text := (select p.template from fence.protected_tables p where p.table_id = p_jobs and fence.check_readable(p_jobs));
+    v_resource text;
+    v_columns  text;
+begin
+    perform fence.check_lease_call('any', p_owner_id);
+    perform fence.check_ttl(p_ttl_ms);
+    perform fence.require(p_jobs_max between 1 and 1000, format('jobs_max is %L, it must be 1 to 1000', p_jobs_max));
+    perform fence.require(v_template is not null, format('%s is not protected: call fence.protect first', p_jobs));
+    v_columns := (
+        select string_agg(format('%s.%I', p_jobs, c.name[1]), ', ')
+        from regexp_matches(v_template, '[{]([^{}]+)[}]', 'g') as c (name));
+    perform fence.require(v_columns is not null, format(
+        'the template %L of %s has no column: a claim needs a fence for each row', v_template, p_jobs));
+    if p_tried = '{}' then
+        perform fence.check_gates(v_template);
+    end if;
+    v_resource := fence.resource_expression(p_jobs, v_template, p_jobs::text);
+    return format($query$
+        select pg_catalog.array_agg(%1$s), pg_catalog.array_agg(pg_catalog.to_jsonb(c.*))
+        from (
+            select %2$s.*
+            from %2$s
+            where (%3$s
+                ) and not fence.is_held(%4$s) and (%4$s) operator(pg_catalog.<>) all (%5$L::pg_catalog.text[])
+            order by %6$s
+            limit %7$s
+            for no key update of %8$I skip locked) c
+        $query$, fence.resource_expression(p_jobs, v_template, 'c'), p_jobs, coalesce(p_condition, 'true'),
+        v_resource, p_tried, coalesce(p_order_by, v_columns), p_jobs_max,
+        (select r.relname from pg_class r where r.oid = p_jobs));
+end
+$$;
+
+-- fence.renew_claim(owner_id, lease_id, ttl_ms) makes all leases of a claim that run last ttl_ms from now (null: the TTL
+-- that each has), but not longer than their policies allow. It is part of the public interface: docs/sql/leases.md describes
+-- it, and its arguments and columns stay. → a row for each that runs. What is missing was lost, released or replaced: its
+-- owner stops that work.
+--
+-- It waits for no other transaction. A lease that another one has locked, which renews or releases it, is returned with
+-- the expires_at that it has.
+--
+-- Raises as fence.renew does.
+create or replace function fence.renew_claim(owner_id text, lease_id uuid, ttl_ms integer default null)
+returns table (resource text, fencing_token bigint, expires_at timestamptz)
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+#variable_conflict use_column
+declare
+    v_locks    text[];
+    v_tokens   bigint[];
+    v_renewals fence.leases[];
+    v_decided  text[];
+    v_lease    record;
+    v_answer   record;
+begin
+    perform fence.check_lease_ref('any', renew_claim.owner_id, renew_claim.lease_id, 1);
+    if renew_claim.ttl_ms is not null then
+        perform fence.check_ttl(renew_claim.ttl_ms);
+    end if;
+    select array_agg(l.lock::text), array_agg(l.fencing_token::bigint) into v_locks, v_tokens
+    from fence.leases l
+    where l.owner_id = renew_claim.owner_id and l.ended_at is null and l.lease_id = renew_claim.lease_id
+        and fence.may_use(l.lock);
+    if v_locks is null then
+        return;
+    end if;
+    v_renewals := array(
+        select r.lease
+        from fence.renew_leases(v_locks, array_fill(renew_claim.owner_id, array[cardinality(v_locks)]),
+            array_fill(renew_claim.lease_id, array[cardinality(v_locks)]), v_tokens,
+            array_fill(renew_claim.ttl_ms, array[cardinality(v_locks)])) r);
+    v_decided := array(select r.lock from unnest(v_renewals) r);
+    if cardinality(v_decided) < cardinality(v_locks) then
+        for v_lease in
+            select l.lock, l.fencing_token from unnest(v_locks, v_tokens) as u (lock, token)
+            join fence.leases l on l.lock = u.lock and l.fencing_token = u.token
+            where u.lock <> all (v_decided)
+            order by l.lock for update of l skip locked
+        loop
+            v_answer := fence.renew_lease(
+                v_lease.lock, renew_claim.owner_id, renew_claim.lease_id, v_lease.fencing_token, renew_claim.ttl_ms);
+            v_decided := v_decided || v_lease.lock::text;
+            if v_answer.status = 'live' then
+                v_renewals := v_renewals || v_answer.lease;
+            end if;
+        end loop;
+        v_renewals := v_renewals || array(
+            select l from unnest(v_locks, v_tokens) as u (lock, token)
+            join fence.leases l on l.lock = u.lock and l.fencing_token = u.token
+            where u.lock <> all (v_decided) and l.ended_at is null and l.expires_at > clock_timestamp());
+    end if;
+    return query select r.lock::text, r.fencing_token::bigint, r.expires_at from unnest(v_renewals) r;
+end
+$$;
+
+-- fence.is_held(lock) → whether a lease on the lock runs, or the name is too long for a lock; null for a name that the role
+-- may not use. For fence.claim. It is dear, so that the planner tests the conditions of the caller first.
+create or replace function fence.is_held(p_lock text) returns boolean
+language plpgsql stable security definer cost 10000 set search_path = pg_catalog, pg_temp set enable_seqscan = off
+as $$
+begin
+    return case when fence.may_use(p_lock) then
+        octet_length(p_lock) > 512 or exists (select from fence.live_leases() l where l.lock = p_lock) end;
+end
+$$;
+
+-- fence.check_readable(table) → true. Raises 42501 unless the session may read the table: by the rights of its role, or of
+-- one to which it may SET ROLE.
+create or replace function fence.check_readable(p_table regclass) returns boolean
+language plpgsql stable
+as $$
+begin
+    if not has_any_column_privilege(session_user, p_table, 'select') and not exists (
+        select from pg_roles r
+        where pg_has_role(session_user, r.oid, 'member') and has_any_column_privilege(r.oid, p_table, 'select'))
+    then
+        raise exception 'permission denied for table %', p_table using errcode = 'insufficient_privilege';
+    end if;
+    return true;
+end
+$$;
+
+-- fence.acquire_at_once(request) → the leases that fence.acquire_lease grants to the request as a try: one; or none, also
+-- where it would wait for another transaction for more than 1 ms. For fence.claim_leases. Raises what fence.acquire_lease
+-- and fence.check_outcome raise.
+create or replace function fence.acquire_at_once(p_request fence.leases) returns fence.leases[]
+language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '1ms'
+as $$
+declare
+    v_answer record;
+begin
+    v_answer := fence.acquire_lease(p_request, 0, null);
+    perform fence.check_outcome(v_answer.outcome);
+    return case when v_answer.outcome = 'granted' then array[v_answer.lease] else '{}' end;
+exception
+    when lock_not_available or deadlock_detected then
+        return '{}';
+end
+$$;
+
+-- fence.is_claim(lease_id) → whether fence.claim granted the lease: no other has such a lease_id (fence.lease_provider).
+create or replace function fence.is_claim(p_lease_id uuid) returns boolean
+language sql immutable
+return substr(p_lease_id::text, 15, 2) = '83';
+
+-- fence.make_fences(names) → the names whose fences it has made, of those that have none. It leaves out names whose fence
+-- another transaction has just made, for which an insert would wait, and finds them by halves: 1 ms for each of these is
+-- over when the lock_timeout ends the insert. For fence.claim_leases.
+create or replace function fence.make_fences(p_names text[]) returns text[]
+language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '1ms'
+as $$
+declare
+    v_half integer := cardinality(p_names) / 2;
+    v_made text[];
+begin
+    with made as (
+        insert into fence.fences (resource) select n from unnest(p_names) n order by n collate "C"
+        on conflict do nothing
+        returning resource
+    )
+    select array_agg(m.resource::text) into v_made from made m;
+    return coalesce(v_made, '{}');
+exception
+    when lock_not_available or deadlock_detected then
+        return case when v_half > 0
+            then fence.make_fences(p_names[:v_half]) || fence.make_fences(p_names[v_half + 1:]) else '{}' end;
+end
+$$;

@@ -77,3 +77,251 @@ begin
     return fence.guard_or_raise(guard.resource, guard.token, guard.sequence, guard.lease_id, guard.digest);
 end
 $$;
+
+-- fence.try_guard(resource, token, sequence, lease_id, digest) → the verdict of fence.guard as a row. It does not raise
+-- a rejection.
+--
+-- verdict  admitted; replayed: the transaction was committed before; or the code of the rejection
+-- reason   of token_stale: superseded, released, reused, shared, max_hold; otherwise ''
+-- granted_token, last_token, last_sequence  the fence as it was judged
+--
+-- A rejection is recorded if the caller commits. It keeps nothing locked.
+create or replace function fence.try_guard(
+    resource text, token bigint, sequence bigint default null, lease_id uuid default null, digest bytea default null,
+    out verdict text, out reason text, out granted_token bigint, out last_token bigint, out last_sequence bigint)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_hashjoin = off
+as $$
+declare
+    v_ruling fence.ruling := fence.guard_or_undo(resource, token, sequence, lease_id, digest);
+begin
+    if v_ruling.verdict not in ('admitted', 'replayed') then
+        perform fence.report_rejection(resource, token, sequence, v_ruling, null);
+    end if;
+    select v_ruling.verdict, v_ruling.reason, v_ruling.granted_token, v_ruling.last_token, v_ruling.last_sequence
+    into verdict, reason, granted_token, last_token, last_sequence;
+end
+$$;
+
+-- fence.guard_by_rule(resource, token, sequence, lease_id, digest) → the ruling on the write token of a transaction, by
+-- the whole rule. If it is admitted, the fence is raised, and the transaction is noted as admitted.
+--
+-- verdict  as of fence.admit, or
+--          replayed      the last accepted write had this token, sequence and digest
+--          token_reused  the last accepted write had this token and sequence, and at least one of them no digest: it
+--                        was committed. Not for writes without a sequence: these are not told apart
+--
+-- Does not wait for a rejection by the fence: one needs no lock. Where another transaction has locked the fence, this judges without it,
+-- and waits for it only if that look does not reject. So a former holder, which may have locked rows of the table, never
+-- waits for the holder, which may wait for these rows. A replay is judged with the lock: it makes the commit of this
+-- transaction wait for the standbys that the first one waits for (P14), as a commit that only read would not. So is a
+-- rejection by the lease (its times, its lease_id): it does not show that a transaction with this number, whose COMMIT got
+-- no answer, has ended. One by the fence does: the grant or the release that it shows has waited for that transaction.
+--
+-- Under REPEATABLE READ and SERIALIZABLE the snapshot may be older than the grant of the token, or a renewal of its lease.
+-- Locking a row that was changed since raises 40001, also where the row is locked: so a fence that is judged without its
+-- lock is as new as the snapshot. A subtree above it may have a newer token, under which "stale" stays stale. A lease may
+-- have been renewed: a verdict by its times or its lease_id locks the lease. A token that seems
+-- unknown raises 40001, if it may have been granted since. Policies are those of the snapshot.
+--
+-- Raises 40001 as fence.admit and fence.lock_write_tokens do, 22023 for an invalid argument, 25006 as
+-- fence.check_writable does, and 42501 as fence.check_use does, before it looks at the fence.
+create or replace function fence.guard_by_rule(
+    p_resource text, p_token bigint, p_sequence bigint, p_lease_id uuid, p_digest bytea)
+returns fence.ruling
+language plpgsql
+as $$
+declare
+    v_sequence bigint := coalesce(p_sequence, 0);
+    -- Not the digest of any write by HTTP.
+    v_digest   bytea := convert_to('sql:', 'UTF8') || p_digest;
+    v_snapshot boolean := current_setting('transaction_isolation') in ('repeatable read', 'serializable');
+    v_wait     boolean;
+    v_covering text[];
+    v_locked   text[];
+    v_ruling   fence.ruling;
+begin
+    perform fence.check_guard_arguments(p_resource, p_token, p_sequence, p_digest), fence.check_use(p_resource),
+        fence.check_writable();
+    perform fence.bound_transaction('fencegate.guard_timeout', '60 s');
+    foreach v_wait in array array[false, true] loop
+        select l.* into v_covering, v_locked
+        from fence.lock_write_tokens(array[p_resource], array[p_token], v_wait) l;
+        v_ruling := (fence.admit(array[p_resource], array[p_token], array[p_sequence], array[p_lease_id],
+            array[v_digest], v_covering, v_locked, case when v_wait or p_resource = any (v_locked) then true end))[1];
+
+        if (p_token, v_sequence) = (v_ruling.last_token, v_ruling.last_sequence) then
+            if exists (select from fence.admitted a where a.resource = p_resource) then
+                v_ruling.verdict := 'admitted';
+                return v_ruling;
+            elsif v_ruling.replayed then
+                v_ruling.verdict := 'replayed';
+            elsif v_ruling.verdict <> 'admitted'
+                and p_sequence is not null
+                and exists (
+                    select from fence.fences f
+                    where f.resource = p_resource and f.last_digest is distinct from '' -- fence.set_fence: no write
+                        and (v_digest is null or f.last_digest is null))
+            then
+                v_ruling.verdict := 'token_reused';
+                v_ruling.reason := '';
+            end if;
+        end if;
+
+        if v_snapshot and v_ruling.verdict = 'token_unknown' and p_token <= (select t.last_value from fence.tokens t) then
+            raise exception 'the token % may have been granted after the snapshot of this transaction', p_token
+                using errcode = 'serialization_failure',
+                hint = 'Repeat the transaction, and call fence.guard first in it.';
+        end if;
+        exit when p_resource = any (v_locked)
+            or v_ruling.verdict in ('token_required', 'token_unknown', 'token_stale', 'token_reused')
+                and v_ruling.reason <> 'max_hold';
+    end loop;
+
+    if v_ruling.verdict = 'admitted' then
+        update fence.fences f
+        set last_token = p_token,
+            last_sequence = fence.raised_sequence(f, p_token, v_sequence),
+            last_digest = case when p_sequence is not null then v_digest end, admitted_in = pg_current_xact_id()
+        where f.resource = p_resource;
+    elsif v_snapshot and (v_ruling.verdict in ('lease_expired', 'lease_mismatch') or v_ruling.reason = 'max_hold') then
+        perform from fence.leases l
+        where l.lock = any (fence.ancestors(p_resource) || p_resource) and l.fencing_token = p_token for share;
+    end if;
+    return v_ruling;
+end
+$$;
+
+-- fence.guard_or_raise(resource, token, sequence, lease_id, digest) is fence.guard by the whole rule.
+create or replace function fence.guard_or_raise(
+    p_resource text, p_token bigint, p_sequence bigint, p_lease_id uuid, p_digest bytea)
+returns boolean
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_hashjoin = off
+as $$
+declare
+    v_ruling fence.ruling := fence.guard_by_rule(p_resource, p_token, p_sequence, p_lease_id, p_digest);
+    v_error  record;
+begin
+    if v_ruling.verdict not in ('admitted', 'replayed') then
+        v_error := fence.rejection_error(p_resource, p_token, p_sequence, v_ruling, null);
+        raise exception using errcode = v_error.state, message = v_error.message, detail = v_error.detail,
+            hint = v_error.hint;
+    end if;
+    return v_ruling.verdict = 'admitted';
+end
+$$;
+
+-- fence.guard_or_undo(resource, token, sequence, lease_id, digest) is fence.guard_by_rule. But the fences that it locks
+-- for a rejection are not locked any more when it returns: a rejected transaction that stays open delays no grant (P7).
+create or replace function fence.guard_or_undo(
+    p_resource text, p_token bigint, p_sequence bigint, p_lease_id uuid, p_digest bytea)
+returns fence.ruling
+language plpgsql
+as $$
+declare
+    v_ruling fence.ruling;
+begin
+    begin
+        v_ruling := fence.guard_by_rule(p_resource, p_token, p_sequence, p_lease_id, p_digest);
+        if v_ruling.verdict not in ('admitted', 'replayed') then
+            raise exception 'rejected' using errcode = 'LF100';
+        end if;
+    exception
+        when sqlstate 'LF100' then
+            null; -- v_ruling stays
+    end;
+    return v_ruling;
+end
+$$;
+
+-- fence.check_guard_arguments(resource, token, sequence, digest) raises 22023 if an argument of fence.guard is invalid.
+-- A token that is null is none of these: it is rejected as token_required.
+create or replace function fence.check_guard_arguments(
+    p_resource text, p_token bigint, p_sequence bigint, p_digest bytea) returns void
+language plpgsql
+as $$
+declare
+    v_problem text := case
+        when p_resource is null then 'the resource is null'
+        when not fence.is_name(p_resource)
+            then format('the resource %s is not a name: 1 to 512 bytes in segments between slashes, '
+                'none of them empty, . or ..', fence.quote_begin(p_resource))
+        when p_token < 1 then format('the token is %s, it must be a positive integer', p_token)
+        when p_token > 9007199254740991
+            then format('the token is %s, it must be below 2^53, because JSON cannot hold greater integers exactly; '
+                'subtract a constant from another service''s greater numbers', p_token)
+        when p_sequence < 0 then format('the sequence is %s, it must not be negative', p_sequence)
+        when octet_length(p_digest) > 64
+            then format('the digest has %s bytes, it must have at most 64', octet_length(p_digest))
+        when p_digest is not null and p_sequence is null then 'a digest needs a sequence'
+    end;
+begin
+    if v_problem is not null then
+        raise exception '%', v_problem using errcode = 'invalid_parameter_value';
+    end if;
+end
+$$;
+
+-- fence.no_policy_came() raises 40001 if there is a policy: it was set while a guard without policies waited.
+create or replace function fence.no_policy_came() returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if exists (select from fence.policies) then
+        raise exception 'a policy was set while the transaction waited' using errcode = 'serialization_failure';
+    end if;
+end
+$$;
+
+-- fence.bound_transaction(setting, most) bounds how long the transaction may keep what it has locked, because others wait
+-- for that: PostgreSQL ends the session when the transaction is idle for longer (25P03), or from version 17 on lasts
+-- longer from now (25P04). The bound is that of the setting, a time as PostgreSQL writes it; most if it is not set; none
+-- if it is 0. Shorter ones that the session has stay. The end of the transaction, or a rollback to a savepoint before,
+-- takes it back.
+--
+-- Called by functions of clients alone: transactions of gateways end at once. fence.guard does the same in place.
+--
+-- Raises 22007 if the setting is no time.
+create or replace function fence.bound_transaction(p_setting text, p_most interval) returns void
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_most interval := coalesce(nullif(current_setting(p_setting, true), '')::interval, p_most);
+begin
+    if v_most > '0' and current_setting('idle_in_transaction_session_timeout')::interval not between '1 ms' and v_most then
+        perform set_config('idle_in_transaction_session_timeout', extract(epoch from v_most * 1000)::bigint::text, true);
+    end if;
+    if v_most > '0' and current_setting('transaction_timeout', true) = '0' then
+        perform set_config('transaction_timeout', extract(epoch from v_most * 1000)::bigint::text, true);
+    end if;
+end
+$$;
+
+-- fence.outcome(resource, token, sequence, lease_id) → the verdict of fence.try_guard, for a client that lost the answer to
+-- the COMMIT of a transaction with this number. token_reused: it was committed; admitted: it was not. This is a question:
+-- it admits nothing, keeps nothing locked, and is neither counted nor recorded as a rejection.
+create or replace function fence.outcome(
+    resource text, token bigint, sequence bigint, lease_id uuid default null,
+    out verdict text, out reason text, out granted_token bigint, out last_token bigint, out last_sequence bigint)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_hashjoin = off
+as $$
+declare
+    v_ruling fence.ruling;
+begin
+    begin
+        v_ruling := fence.guard_by_rule(resource, token, sequence, lease_id, null);
+        raise exception 'undone' using errcode = 'LF100';
+    exception
+        when sqlstate 'LF100' then
+            null; -- v_ruling stays
+    end;
+    select v_ruling.verdict, v_ruling.reason, v_ruling.granted_token, v_ruling.last_token, v_ruling.last_sequence
+    into verdict, reason, granted_token, last_token, last_sequence;
+end
+$$;

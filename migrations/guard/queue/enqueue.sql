@@ -21,3 +21,139 @@ begin
     return v_ticket;
 end
 $$;
+
+-- fence.must_queue(lock, mode, scope, ticket) → whether a waiter with a lower ticket waits for a lease that conflicts
+-- with one of this kind: it is not this one's turn (P8). Readers queue behind a waiting writer, so writers don't
+-- starve.
+--
+-- The conditions are those of fence.waiters_ahead, one after the other: each reads no further than the first waiter that
+-- it finds, however long the queue is.
+create or replace function fence.must_queue(p_lock text, p_mode text, p_scope text, p_ticket bigint) returns boolean
+language plpgsql
+as $$
+begin
+    if exists (
+            select from fence.live_waiters() w
+            where w.lock = p_lock and w.ticket < p_ticket and w.mode = 'exclusive')
+        or p_mode = 'exclusive' and exists (
+            select from fence.live_waiters() w where w.lock = p_lock and w.ticket < p_ticket)
+    then
+        return true;
+    end if;
+    if p_scope = 'node' and position('/' in p_lock) = 0 then
+        return false;
+    end if;
+
+    if position('/' in p_lock) > 0 and exists (select from fence.subtrees) and exists (
+        select from fence.live_waiters() w
+        where w.lock = any (fence.ancestors(p_lock)) and w.scope = 'subtree' and w.ticket < p_ticket
+            and 'exclusive' in (w.mode, p_mode))
+    then
+        return true;
+    end if;
+
+    return p_scope = 'subtree' and exists (
+        select from fence.live_waiters() w
+        where fence.is_below(w.lock, p_lock) and w.ticket < p_ticket and 'exclusive' in (w.mode, p_mode));
+end
+$$;
+
+-- fence.waiters_ahead(lock, mode, scope, ticket, limit) → the live waiters with a lower ticket whose request conflicts
+-- with a lease of this kind (fence.conflicting_leases); the nearest ones of each branch, at most limit; null: all.
+--
+-- A reader and a writer have branches of their own for the name: an index holds the writers of each queue, so a reader
+-- does not read past other readers. The planner inlines the function.
+create or replace function fence.waiters_ahead(
+    p_lock text, p_mode text, p_scope text, p_ticket bigint, p_limit integer)
+returns setof fence.waiters
+language sql stable
+as $$
+    (select w.* from fence.live_waiters() w
+    where p_mode = 'shared' and w.lock = p_lock and w.ticket < p_ticket and w.mode = 'exclusive'
+    order by w.ticket desc limit p_limit)
+    union all
+    (select w.* from fence.live_waiters() w
+    where p_mode = 'exclusive' and w.lock = p_lock and w.ticket < p_ticket
+    order by w.ticket desc limit p_limit)
+    union all
+    (select w.* from fence.live_waiters() w
+    where w.lock = any (fence.ancestors(p_lock)) and w.ticket < p_ticket
+        and 'exclusive' in (w.mode, p_mode) and w.scope = 'subtree'
+    order by w.ticket desc limit p_limit)
+    union all
+    (select w.* from fence.live_waiters() w
+    where p_scope = 'subtree' and fence.is_below(w.lock, p_lock) and w.ticket < p_ticket
+        and 'exclusive' in (w.mode, p_mode)
+    order by w.ticket desc limit p_limit)
+$$;
+
+-- fence.waiters_behind(lock, mode, scope, ticket, limit) → the live waiters with a higher ticket whose request
+-- conflicts with a lease of this kind (ticket 0) or with a waiter of this kind; the first ones of each branch, at most
+-- limit; null: all. These are the edges of fence.blockers, from the other end; the branches are those of
+-- fence.waiters_ahead.
+--
+-- The planner inlines it.
+create or replace function fence.waiters_behind(
+    p_lock text, p_mode text, p_scope text, p_ticket bigint, p_limit integer)
+returns setof fence.waiters
+language sql stable
+as $$
+    (select w.* from fence.live_waiters() w
+    where w.lock = p_lock and w.ticket > p_ticket and 'exclusive' in (w.mode, p_mode)
+    order by w.ticket limit p_limit)
+    union all
+    (select w.* from fence.live_waiters() w
+    where w.lock = any (fence.ancestors(p_lock)) and w.ticket > p_ticket
+        and 'exclusive' in (w.mode, p_mode) and w.scope = 'subtree'
+    order by w.ticket limit p_limit)
+    union all
+    (select w.* from fence.live_waiters() w
+    where p_scope = 'subtree' and fence.is_below(w.lock, p_lock) and w.ticket > p_ticket
+        and 'exclusive' in (w.mode, p_mode)
+    order by w.ticket limit p_limit)
+$$;
+
+-- fence.conflicts(wait, of) → whether the lease or the earlier waiter `of` conflicts with the request that `wait`
+-- stands for. The rule of fence.conflicting_leases for two that are known.
+create or replace function fence.conflicts(p_wait fence.wait_vertex, p_of fence.wait_vertex) returns boolean
+language sql immutable
+as $$
+    select p_of.ticket < p_wait.ticket and 'exclusive' in (p_of.mode, p_wait.mode) and (
+        p_of.lock = p_wait.lock
+        or p_of.scope = 'subtree' and fence.is_below(p_wait.lock, p_of.lock)
+        or p_wait.scope = 'subtree' and fence.is_below(p_of.lock, p_wait.lock))
+$$;
+
+-- fence.live_waiters() → the waiters that count: the gateway is alive, so is the session, and the deadline has not
+-- passed. Other waiters block nobody (P8).
+--
+-- The only code that says which waiters count. The planner inlines it; the caller restricts it to locks, owners or
+-- tickets. It is no join: the gateways are read once, so skipping the waiters of a dead one costs little, and the
+-- planner can choose only among the indexes of waiters.
+create or replace function fence.live_waiters() returns setof fence.waiters
+language sql stable
+as $$
+    select w.* from fence.waiters w
+    where w.deadline_at > clock_timestamp()
+        and w.gateway_id = any (array(select g.gateway_id from fence.gateways g
+            where g.alive_until > clock_timestamp()))
+        and (w.session_id is null or exists (
+            select from fence.sessions s where s.session_id = w.session_id and fence.session_is_live(s)))
+$$;
+
+-- fence.waiter_request(waiter) → what the waiter requests, see fence.lease_request.
+create or replace function fence.waiter_request(p_waiter fence.waiters) returns fence.leases
+language plpgsql stable
+as $$
+begin
+    return fence.lease_request(p_waiter.lock, p_waiter.owner_id, p_waiter.mode, p_waiter.scope, p_waiter.ttl_ms,
+        p_waiter.session_id, p_waiter.request_id, p_waiter.metadata, p_waiter.principal);
+end
+$$;
+
+-- fence.is_waiting(waiter) → whether it counts, see fence.live_waiters.
+create or replace function fence.is_waiting(p_waiter fence.waiters) returns boolean
+language sql stable
+as $$
+    select exists (select from fence.live_waiters() w where w.ticket = p_waiter.ticket)
+$$;

@@ -116,3 +116,82 @@ begin
     end if;
 end
 $$;
+
+-- fence.grantable_queues(known) → the queues whose first waiter nothing blocks (fence.blockers): for each its lock,
+-- granted_token and since. known is the result of the count before: a queue that it has keeps its since, unless the
+-- lock was granted. At most 100, the longest first.
+--
+-- It looks at queues for 100 ms: at the known ones, then at the others in any order, so each has its turn. A look costs
+-- the more, the more names are above.
+create or replace function fence.grantable_queues(p_known jsonb) returns jsonb
+language plpgsql
+set enable_seqscan = off set jit = off
+as $$
+declare
+    v_now timestamptz := clock_timestamp();
+begin
+    return (
+        with first as materialized (
+            select f.*, k.granted_token as known_token, k.since
+            from (
+                select distinct on (w.lock) w.lock, w.mode, w.scope, w.ticket from fence.live_waiters() w
+                order by w.lock, w.ticket) f
+            left join jsonb_to_recordset(p_known) as k (lock text, granted_token bigint, since timestamptz)
+                on k.lock = f.lock
+            order by k.lock is null, random()
+        ), deadline as materialized ( -- after all have been read
+            select clock_timestamp() + interval '100 milliseconds' as at from (select count(*) from first) f
+        ), free as materialized (
+            select f.lock, f.known_token, f.since, coalesce((
+                select o.granted_token from fence.fences o where o.resource = f.lock), 0) as granted_token
+            from first f -- and nothing else: a join would be done before the clock is read
+            where clock_timestamp() < (select d.at from deadline d)
+                and not exists (select from fence.blockers(f.lock, f.mode, f.scope, f.ticket, 1))
+        )
+        select coalesce(jsonb_agg(q), '[]')
+        from (
+            select f.lock, f.granted_token,
+                case when f.known_token = f.granted_token then f.since else v_now end as since
+            from free f
+            order by since limit 100) q
+    );
+end
+$$;
+
+-- fence.next_due(gateway_id, locks, tickets) → those of these locks on which the gateway should call fence.grant_next.
+-- Each comes with the gateway's first ticket in its queue. Either it may be the ticket's turn: no waiter ahead and no
+-- running lease conflicts, or the policy says by now that another lock service issues the tokens. Or the ticket is not
+-- in the queue any more (here is false). This covers lost notifications, and a gateway ahead in the queue that died.
+--
+-- If another gateway has taken over the ticket and waits with it, the request was sent again through that one. Then the
+-- gateway's next ticket is looked at instead.
+create or replace function fence.next_due(p_gateway_id uuid, p_locks text[], p_tickets bigint[])
+returns table (lock text, here boolean)
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+    v_queue  record;
+    v_waiter fence.waiters;
+begin
+    for v_queue in select * from unnest(p_locks, p_tickets) as u (lock, ticket) loop
+        select * into v_waiter from fence.waiters w where w.ticket = v_queue.ticket;
+        lock := v_queue.lock;
+        if v_waiter.gateway_id <> p_gateway_id and fence.is_waiting(v_waiter) then
+            select * into v_waiter from fence.waiters w
+            where w.lock = v_queue.lock and w.gateway_id = p_gateway_id order by w.ticket limit 1;
+            continue when not found;
+        end if;
+        here := coalesce(v_waiter.gateway_id = p_gateway_id, false);
+        if not here
+            or fence.has_external_tokens(lock)
+            or not fence.must_queue(v_waiter.lock, v_waiter.mode, v_waiter.scope, v_waiter.ticket)
+                and not exists (
+                    select from fence.conflicting_leases(v_waiter.lock, v_waiter.mode, v_waiter.scope) l
+                    where fence.runs_until(l) > clock_timestamp())
+        then
+            return next;
+        end if;
+    end loop;
+end
+$$;

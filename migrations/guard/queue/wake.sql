@@ -51,3 +51,21 @@ begin
     end loop;
 end
 $$;
+
+-- fence.gateway_channel(gateway_id) → the channel on which the gateway is notified of its waiters (fence.wake_gateway).
+-- Every role can listen on it, and learn it from a notification that it sends itself (trace_notify). So it does not show
+-- the gateway_id.
+create or replace function fence.gateway_channel(p_gateway_id uuid) returns text
+language sql immutable parallel safe
+as $$
+    select 'fence_' || left(encode(sha256(uuid_send(p_gateway_id)), 'hex'), 32)
+$$;
+
+-- fence.wake_gateway(gateway_id, lock, ms) notifies a gateway of its waiters for the lock, see fence.wake. The payload
+-- names the lock to that gateway alone (P15): it is a hash of the lock and of the gateway_id, which is a secret.
+create or replace function fence.wake_gateway(p_gateway_id uuid, p_lock text, p_ms bigint) returns void
+language sql
+as $$
+    select pg_notify(fence.gateway_channel(p_gateway_id), p_ms || ' '
+        || left(encode(sha256(uuid_send(p_gateway_id) || convert_to(p_lock, 'UTF8')), 'hex'), 32))
+$$;

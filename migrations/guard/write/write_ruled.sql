@@ -75,3 +75,202 @@ begin
     end if;
 end
 $$;
+
+-- fence.write_chains(writes…, locked, governed, same_token) → the writes that it admitted and applied, as fence.write
+-- answers them.
+--
+-- Decides, in one statement for any number of turns, the resources of which all writes are a chain: puts with nothing
+-- but a token, each of which fence.rule admits on the fence as the writes before it leave it. So a fence that admits
+-- the first numbered write of a chain, and an unnumbered one if there is any, admits them all. It is raised once, and
+-- only the last put of a key is stored; the fence, the versions and the answers are those of one write after the other.
+--
+-- The other writes are left as they were, and not rejected. See fence.write_policies for governed and same_token.
+--
+-- Invariant: an earlier statement locked the fences in locked (null: of all resources). So this one reads the newest
+-- records, and nobody else changes these until the end of the transaction.
+create or replace function fence.write_chains(
+    p_resources text[], p_tokens bigint[], p_sequences bigint[], p_lease_ids uuid[], p_digests bytea[],
+    p_kinds text[], p_keys text[], p_values bytea[], p_content_types text[], p_expected bigint[],
+    p_locked text[], p_governed text[], p_same_token text[],
+    out admitted integer[], out versions bigint[], out created integer[])
+language plpgsql
+as $$
+declare
+    v_stored   integer[]; -- the last puts of their keys
+    v_firsts   integer[]; -- the first puts of the same keys
+    v_versions bigint[];
+    v_replaced integer[];
+begin
+    with judged as (
+        select u.*, row_number() over chain as position,
+            u.kind = 'put' and u.lease_id is null and u.expected is null
+                and 'admitted' = fence.rule(u.token, u.sequence, u.resource = any (p_same_token), false,
+                    lag(u.token, 1, u.token) over chain, true, lag(u.token, 1, u.token) over chain,
+                    coalesce(max(coalesce(u.sequence, 0)) over (chain rows between unbounded preceding and 1 preceding),
+                        -1)
+                ) as follows
+        from unnest(p_resources, p_tokens, p_sequences, p_lease_ids, p_kinds, p_keys, p_expected) with ordinality
+            as u (resource, token, sequence, lease_id, kind, key, expected, index)
+        window chain as (partition by u.resource collate "C" order by u.index)
+    ), raised as (
+        update fence.fences f
+        set last_token = c.token,
+            last_sequence = fence.raised_sequence(f, c.token, c.last),
+            last_version = f.last_version + c.length,
+            last_digest = case when p_sequences[c.newest] is not null then p_digests[c.newest] end
+        from (
+            select j.resource collate "C" as resource, min(j.token) as token,
+                min(j.sequence) as first, max(coalesce(j.sequence, 0)) as last, bool_or(j.sequence is null) as unnumbered,
+                count(*) as length, max(j.index)::integer as newest,
+                array_agg(j.index::integer) as indexes, array_agg(j.key) as keys, array_agg(j.position) as positions
+            from judged j
+            group by 1
+            having bool_and(j.follows)) c
+        where f.resource = c.resource and (p_locked is null or c.resource = any (p_locked))
+            and c.resource <> all (p_governed)
+            and fence.fast_path_admits(f, c.token, c.first, c.resource = any (p_same_token))
+            and (not c.unnumbered or fence.fast_path_admits(f, c.token, null, c.resource = any (p_same_token)))
+        returning f.resource, f.last_version - c.length as version, c.indexes, c.keys, c.positions
+    ), passed as materialized (
+        select r.resource, u.key, u.index, r.version + u.position as version
+        from raised r, unnest(r.indexes, r.keys, r.positions) as u (index, key, position)
+    ), stored as materialized (
+        select p.resource, p.key, min(p.index) as first, max(p.index) as index, max(p.version) as version
+        from passed p
+        group by p.resource, p.key
+    ), replaced as (
+        update fence.records r
+        set version = s.version, fencing_token = p_tokens[s.index], sequence = p_sequences[s.index],
+            updated_at = clock_timestamp(), content_type = p_content_types[s.index], value = p_values[s.index],
+            created = false
+        from stored s
+        where r.resource = s.resource and r.key = s.key
+        returning s.index
+    )
+    select array_agg(p.index), array_agg(p.version), (select array_agg(r.index) from replaced r),
+        (select array_agg(s.index) from stored s), (select array_agg(s.first) from stored s),
+        (select array_agg(s.version) from stored s)
+    into admitted, versions, v_replaced, v_stored, v_firsts, v_versions
+    from passed p;
+
+    if cardinality(v_stored) > coalesce(cardinality(v_replaced), 0) then
+        insert into fence.records (
+            resource, key, version, fencing_token, sequence, updated_at, content_type, value, created)
+        select p_resources[u.index], p_keys[u.index], u.version, p_tokens[u.index], p_sequences[u.index],
+            clock_timestamp(), p_content_types[u.index], p_values[u.index], u.index = u.first
+        from unnest(v_stored, v_firsts, v_versions) as u (index, first, version)
+        where u.index <> all (coalesce(v_replaced, '{}'));
+        created := array(
+            select u.first from unnest(v_stored, v_firsts) as u (index, first)
+            where u.index <> all (coalesce(v_replaced, '{}')));
+    end if;
+end
+$$;
+
+-- fence.apply_operations(atomic, tokens…, operations…) → a finding per operation, in order.
+--
+-- Changes records under write tokens that fence.admit has ruled on, and raises the fences of the changed resources. An
+-- operation passes if its token was admitted and its precondition on the record holds (step 7 of the rule). atomic: all
+-- operations are applied and all fences raised, or nothing; there may be no operations. Otherwise each operation is
+-- independent and has its own token.
+--
+-- tokens      resources, tokens, sequences, digests, and the rulings on them; no resource repeats
+-- operations  token_indexes (the token of each, from 1), kinds ('put' or 'delete'), keys, values, content_types, and
+--             expected: the version that the record must have; 0 none, -1 any, null does not matter. No key of a
+--             resource repeats.
+--
+-- finding     verdict   admitted, version_mismatch, not_found (the delete of a record that does not exist), or null if
+--                       the token was not admitted
+--             version   the record's version: the new one if the operation was applied, otherwise the current one; 0
+--                       for none
+--             created   an applied put made a record
+--
+-- All changes of a write give one version, one more than the newest of the resource.
+--
+-- Invariant: an earlier statement locked the fences, so this one reads the newest data, and nobody else changes these
+-- records until the end of the transaction.
+create or replace function fence.apply_operations(
+    p_atomic boolean,
+    p_resources text[], p_tokens bigint[], p_sequences bigint[], p_digests bytea[], p_rulings fence.ruling[],
+    p_token_indexes integer[], p_kinds text[], p_keys text[], p_values bytea[], p_content_types text[],
+    p_expected bigint[])
+returns fence.finding[]
+language plpgsql
+as $$
+declare
+    v_findings fence.finding[];
+begin
+    with judged as materialized (
+        select o.index, o.token_index, o.kind, o.key, p_resources[o.token_index] as resource, r.version as current,
+            (p_rulings[o.token_index]).last_version + 1 as next,
+            case
+                when (p_rulings[o.token_index]).verdict <> 'admitted'
+                    then null
+                when o.expected is not null and not case o.expected
+                        when 0 then r.version is null
+                        when -1 then r.version is not null
+                        else coalesce(r.version = o.expected, false)
+                    end
+                    then 'version_mismatch' -- step 7
+                when o.kind = 'delete' and r.version is null
+                    then 'not_found'
+                else 'admitted'
+            end as verdict
+        from unnest(p_token_indexes, p_kinds, p_keys, p_expected) with ordinality
+            as o (token_index, kind, key, expected, index)
+        left join lateral (
+            select r.version from fence.records r where r.resource = p_resources[o.token_index] and r.key = o.key
+                limit 1
+        ) r on true
+    ), passed as materialized (
+        select j.* from judged j
+        where j.verdict = 'admitted'
+            and not (p_atomic and exists (select from judged f where f.verdict is distinct from 'admitted'))
+    ), put as (
+        insert into fence.records as r (
+            resource, key, version, fencing_token, sequence, updated_at, content_type, value, created)
+        select p.resource, p.key, p.next, p_tokens[p.token_index], p_sequences[p.token_index], clock_timestamp(),
+            p_content_types[p.index], p_values[p.index], true
+        from passed p
+        where p.kind = 'put'
+        on conflict (resource, key) do update
+        set version = excluded.version, fencing_token = excluded.fencing_token, sequence = excluded.sequence,
+            updated_at = excluded.updated_at, content_type = excluded.content_type, value = excluded.value,
+            created = false
+    ), deleted as (
+        delete from fence.records r using passed p
+        where p.kind = 'delete' and r.resource = p.resource and r.key = p.key
+    ), raised as (
+        update fence.fences f
+        set last_token = p_tokens[c.index],
+            last_sequence = fence.raised_sequence(f, p_tokens[c.index], p_sequences[c.index]),
+            last_version = f.last_version + 1,
+            last_digest = case when p_sequences[c.index] is not null then p_digests[c.index] end
+        from unnest(p_resources) with ordinality as c (resource, index)
+        where f.resource = c.resource
+            and (p_atomic and not exists (select from judged j where j.verdict is distinct from 'admitted')
+                or c.index in (select p.token_index from passed p))
+    )
+    select array_agg(
+        row(j.verdict,
+            case when applied.yes then j.next else coalesce(j.current, 0) end,
+            applied.yes and j.kind = 'put' and j.current is null)::fence.finding
+        order by j.index)
+    into v_findings
+    from judged j
+    cross join lateral (select j.index in (select p.index from passed p) as yes) applied;
+    return v_findings;
+end
+$$;
+
+-- fence.admit_only(resources, resource) → of these resources, whose fences this transaction has raised, rows of only
+-- this one may be written from now on (fence.admitted). null: rows of all of them.
+create or replace function fence.admit_only(p_resources text[], p_resource text) returns void
+language sql volatile security definer set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+    update fence.fences f
+    set admitted_in = case when p_resource is null or f.resource = p_resource then pg_current_xact_id() end
+    where f.resource = any (p_resources)
+        and coalesce(f.admitted_in = pg_current_xact_id(), false) <> (p_resource is null or f.resource = p_resource)
+$$;

@@ -1,0 +1,88 @@
+-- fence.expire_or_blocker(lock, mode, scope) → the lease that blocks one of this kind; of several the one that runs
+-- longest, with its expires_at as of fence.runs_until. Or null: then the conflicting ones had expired and are ended
+-- now, and the lock can be granted at once (P7).
+--
+-- That a lease runs is seen without locking it: while the fence is locked it can only be renewed, and still runs. That
+-- it has expired is decided by a later statement, with the lease and its session locked, because a heartbeat may have
+-- been renewing them. Leases on other names that end with a session, or at their hold_until, are left to
+-- fence.settle_leases and fence.sweep_holds, which close their fences.
+create or replace function fence.expire_or_blocker(p_lock text, p_mode text, p_scope text) returns fence.leases
+language plpgsql
+as $$
+declare
+    v_running fence.leases[] := array(select r from fence.conflicting_leases(p_lock, p_mode, p_scope) r);
+    v_blocker fence.leases;
+    v_lease   fence.leases;
+begin
+    if cardinality(v_running) = 0 then
+        return null;
+    end if;
+    v_blocker := fence.longest_running(v_running);
+    if v_blocker.lock is not null then
+        return v_blocker;
+    end if;
+
+    for v_lease in select * from unnest(v_running) r order by r.lock, r.fencing_token loop
+        perform from fence.leases l where l.lock = v_lease.lock and l.fencing_token = v_lease.fencing_token for update;
+        perform from fence.sessions s where s.session_id = v_lease.session_id for share;
+    end loop;
+    v_blocker := fence.longest_running(array(select r from fence.conflicting_leases(p_lock, p_mode, p_scope) r));
+    if v_blocker.lock is not null then
+        return v_blocker;
+    end if;
+
+    perform fence.end_leases(array(
+        select row(l.lock, l.fencing_token, fence.expiry_reason(l))::fence.lease_end
+        from unnest(v_running) r
+        join fence.leases l on l.lock = r.lock and l.fencing_token = r.fencing_token
+        where l.ended_at is null and (l.lock = p_lock or l.session_id is null and fence.expiry_reason(l) = 'expired')));
+    return null;
+end
+$$;
+
+-- fence.conflicting_leases(lock, mode, scope) → the leases that have not ended and that conflict with a lease of this
+-- kind. Expired ones are among them.
+--
+-- Two leases conflict if at least one is exclusive, and if they are for one name, or one is for a subtree that contains
+-- the other's name. The branches are: leases of the name, for a reader and for a writer; subtrees above; names below a
+-- subtree. fence.waiters_ahead has the same ones, fence.waiters_behind those of the other direction.
+--
+-- The first condition is that of the index leases_running, so a reader does not read past other readers. The planner
+-- inlines the function.
+create or replace function fence.conflicting_leases(p_lock text, p_mode text, p_scope text) returns setof fence.leases
+language sql stable
+as $$
+    select l.* from fence.leases l
+    where p_mode = 'shared' and l.lock = p_lock and l.ended_at is null
+        and case when l.mode = 'exclusive' then 0 else l.fencing_token end = 0
+    union all
+    select l.* from fence.leases l
+    where p_mode = 'exclusive' and l.lock = p_lock and l.ended_at is null
+    union all
+    select l.* from fence.leases l
+    where exists (select from fence.subtrees) and l.lock = any (fence.ancestors(p_lock)) and l.ended_at is null
+        and 'exclusive' in (l.mode, p_mode) and l.scope = 'subtree'
+    union all
+    select l.* from fence.leases l
+    where p_scope = 'subtree' and fence.is_below(l.lock, p_lock) and l.ended_at is null
+        and 'exclusive' in (l.mode, p_mode)
+$$;
+
+-- fence.longest_running(leases) → the lease that runs longest among those that have not expired by the clock, with its
+-- expires_at as of fence.runs_until; null if all have expired.
+create or replace function fence.longest_running(p_leases fence.leases[]) returns fence.leases
+language plpgsql
+as $$
+declare
+    v_longest fence.leases;
+    v_lease   fence.leases;
+begin
+    foreach v_lease in array p_leases loop
+        v_lease.expires_at := fence.runs_until(v_lease);
+        if v_lease.expires_at > greatest(clock_timestamp(), v_longest.expires_at) then
+            v_longest := v_lease;
+        end if;
+    end loop;
+    return v_longest;
+end
+$$;

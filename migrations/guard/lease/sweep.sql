@@ -1,0 +1,199 @@
+-- fence.sweep_leases(rows_max) → done: the number of expired leases that were ended; more. See fence.sweep.
+--
+-- An expired lease can be replaced without this (P7): this counts it, wakes waiters and keeps the event. It looks at a
+-- lease when its check_at has passed, and again at the expires_at that it finds then: so a renewal need not change an
+-- index. Leases in Redis are left to fence.settle_provided until their expires_at.
+create or replace function fence.sweep_leases(p_rows_max integer, out done bigint, out more boolean)
+language plpgsql
+as $$
+declare
+    v_now    timestamptz := clock_timestamp();
+    v_locks  text[];
+    v_tokens bigint[];
+    v_lease  fence.leases;
+begin
+    done := 0;
+    select array_agg(d.lock), array_agg(d.fencing_token) into v_locks, v_tokens
+    from (
+        select l.lock, l.fencing_token from fence.leases l
+        where l.ended_at is null and l.check_at < 'infinity' and l.check_at <= v_now
+            and (l.expires_at <= v_now or fence.lease_provider(l.lease_id) = 'postgres')
+        order by l.check_at limit p_rows_max for update skip locked) d;
+    more := cardinality(v_locks) = p_rows_max;
+
+    update fence.leases l set check_at = l.expires_at
+    from unnest(v_locks, v_tokens) as d (lock, token)
+    where l.lock = d.lock and l.fencing_token = d.token and l.ended_at is null and l.expires_at > v_now;
+    for v_lease in
+        select * from fence.end_leases(array(
+            select row(l.lock, l.fencing_token, 'expired')::fence.lease_end
+            from unnest(v_locks, v_tokens) as d (lock, token)
+            join fence.leases l on l.lock = d.lock and l.fencing_token = d.token
+            where l.ended_at is null and l.expires_at <= v_now), p_swept => true)
+    loop
+        done := done + 1;
+        perform fence.wake(v_lease.lock, v_lease.scope, 0);
+    end loop;
+end
+$$;
+
+-- fence.sweep_ended(rows_max, retention) → done: the number of leases deleted that ended before the retention; more. See
+-- fence.sweep.
+--
+-- The newest lease of a lock stays, so that a late holder can be given the reason for its loss. It is marked as kept,
+-- which takes it out of the index, until the next grant (fence.grant_lease). Invariant: a kept lease is the newest. A
+-- grant locks the fence for update, so either it sees the mark, or the fence is skipped here.
+create or replace function fence.sweep_ended(
+    p_rows_max integer, p_retention interval, out done bigint, out more boolean)
+language plpgsql
+as $$
+declare
+    v_before timestamptz := clock_timestamp() - p_retention;
+    v_locks  text[];
+    v_tokens bigint[];
+    v_fences text[];
+    v_kept   bigint;
+begin
+    select array_agg(d.lock), array_agg(d.fencing_token) into v_locks, v_tokens
+    from (
+        select l.lock, l.fencing_token from fence.leases l
+        where l.ended_at is not null and not l.kept and l.ended_at < v_before
+        order by l.ended_at limit p_rows_max for update skip locked) d;
+    if v_locks is null then
+        return;
+    end if;
+
+    delete from fence.leases l
+    using unnest(v_locks, v_tokens) as d (lock, token)
+    where l.lock = d.lock and l.fencing_token = d.token
+        and l.fencing_token < (select f.granted_token from fence.fences f where f.resource = l.lock);
+    get diagnostics done = row_count;
+
+    v_fences := array(
+        select f.resource from fence.fences f where f.resource = any (v_locks)
+        order by f.resource for key share skip locked);
+    update fence.leases l set kept = true
+    from unnest(v_locks, v_tokens) as d (lock, token), fence.fences f
+    where l.lock = d.lock and l.fencing_token = d.token and f.resource = d.lock and f.resource = any (v_fences)
+        and f.granted_token = d.token;
+    get diagnostics v_kept = row_count;
+    more := cardinality(v_locks) = p_rows_max and done + v_kept > 0;
+end
+$$;
+
+-- fence.sweep_expiries(rows_max) → done: the number of expired leases that were not ended by fence.sweep_leases or
+-- fence.sweep_holds, which count theirs, and that no sweep has counted yet; more. See fence.sweep.
+create or replace function fence.sweep_expiries(p_rows_max integer, out done bigint, out more boolean)
+language plpgsql
+as $$
+begin
+    delete from fence.expiries e
+    where e.id = any (array(select o.id from fence.expiries o order by o.id limit p_rows_max));
+    get diagnostics done = row_count;
+    more := done = p_rows_max;
+end
+$$;
+
+-- fence.sweep_holds(rows_max) → done: the number of leases that ran until their hold_until and were ended; more. Their
+-- fences are closed, and those of leases that had expired before, were counted then, and that nobody has replaced. See
+-- fence.sweep.
+--
+-- From hold_until on, such a lease does not run (fence.lease_until) and its writes are rejected (fence.admit), even
+-- before the sweep.
+create or replace function fence.sweep_holds(p_rows_max integer, out done bigint, out more boolean)
+language plpgsql
+as $$
+declare
+    v_now   timestamptz := clock_timestamp();
+    v_due   fence.leases;
+    v_fence fence.fences;
+    v_lease fence.leases;
+    v_seen  integer := 0;
+begin
+    done := 0;
+    for v_due in -- in any order, since this waits for no lock; what is locked is not counted, but takes time
+        select l.* from fence.leases l
+        where l.hold_until is not null and (l.ended_at is null or l.end_reason = 'expired')
+            and l.hold_until <= v_now
+            -- Its expiry, or its session's end, comes first.
+            and not (l.ended_at is null and fence.expiry_reason(l) = 'expired')
+        order by l.hold_until
+    loop
+        exit when v_seen = p_rows_max or clock_timestamp() > v_now + interval '1 second';
+        perform from fence.subtrees s where s.name = v_due.lock for update skip locked;
+        continue when not found and exists (select from fence.subtrees s where s.name = v_due.lock);
+        select * into v_fence from fence.fences f where f.resource = v_due.lock for update skip locked;
+        continue when not found;
+        select * into v_lease from fence.leases l
+        where l.lock = v_due.lock and l.fencing_token = v_due.fencing_token for update skip locked;
+        continue when v_lease.hold_until is null or v_lease.hold_until > clock_timestamp()
+            or v_lease.end_reason <> 'expired'
+            or v_lease.ended_at is null and fence.expiry_reason(v_lease) = 'expired';
+        v_seen := v_seen + 1;
+        if v_lease.end_reason = 'expired' and not (v_fence.open and v_fence.granted_token = v_lease.fencing_token) then
+            -- It may not write any more: no hold is left to watch.
+            update fence.leases l set hold_until = null
+            where l.lock = v_lease.lock and l.fencing_token = v_lease.fencing_token;
+            continue;
+        end if;
+        perform fence.close_fence(v_lease.lock, v_lease.fencing_token);
+        if v_lease.ended_at is not null then -- it had expired; nobody waits for it
+            update fence.leases l set end_reason = 'max_hold'
+            where l.lock = v_lease.lock and l.fencing_token = v_lease.fencing_token;
+            continue;
+        end if;
+        done := done + 1;
+        perform fence.end_leases(
+            array[row(v_lease.lock, v_lease.fencing_token, 'max_hold')::fence.lease_end], p_swept => true);
+        perform fence.wake(v_lease.lock, v_lease.scope, 0);
+    end loop;
+    more := v_seen = p_rows_max;
+end
+$$;
+
+-- fence.sweep_claims(rows_max, age) → done: the number of claimed names that were forgotten (fence.claim): their leases and
+-- fences were deleted; more. See fence.sweep. A queue uses ever new names, which would fill the disk.
+--
+-- A name may be forgotten when no token is admitted on it any more, and none will be that is older than its newest: its
+-- fence is closed, and no open subtree above it has an older token. Without the fence, the old tokens are unknown
+-- (fence.rule). A new one is greater than they, because the sequence gave them. Names with records keep their fence, for
+-- the versions; so do those whose tokens another service issues, and those for which somebody waits.
+--
+-- The newest lease of such a name has ended before the age, and is kept (fence.sweep_ended). If its fence must stay, the
+-- lease loses its metadata, so that it is not looked at again.
+create or replace function fence.sweep_claims(p_rows_max integer, p_age interval, out done bigint, out more boolean)
+language plpgsql
+as $$
+declare
+    v_before timestamptz := clock_timestamp() - p_age;
+    v_locks  text[];
+    v_due    text[];
+begin
+    v_locks := array(
+        select l.lock from fence.leases l
+        where l.kept and l.metadata is not null and fence.is_claim(l.lease_id) and l.ended_at < v_before
+        order by l.ended_at limit p_rows_max);
+    more := cardinality(v_locks) = p_rows_max;
+    v_locks := array(
+        select f.resource from fence.fences f where f.resource = any (v_locks) order by f.resource for update skip locked);
+
+    v_due := array(
+        select f.resource from fence.fences f
+        where f.resource = any (v_locks) and not f.open and f.last_version = 0 and f.last_token <= f.granted_token
+            and not exists (select from fence.waiters w where w.lock = f.resource)
+            and not exists (
+                select from fence.subtrees s
+                where s.name = f.resource
+                    or s.open and s.granted_token < f.granted_token and s.name = any (fence.ancestors(f.resource)))
+            and not fence.has_external_tokens(f.resource)
+            and not exists (
+                select from fence.leases l
+                where l.lock = f.resource and not (l.kept and l.metadata is not null and fence.is_claim(l.lease_id))));
+    update fence.leases l set metadata = null
+    where l.lock = any (v_locks) and l.kept and l.lock <> all (v_due);
+    delete from fence.leases l where l.lock = any (v_due);
+    delete from fence.fences f where f.resource = any (v_due);
+    get diagnostics done = row_count;
+    more := more and done > 0;
+end
+$$;

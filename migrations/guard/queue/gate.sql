@@ -1,0 +1,201 @@
+-- fence.lock_gate(lock, scope) takes the gates of a lock: advisory locks that keep requests for a lock and for a
+-- subtree that contains it from being decided at the same time; neither would see the other's lease. They also keep
+-- both apart from the end of a lease and from a waiter that leaves, which must see a new waiter to wake it. Held until
+-- the end of the transaction; shared between requests that only have a name above in common.
+--
+-- Called before anything else is locked. A name without a slash that is requested alone has nothing above and covers
+-- nothing below: it takes no gate. See fence.lock_gates about the order.
+create or replace function fence.lock_gate(p_lock text, p_scope text) returns void
+language plpgsql
+as $$
+begin
+    if p_scope = 'subtree' or split_part(p_lock, '/', 3) <> '' then
+        perform fence.lock_gates(array[p_lock], array[p_scope]);
+    elsif position('/' in p_lock) > 0 then
+        perform pg_advisory_xact_lock_shared(1718511205, hashtext(split_part(p_lock, '/', 1))); -- the only name above
+    end if;
+end
+$$;
+
+-- fence.lock_gate_alone(hash) takes a gate alone, see fence.lock_gates.
+--
+-- PostgreSQL lets later requests for a gate wait behind this one, also those that share it with its holders. While one
+-- of these keeps its transaction open, they must not all wait. So this stands in that queue for 40 ms at most, which is
+-- enough for holders that commit, however many come; then it leaves for four times as long, and only tries.
+--
+-- Raises 55P03 after the lock_timeout, or after 10 s without one: PostgreSQL does not see a deadlock between
+-- transactions that take the gates of several requests.
+create or replace function fence.lock_gate_alone(p_hash integer) returns void
+language plpgsql
+as $$
+declare
+    v_timeout text := current_setting('lock_timeout');
+    v_until   timestamptz;
+    v_ms      integer := 5;
+begin
+    if pg_try_advisory_xact_lock(1718511205, p_hash) then
+        return;
+    end if;
+    v_until := clock_timestamp() + coalesce(nullif(v_timeout::interval, interval '0'), interval '10 s');
+    loop
+        v_ms := least(2 * v_ms, 40);
+        begin
+            perform set_config('lock_timeout', v_ms::text, true);
+            perform pg_advisory_xact_lock(1718511205, p_hash);
+            perform set_config('lock_timeout', v_timeout, true);
+            return;
+        exception
+            when lock_not_available then
+                null; -- the setting is as it was
+        end;
+        for try in 1 .. 4 loop
+            if clock_timestamp() > v_until then
+                raise exception 'another transaction uses names below that of the subtree, or above'
+                    using errcode = 'lock_not_available';
+            end if;
+            perform pg_sleep(v_ms * 0.001);
+            if pg_try_advisory_xact_lock(1718511205, p_hash) then
+                return;
+            end if;
+        end loop;
+    end loop;
+end
+$$;
+
+-- fence.lock_gates(locks, scopes) takes the gates of several locks, see fence.lock_gate.
+--
+-- All keys are taken in the order of their hashes, so no two calls wait for each other in a cycle. Names with equal
+-- hashes wait for each other without need; nothing else happens.
+create or replace function fence.lock_gates(p_locks text[], p_scopes text[]) returns void
+language plpgsql
+as $$
+declare
+    v_key record;
+begin
+    for v_key in
+        select k.hash, bool_or(k.alone) as alone
+        from (
+            select hashtext(a) as hash, false as alone from unnest(p_locks) l, unnest(fence.ancestors(l)) a
+            union all
+            select hashtext(u.lock), true from unnest(p_locks, p_scopes) as u (lock, scope) where u.scope = 'subtree') k
+        group by k.hash
+        order by k.hash
+    loop
+        if v_key.alone then
+            perform fence.lock_gate_alone(v_key.hash);
+        else
+            perform pg_advisory_xact_lock_shared(1718511205, v_key.hash);
+        end if;
+    end loop;
+end
+$$;
+
+-- fence.try_gate(lock) → whether this transaction has the gates of the lock now, taken without a wait; see fence.lock_gate.
+-- It has not if a request for a subtree that contains the lock has one of them, or waits for it. A lock without a slash
+-- needs none.
+--
+-- The caller bounds the number of gates: the lock table of a server with default settings holds some thousands, for all.
+create or replace function fence.try_gate(p_lock text) returns boolean
+language plpgsql
+as $$
+begin
+    if split_part(p_lock, '/', 3) = '' then -- one name above at most: an expression costs a tenth of a query
+        return position('/' in p_lock) = 0
+            or pg_try_advisory_xact_lock_shared(1718511205, hashtext(split_part(p_lock, '/', 1)));
+    end if;
+    return not exists (
+        select from unnest(fence.ancestors(p_lock)) a
+        where not pg_try_advisory_xact_lock_shared(1718511205, hashtext(a)));
+end
+$$;
+
+-- fence.try_gates(locks) → those of the locks whose gates this transaction has now (fence.try_gate).
+create or replace function fence.try_gates(p_locks text[]) returns text[]
+language plpgsql
+as $$
+begin
+    return array(select l from unnest(p_locks) l where fence.try_gate(l));
+end
+$$;
+
+-- fence.has_subtrees(lock) → whether a subtree lease was requested for its name or one above it. The caller holds the gate
+-- of the lock (fence.lock_gate), or asks again later.
+create or replace function fence.has_subtrees(p_lock text) returns boolean
+language plpgsql
+as $$
+begin
+    return exists (select from fence.subtrees) and exists (
+        select from fence.subtrees s where s.name = any (fence.ancestors(p_lock) || p_lock));
+end
+$$;
+
+-- fence.count_within_gates(locks, scopes, gates_max) → how many of these locks, from the first, take at most gates_max
+-- gates together (fence.lock_gates); at least one. The lock table of a server with default settings holds some
+-- thousands, for all.
+create or replace function fence.count_within_gates(
+    p_locks text[], p_scopes text[], p_gates_max integer)
+returns integer
+language plpgsql immutable
+as $$
+declare
+    v_gates text[] := '{}';
+begin
+    for n in 1 .. coalesce(cardinality(p_locks), 0) loop
+        v_gates := v_gates || array(
+            select g from unnest(fence.ancestors(p_locks[n]) || case p_scopes[n] when 'subtree'
+                then array[p_locks[n]] end) g
+            where g <> all (v_gates));
+        if cardinality(v_gates) > p_gates_max then
+            return greatest(n - 1, 1);
+        end if;
+    end loop;
+    return coalesce(cardinality(p_locks), 0);
+end
+$$;
+
+-- fence.gates_held() → the keys of the gates (fence.lock_gate) that this transaction has.
+--
+-- The first request of a transaction finds that it has written nothing yet, and so looks no further: to read pg_locks
+-- costs more than a request, and more with the locks of others. A count in a setting would be the caller's to change.
+create or replace function fence.gates_held() returns bigint[]
+language plpgsql
+as $$
+begin
+    if pg_current_xact_id_if_assigned() is null then
+        return '{}'; -- not in one expression, which would be a query, and lock the view, in any case
+    end if;
+    return array(
+        select distinct l.objid::bigint from pg_locks l
+        where l.pid = pg_backend_pid() and l.locktype = 'advisory' and l.classid = 1718511205 and l.objsubid = 2);
+end
+$$;
+
+-- fence.within_gates(locks) → those of the locks whose gates are among the first 64 that this transaction takes
+-- (fence.gates_held, fence.lock_gate).
+create or replace function fence.within_gates(p_locks text[]) returns text[]
+language plpgsql
+as $$
+declare
+    v_held  bigint[];
+    v_fit   text[] := '{}';
+    v_above record;
+    v_all   bigint[];
+begin
+    for v_above in
+        select u.above, min(u.l) as lock
+        from (select l, n, substring(l from '^(.*)/') as above from unnest(p_locks) with ordinality as u (l, n)) u
+        where u.above is not null
+        group by u.above order by min(u.n)
+    loop
+        v_held := coalesce(v_held, fence.gates_held());
+        v_all := array(
+            select unnest(v_held) union select hashtext(a)::bigint & 4294967295 from unnest(fence.ancestors(v_above.lock)) a);
+        if cardinality(v_all) <= 64 then
+            v_held := v_all;
+            v_fit := v_fit || v_above.above;
+        end if;
+    end loop;
+    return array(
+        select l from unnest(p_locks) l where coalesce(substring(l from '^(.*)/') = any (v_fit), true));
+end
+$$;

@@ -1,0 +1,115 @@
+-- fence.lock_fence(name) → the fence of the name, locked until the end of the transaction; it is made if missing. If
+-- the name has a fence of all names below (fence.subtrees), that is locked first. A later statement makes every
+-- decision about a lease: under READ COMMITTED a statement's snapshot is older than the lock that it waited for.
+--
+-- A caller that does not use the fence notes that (fence.note_unused). While this waits for the row of an unused name,
+-- the sweep may delete it; then it is made again.
+--
+-- Order of locks, here and everywhere: gates, subtrees, fences, leases and sessions; of each kind by name.
+--
+-- Raises 23514 (constraint name_is_path) if the argument is not a name.
+create or replace function fence.lock_fence(p_name text) returns fence.fences
+language plpgsql
+as $$
+declare
+    v_fence fence.fences;
+begin
+    perform from fence.subtrees s where s.name = p_name for update;
+    loop
+        select * into v_fence from fence.fences where resource = p_name for update;
+        exit when found;
+        insert into fence.fences (resource) values (p_name) on conflict do nothing;
+    end loop;
+    return v_fence;
+end
+$$;
+
+-- fence.lock_lease(lock, scope) locks what a call needs to end a lease of this scope: the gates, and the fence of the name,
+-- also that of all names below. None is made. For a subtree, it waits for rows without the gate, as fence.lock_subtree
+-- does: the holder's transaction may stay open.
+create or replace function fence.lock_lease(p_lock text, p_scope text) returns void
+language plpgsql
+as $$
+begin
+    if p_scope = 'subtree' then
+        perform fence.lock_subtree(p_lock, null);
+    else
+        perform fence.lock_gate(p_lock, 'node');
+        perform from fence.subtrees s where s.name = p_lock for update;
+        perform from fence.fences f where f.resource = p_lock for update;
+    end if;
+end
+$$;
+
+-- fence.close_fence(lock, token): the grant may not write any more, to the name and to names below. If a newer token
+-- was granted, the fence stays as it is. If this very transaction was admitted to write (fence.guard), it is not any
+-- more. The caller has locked the fence (fence.lock_fence).
+create or replace function fence.close_fence(p_lock text, p_token bigint) returns void
+language plpgsql
+as $$
+begin
+    update fence.fences f set open = false, admitted_in = null
+    where f.resource = p_lock and f.granted_token = p_token and f.open;
+    update fence.subtrees s set open = false where s.name = p_lock and s.granted_token = p_token and s.open;
+end
+$$;
+
+-- fence.limit_fences(locks) marks the fences of leases that got a hold_until after their grant: from then on
+-- fence.admit decides every write to them, because it looks at the lease. fence.grant_lease marks the fences of other
+-- leases.
+--
+-- The caller has locked leases, which come after fences in the order of locks. So this waits for no fence; the next
+-- renewal marks a fence that is locked now. Until then only the policy keeps its writes off the fast path.
+create or replace function fence.limit_fences(p_locks text[]) returns void
+language plpgsql
+as $$
+begin
+    update fence.fences f set limited = true
+    from (
+        select u.resource from fence.fences u
+        where u.resource = any (p_locks) and not u.limited
+        order by u.resource for update skip locked) unmarked
+    where f.resource = unmarked.resource;
+end
+$$;
+
+-- fence.set_fence(resource, token, sequence, reason, principal, address) → the last accepted token and sequence before.
+-- From now on the fence reads as if a write with this token and sequence was its last one: greater ones are admitted, all
+-- others are rejected. The reason is kept in fence.audit; see fence.note_action for principal and address.
+--
+-- Only for tokens that another lock service issues: after one that was too great, or after its numbers started anew.
+-- fencegate's own fences never go back. So no token that fencegate granted before may write again, should the policy
+-- change back: the fence counts as granted to the newest of them, and is closed. The digest '' is that of no write: a
+-- repeated number is not taken for a write that was accepted (fence.guard_by_rule).
+--
+-- The gateways forget what they refuse from memory (the channel fence_policies): it may be admissible now.
+--
+-- Raises LF004 if the policy says that fencegate issues the tokens of the name.
+create or replace function fence.set_fence(
+    p_resource text, p_token bigint, p_sequence bigint, p_reason text default null,
+    p_principal text default null, p_address text default null,
+    out last_token bigint, out last_sequence bigint)
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_fence fence.fences;
+begin
+    perform fence.commit_durably();
+    v_fence := fence.lock_fence(p_resource);
+    if not fence.has_external_tokens(p_resource) then
+        raise exception 'the tokens of % are issued by fencegate', p_resource using errcode = 'LF004';
+    end if;
+    update fence.fences f
+    set last_token = p_token, last_sequence = p_sequence, last_digest = '', open = false,
+        granted_token = greatest(f.granted_token, (
+            select max(s.granted_token) from fence.subtrees s where s.name = any (fence.ancestors(p_resource))))
+    where f.resource = p_resource;
+    perform fence.note_unused(array[p_resource]); -- without a token it was perhaps never used
+    perform pg_notify('fence_policies', '');
+    last_token := v_fence.last_token;
+    last_sequence := v_fence.last_sequence;
+    perform fence.note_action('fence_set', p_resource, jsonb_build_object(
+        'last_token', p_token, 'last_sequence', p_sequence, 'previous_token', last_token,
+        'previous_sequence', last_sequence, 'reason', p_reason), p_principal, p_address);
+end
+$$;
