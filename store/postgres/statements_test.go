@@ -197,7 +197,7 @@ func TestPooler(t *testing.T) {
 		if err := s.CheckSessions(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		return s
+		return enginetest.Run(t, s, engine.Config{})
 	})
 }
 

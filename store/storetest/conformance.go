@@ -13,7 +13,7 @@ import (
 )
 
 // Provider keeps leases. Its methods return what those of postgres.Store of the same name return, errors included; their
-// documentation there is the contract.
+// documentation there is the contract. Acquire waits and judges newest_token, as engine.Engine.Acquire does.
 type Provider interface {
 	Acquire(ctx context.Context, request store.AcquireRequest) (store.Lease, error)
 	Renew(ctx context.Context, ref store.LeaseRef, ttl time.Duration) (store.Lease, error)
