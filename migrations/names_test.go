@@ -93,6 +93,7 @@ var namesScripts = []script{
 		A select code, fencing_token from fence.reported where resource = 'unseen'  -- token_required|0`},
 	{seenByRoles, `
 		A create table hidden (id integer); select fence.protect('hidden', 'hidden/{id}');
+			alter table hidden disable trigger fencegate_delete;
 			create table shown (id integer); select fence.protect('shown', 'some/{id}')
 		A select status from fence.acquire('secret', 'holder', scope => 'subtree')  -- granted
 		A select fence.allow_names('$some', 'secret/1')

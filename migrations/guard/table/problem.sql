@@ -32,7 +32,8 @@ end
 $$;
 
 -- fence.protection_problem(id, table, template) → what is wrong with the protection of a table, for the view
--- fence.protected; null if nothing is, or for a template that the role may not use (fence.may_use). A right that was granted later is one (fence.replaceable_by).
+-- fence.protected; null if nothing is, or for a template that the role may not use (fence.may_use). A right that was
+-- granted later is a problem, too (fence.replaceable_by).
 --
 -- A table that another session has locked so that nobody can write to it has no problem: this waits 10 ms at most.
 create or replace function fence.protection_problem(p_id integer, p_table regclass, p_template text) returns text
