@@ -245,8 +245,9 @@ func noteWaiting(ctx context.Context, con *console, client *lockclient.Client, l
 	if err != nil || len(state.Holders) == 0 {
 		return
 	}
+	// This command waits, too, also where its acquire has not arrived yet.
 	con.note("waiting for %s, held by %s; %d in the queue", lock, printable.Text(state.Holders[0].OwnerID),
-		len(state.Queue))
+		max(1, len(state.Queue)))
 }
 
 // notAcquired says why the command does not run.
