@@ -16,7 +16,7 @@
 //	view     views, which are replaced like functions
 //	observe  events, rejections, samples, the inventory and the turns of the sweep
 //
-// Everything is in the schema "fence". testdata/schema.golden shows the result of both. It is embedded, too: Differences
+// Everything is in the schema "fence". schema.golden shows the result of both. It is embedded, too: Differences
 // compares a database with it.
 package migrations
 

@@ -14,7 +14,7 @@ import (
 
 // golden is what Describe returns of the schema of this program. A test compares them.
 //
-//go:embed testdata/schema.golden
+//go:embed schema.golden
 var golden string
 
 // section describes objects of one kind in the schema fence. Its query returns each object, and what it is.

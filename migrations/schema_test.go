@@ -19,7 +19,7 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 
 func TestMain(m *testing.M) { os.Exit(postgres.Main(m)) }
 
-const schemaGolden = "testdata/schema.golden"
+const schemaGolden = "schema.golden"
 
 // TestGoldenSchema compares the schema that the migrations and the functions make with the reviewed one in the golden
 // file. The text is made from the catalogs, so it is the same under every version of PostgreSQL.

@@ -27,7 +27,7 @@ func TestSQL(t *testing.T) {
 	t.Parallel()
 	var lines []string
 	found := map[string]bool{}
-	schema := strings.Split(read(t, "migrations/testdata/schema.golden"), "\n")
+	schema := strings.Split(read(t, "migrations/schema.golden"), "\n")
 	object := regexp.MustCompile(`^(view |column |function )(fence\.([a-z_]+).*?): (?:logged|arguments)? ?(.*)`)
 	for i, line := range schema {
 		match := object.FindStringSubmatch(line)
