@@ -6,16 +6,16 @@
 SDK          := lockclient lockclient/pgxguard lockclient/gocronlock
 SDK_PACKAGES := github.com/fencegate/fencegate/lockclient/...
 # Modules of their own: the benchmarks, the demos with locks of other services, and the examples.
-BENCH := internal/bench
+BENCH := internal/test/bench
 EXTERNAL := demo/external
 EXAMPLES := examples/go
 # Modules that import what is large: Kubernetes' client, Helm, testcontainers-go.
-INTEGRATIONS := lockclient/k8slock deploy/kubernetes internal/testenv/postgres/container
+INTEGRATIONS := lockclient/k8slock deploy/kubernetes internal/test/testenv/postgres/container
 
 # The systems of a release, beside linux/amd64, which every other target builds.
 SYSTEMS := linux/arm64 darwin/amd64 darwin/arm64 freebsd/amd64 windows/amd64
 
-# Overridable: make test PACKAGES=./migrations TEST_FLAGS='-run TestScenarios -v'; make test MODULE=internal/bench
+# Overridable: make test PACKAGES=./migrations TEST_FLAGS='-run TestScenarios -v'; make test MODULE=internal/test/bench
 MODULE     ?= .
 PACKAGES   ?= ./... $(if $(filter .,$(MODULE)),$(SDK_PACKAGES))
 TEST_FLAGS ?=
@@ -29,7 +29,7 @@ RUN_FLAGS  ?=
 BENCH_FLAGS ?=
 # The versions that test-postgres runs the database's tests on, and those tests.
 POSTGRES_VERSIONS ?= 16 17 18
-POSTGRES_PACKAGES ?= ./migrations/... ./store/... ./internal/faults ./internal/chaos
+POSTGRES_PACKAGES ?= ./migrations/... ./store/... ./internal/test/faults ./internal/test/chaos
 # The version that random runs on, fetched by npm; by default the installed one.
 POSTGRES_VERSION ?=
 # The schedule of make chaos: SEED is drawn if it is not given; WITHOUT switches off a safeguard, which must be found.
@@ -149,11 +149,11 @@ hostile: ## Open connections that send nothing, never end, or take no answers; c
 
 # Some ten minutes; with Patroni and etcd. FENCEGATE_PATRONI names another Patroni than the one on the PATH.
 failovers: ## Fail over in every way, under load, and show a table of what each cost
-	@table=$$(mktemp); GOFLAGS="$$GOFLAGS -trimpath" scripts/with-postgres go test ./internal/faults -run 'TestFailovers$$' \
+	@table=$$(mktemp); GOFLAGS="$$GOFLAGS -trimpath" scripts/with-postgres go test ./internal/test/faults -run 'TestFailovers$$' \
 	  -failovers.table "$$table" -count=1 -timeout 60m; status=$$?; cat "$$table"; rm -f "$$table"; exit $$status
 
 drill: ## Lose a database under load, restore it from a backup, and show how long each step took
-	GOFLAGS="$$GOFLAGS -trimpath" scripts/with-postgres go test ./internal/faults -run 'TestSlow_Drill$$' -count=1 -v
+	GOFLAGS="$$GOFLAGS -trimpath" scripts/with-postgres go test ./internal/test/faults -run 'TestSlow_Drill$$' -count=1 -v
 
 random: ## Check guarded transactions of random SQL clients, for DURATION at each isolation level (DURATION, POSTGRES_VERSION)
 	@set -e; if [ -n '$(POSTGRES_VERSION)' ]; then PATH="$$(scripts/fetch-postgres '$(POSTGRES_VERSION)'):$$PATH"; fi; \
@@ -161,21 +161,21 @@ random: ## Check guarded transactions of random SQL clients, for DURATION at eac
 
 chaos: ## Break gateways, databases and the network at random under load, and check the history (SEED, DURATION, WITHOUT)
 ifeq ($(WITHOUT),)
-	scripts/with-postgres go test ./internal/chaos -count=1 -timeout 0 -v -run 'TestChaos$$' -chaos.clock \
+	scripts/with-postgres go test ./internal/test/chaos -count=1 -timeout 0 -v -run 'TestChaos$$' -chaos.clock \
 	  -chaos.seed '$(SEED)' -chaos.duration '$(DURATION)'
 else
-	scripts/with-postgres go test ./internal/chaos -count=1 -timeout 0 -v -run 'TestSafeguards$$' -chaos.without '$(WITHOUT)'
+	scripts/with-postgres go test ./internal/test/chaos -count=1 -timeout 0 -v -run 'TestSafeguards$$' -chaos.without '$(WITHOUT)'
 endif
 
 chaos-safeguards: ## Switch off one safeguard after the other: each violation must be found
 	@$(MAKE) chaos WITHOUT=all
 
 screenshots: ## Keep pictures of every page of the dashboard, under a running load with zombies, in artifacts/ (FENCEGATE_ARTIFACTS)
-	FENCEGATE_ARTIFACTS='$(abspath $(or $(FENCEGATE_ARTIFACTS),artifacts))' CI=true scripts/with-postgres go test ./internal/dashboard -run TestSlow_Screenshots -count=1
+	FENCEGATE_ARTIFACTS='$(abspath $(or $(FENCEGATE_ARTIFACTS),artifacts))' CI=true scripts/with-postgres go test ./internal/test/dashboard -run TestSlow_Screenshots -count=1
 
 golden: ## Rewrite the golden schema from the migrations and guard functions, and those of what users rely on
 	scripts/with-postgres go test ./migrations -run 'TestGoldenSchema|TestGuardRevision$$' -update
-	go test ./internal/surface -update
+	go test ./internal/test/surface -update
 	go test ./cmd/fencegate -run 'TestSurface$$' -update
 
 golden-check: ## Compare the schema that the migrations make with the golden one

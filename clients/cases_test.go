@@ -18,10 +18,10 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/fencegate/fencegate/internal/testenv/await"
-	"github.com/fencegate/fencegate/internal/testenv/gateway"
-	"github.com/fencegate/fencegate/internal/testenv/network"
-	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/test/testenv/await"
+	"github.com/fencegate/fencegate/internal/test/testenv/gateway"
+	"github.com/fencegate/fencegate/internal/test/testenv/network"
+	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
 	"github.com/fencegate/fencegate/lockclient"
 )
 

@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/internal/testenv/await"
-	"github.com/fencegate/fencegate/internal/testenv/gateway"
-	"github.com/fencegate/fencegate/internal/testenv/postgres"
-	"github.com/fencegate/fencegate/internal/testenv/process"
+	"github.com/fencegate/fencegate/internal/test/testenv/await"
+	"github.com/fencegate/fencegate/internal/test/testenv/gateway"
+	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/test/testenv/process"
 )
 
 // The Python client and its tests have the types that they say.

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/internal/testenv/await"
-	"github.com/fencegate/fencegate/internal/testenv/network"
+	"github.com/fencegate/fencegate/internal/test/testenv/await"
+	"github.com/fencegate/fencegate/internal/test/testenv/network"
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/admin"
 	"github.com/fencegate/fencegate/lockclient/api"
@@ -39,7 +39,7 @@ func runGo(t *testing.T, cases []contractCase, at place) []verdict {
 			defer func() { <-slots }()
 			verdicts[i].Case = each.Name
 			if each.Needs == "freeze" {
-				verdicts[i].Lacks = "it runs in this process; internal/sdk freezes one"
+				verdicts[i].Lacks = "it runs in this process; internal/test/sdk freezes one"
 				return
 			}
 			if err := runCase(ctx, fmt.Sprint("go-", i), each, at); err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/fencegate/fencegate/demo"
-	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
 )
 
 // TestClaimedJobsAreDoneOnce checks that a worker that wakes late completes no job that another has done, and that it

@@ -15,7 +15,7 @@ import (
 	"github.com/compose-spec/compose-go/v2/cli"
 	"github.com/compose-spec/compose-go/v2/types"
 
-	"github.com/fencegate/fencegate/internal/testenv/process"
+	"github.com/fencegate/fencegate/internal/test/testenv/process"
 )
 
 // composed returns docker-compose.yml as `docker compose` reads it: with anchors, defaults and profiles, checked

@@ -26,7 +26,7 @@ var (
 )
 
 // rooms are the folders each of whose folders the map must name.
-var rooms = []string{"gateway", "store", "internal", "internal/testenv", "migrations/guard"}
+var rooms = []string{"gateway", "store", "internal", "internal/test", "migrations/guard"}
 
 // TestArchitectureIsTheTree checks that the files, folders and declarations that ARCHITECTURE.md names exist, and that it
 // names every room.

@@ -33,7 +33,7 @@ var exceptions = map[string]exception{
 	"docs/api.md: $ curl -s -X PUT": {
 		before: psql + " -qAt -o /dev/null -c \"select setval('fence.tokens', 33)\"; fencegate lock acquire job-42 >/dev/null"},
 
-	"docs/backup.md: ": {elsewhere: "needs a server to lose; TestSlow_Drill of internal/faults runs its commands"},
+	"docs/backup.md: ": {elsewhere: "needs a server to lose; TestSlow_Drill of internal/test/faults runs its commands"},
 	"docs/cli.md: $ cat nightly.sh": {
 		elsewhere: "needs a second terminal; TestRunStopsACommandThatHasLostItsLease of cmd/fencegate"},
 	"docs/cli.md: $ fencegate lock break nightly": {

@@ -15,10 +15,10 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/fencegate/fencegate/internal/testenv/await"
-	"github.com/fencegate/fencegate/internal/testenv/network"
-	"github.com/fencegate/fencegate/internal/testenv/postgres"
-	"github.com/fencegate/fencegate/internal/testenv/process"
+	"github.com/fencegate/fencegate/internal/test/testenv/await"
+	"github.com/fencegate/fencegate/internal/test/testenv/network"
+	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/test/testenv/process"
 )
 
 // onOneMachine stands for what the machines of docs/production.md have: sudo, and systemd with the unit on two of them.

@@ -19,7 +19,7 @@ import (
 	"github.com/fencegate/fencegate/gateway/limits"
 	"github.com/fencegate/fencegate/internal/access"
 	"github.com/fencegate/fencegate/internal/apikey"
-	"github.com/fencegate/fencegate/internal/testenv/generated"
+	"github.com/fencegate/fencegate/internal/test/testenv/generated"
 	"github.com/fencegate/fencegate/lockclient/api"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/keyring"

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/fencegate/fencegate/gateway/endpoint"
-	pgtest "github.com/fencegate/fencegate/internal/testenv/postgres"
+	pgtest "github.com/fencegate/fencegate/internal/test/testenv/postgres"
 	"github.com/fencegate/fencegate/lockclient/api"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/postgres"

@@ -6,7 +6,7 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/test/testenv/await"
 )
 
 // TestSlow_MemoryOfWaiters checks that an acquire that waits over HTTP/1.1 uses at most 46 KiB of heap and stacks, the test's

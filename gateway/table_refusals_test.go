@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	pgtest "github.com/fencegate/fencegate/internal/testenv/postgres"
+	pgtest "github.com/fencegate/fencegate/internal/test/testenv/postgres"
 	"github.com/fencegate/fencegate/lockclient/api"
 	"github.com/fencegate/fencegate/store/postgres"
 )

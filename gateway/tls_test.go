@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/internal/devcert"
-	"github.com/fencegate/fencegate/internal/testenv/await"
-	"github.com/fencegate/fencegate/internal/testenv/process"
+	"github.com/fencegate/fencegate/internal/test/testenv/await"
+	"github.com/fencegate/fencegate/internal/test/testenv/process"
 )
 
 // encrypted is a gateway that serves by TLS, with the files of its certificates.

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// gatewayURL is that of the gateway for the examples. Without one they are skipped: internal/sdk of the main module
+// gatewayURL is that of the gateway for the examples. Without one they are skipped: internal/test/sdk of the main module
 // starts one, and runs them.
 var gatewayURL = os.Getenv("FENCEGATE_TEST_EXAMPLES_GATEWAY")
 

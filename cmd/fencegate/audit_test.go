@@ -15,7 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
 )
 
 // sealedLog is a gateway with an audit log of three seals, and SQL of the owner of its database.

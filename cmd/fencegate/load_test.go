@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/fencegate/fencegate/internal/load"
-	"github.com/fencegate/fencegate/internal/testenv/await"
-	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/test/testenv/await"
+	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
 )
 
 // runLoad runs a small load, and returns its report.

@@ -20,9 +20,9 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/fencegate/fencegate/internal/testenv/await"
-	"github.com/fencegate/fencegate/internal/testenv/postgres"
-	"github.com/fencegate/fencegate/internal/testenv/process"
+	"github.com/fencegate/fencegate/internal/test/testenv/await"
+	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/test/testenv/process"
 )
 
 func TestMain(m *testing.M) {

@@ -9,8 +9,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/fencegate/fencegate/internal/testenv/await"
-	"github.com/fencegate/fencegate/internal/testenv/process"
+	"github.com/fencegate/fencegate/internal/test/testenv/await"
+	"github.com/fencegate/fencegate/internal/test/testenv/process"
 )
 
 // What run does for its command, before one gateway.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/fencegate/fencegate/internal/surface"
+	"github.com/fencegate/fencegate/internal/test/surface"
 )
 
 // TestSurface compares the commands, their arguments, flags with defaults and variables, and the exit codes with
@@ -29,7 +29,7 @@ func TestSurface(t *testing.T) {
 			}
 		}
 	}
-	surface.Compare(t, "../../internal/surface/testdata/cli.golden", lines)
+	surface.Compare(t, "../../internal/test/surface/testdata/cli.golden", lines)
 }
 
 func arguments(command *kong.Node) (summaries []string) {

@@ -19,7 +19,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/fencegate/fencegate/demo"
-	"github.com/fencegate/fencegate/internal/testenv/peers"
+	"github.com/fencegate/fencegate/internal/test/testenv/peers"
 )
 
 const (

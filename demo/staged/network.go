@@ -16,7 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/fencegate/fencegate/demo"
-	"github.com/fencegate/fencegate/internal/testenv/network"
+	"github.com/fencegate/fencegate/internal/test/testenv/network"
 )
 
 // Partition shows a worker that the network cuts off. Its heartbeats fail and its lease expires, but it goes on. What it

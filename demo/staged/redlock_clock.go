@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/demo"
-	"github.com/fencegate/fencegate/internal/testenv/network"
-	"github.com/fencegate/fencegate/internal/testenv/redis"
+	"github.com/fencegate/fencegate/internal/test/testenv/network"
+	"github.com/fencegate/fencegate/internal/test/testenv/redis"
 )
 
 // RedlockClock shows a lock of Redlock that is granted twice, as in Kleppmann's analysis of it. Servers 1, 2 and 3 grant

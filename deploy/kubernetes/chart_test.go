@@ -35,7 +35,7 @@ import (
 	security "k8s.io/pod-security-admission/policy"
 	"sigs.k8s.io/yaml"
 
-	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
 )
 
 var update = flag.Bool("update", false, "write the golden files")

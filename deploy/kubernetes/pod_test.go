@@ -19,8 +19,8 @@ import (
 
 	core "k8s.io/api/core/v1"
 
-	"github.com/fencegate/fencegate/internal/testenv/network"
-	"github.com/fencegate/fencegate/internal/testenv/process"
+	"github.com/fencegate/fencegate/internal/test/testenv/network"
+	"github.com/fencegate/fencegate/internal/test/testenv/process"
 )
 
 // pod is a pod of one container.

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/internal/devcert"
-	"github.com/fencegate/fencegate/internal/testenv/issuertest"
+	"github.com/fencegate/fencegate/internal/test/testenv/issuertest"
 )
 
 // certified is a server that answers with the principal of the request, or the reason that there is none.

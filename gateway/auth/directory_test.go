@@ -16,9 +16,9 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/auth/accessfile"
 	"github.com/fencegate/fencegate/internal/access"
-	"github.com/fencegate/fencegate/internal/testenv/await"
-	"github.com/fencegate/fencegate/internal/testenv/issuertest"
-	"github.com/fencegate/fencegate/internal/testenv/process"
+	"github.com/fencegate/fencegate/internal/test/testenv/await"
+	"github.com/fencegate/fencegate/internal/test/testenv/issuertest"
+	"github.com/fencegate/fencegate/internal/test/testenv/process"
 )
 
 // accessFile has the issuer that a test has, and certificates.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 
-	"github.com/fencegate/fencegate/internal/testenv/issuertest"
+	"github.com/fencegate/fencegate/internal/test/testenv/issuertest"
 )
 
 // A token is accepted if its issuer has signed it for this gateway and it is valid now, and never otherwise.

@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/fencegate/fencegate/gateway/metrics"
-	"github.com/fencegate/fencegate/internal/testenv/otlptest"
+	"github.com/fencegate/fencegate/internal/test/testenv/otlptest"
 	"github.com/fencegate/fencegate/store"
 )
 

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fencegate/fencegate/internal/testenv/generated"
+	"github.com/fencegate/fencegate/internal/test/testenv/generated"
 )
 
 // update makes TestMetricsDoc rewrite the file; `make docs` sets it.

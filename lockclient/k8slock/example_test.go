@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/client-go/tools/leaderelection"
 
-	"github.com/fencegate/fencegate/internal/testenv/await"
+	"github.com/fencegate/fencegate/internal/test/testenv/await"
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/k8slock"
 )

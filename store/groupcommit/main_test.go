@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
 )
 
 func TestMain(m *testing.M) { os.Exit(postgres.Main(m)) }

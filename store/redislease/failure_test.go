@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/internal/testenv/await"
-	"github.com/fencegate/fencegate/internal/testenv/redis"
+	"github.com/fencegate/fencegate/internal/test/testenv/await"
+	"github.com/fencegate/fencegate/internal/test/testenv/redis"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/redislease"
 )

@@ -4,8 +4,8 @@ import (
 	"os"
 	"testing"
 
-	"github.com/fencegate/fencegate/internal/testenv/enginetest"
-	"github.com/fencegate/fencegate/internal/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/test/testenv/enginetest"
+	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
 	"github.com/fencegate/fencegate/store/engine"
 )
 

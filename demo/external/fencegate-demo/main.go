@@ -19,7 +19,7 @@ import (
 	"github.com/fencegate/fencegate/demo"
 	"github.com/fencegate/fencegate/demo/external"
 	"github.com/fencegate/fencegate/demo/staged"
-	"github.com/fencegate/fencegate/internal/testenv/peers"
+	"github.com/fencegate/fencegate/internal/test/testenv/peers"
 )
 
 const description = "Each demo takes about 15 seconds. Exits 0 only if the fence kept the newer value and the unfenced " +

@@ -9,8 +9,8 @@ import (
 
 	"github.com/fencegate/fencegate/demo"
 	"github.com/fencegate/fencegate/demo/external"
-	"github.com/fencegate/fencegate/internal/testenv/postgres"
-	"github.com/fencegate/fencegate/internal/testenv/process"
+	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/test/testenv/process"
 )
 
 // TestMain is also the worker: the demo runs its own program for that.

@@ -19,8 +19,8 @@ import (
 	"github.com/go-jose/go-jose/v4"
 
 	"github.com/fencegate/fencegate/gateway/auth/accessfile"
-	"github.com/fencegate/fencegate/internal/testenv/await"
-	"github.com/fencegate/fencegate/internal/testenv/issuertest"
+	"github.com/fencegate/fencegate/internal/test/testenv/await"
+	"github.com/fencegate/fencegate/internal/test/testenv/issuertest"
 )
 
 func (k *Keys) expect(t *testing.T, id string, want error) {

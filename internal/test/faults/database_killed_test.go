@@ -1,0 +1,216 @@
+//go:build unix
+
+package faults
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fencegate/fencegate/internal/embeddedpg"
+	"github.com/fencegate/fencegate/internal/load"
+	"github.com/fencegate/fencegate/internal/test/testenv/await"
+	testgateway "github.com/fencegate/fencegate/internal/test/testenv/gateway"
+	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/test/testenv/process"
+	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/api"
+)
+
+func TestDatabaseKilledUnderLoad(t *testing.T) {
+	t.Parallel()
+	cluster := postgres.NewCluster(t)
+	f := startFleet(t, cluster.URL(), 2)
+	pids := []int{f.at(0).PID(), f.at(1).PID()}
+	witness := mustAcquire(t, f.at(0), "witness", "witness", 0)
+	f.databaseCrashes = true
+	l := startLoad(t, f)
+	l.journal.Granted(witness, 0, 0)
+	starts := 0
+	l.rounds(t, 3, func(round int) {
+		starts++
+		cluster.Kill()
+		w := numbered(witness, int64(round)+1)
+		for index := range pids {
+			wantDown(t, f.at(index), w)
+		}
+		cluster.Restart()
+		for index := range pids {
+			f.at(index).AwaitReady(t)
+		}
+		result := mustPut(t, f.at(0), w)
+		l.journal.Wrote(load.Write{Resource: w.resource, Key: w.key, Value: w.value, Token: w.token, Sequence: w.sequence,
+			Applied: true, Version: result.Version})
+	})
+	l.end(t)
+	if f.at(0).PID() != pids[0] || f.at(1).PID() != pids[1] {
+		t.Error("a gateway did not stay up")
+	}
+
+	db := connect(t, cluster.URL())
+	l.verify(t, db)
+	wantJumpsAtStarts(t, db, starts)
+}
+
+// The database dies while it executes a write. The outcome is unknown until the same write is sent again.
+func TestDatabaseKilledWhileItWrites(t *testing.T) {
+	t.Parallel()
+	cluster := postgres.NewCluster(t)
+	g := startGateway(t, cluster.URL())
+	lease := mustAcquire(t, g, "job", "worker", 0)
+	mustPut(t, g, numbered(lease, 1))
+	db := connect(t, cluster.URL())
+	holdFence(t, db, "job")
+	answer := goPut(t, g, numbered(lease, 2))
+	awaitPatient(t, db)
+	cluster.Kill()
+	wantOutcome(t, (<-answer).err, api.OutcomeUnknown)
+
+	cluster.Restart()
+	db.Reset()
+	g.AwaitReady(t)
+	if again := mustPut(t, g, numbered(lease, 1)); !again.Replayed || again.Version != 1 {
+		t.Errorf("the write before the crash, sent again, got %+v", again)
+	}
+	if again := mustPut(t, g, numbered(lease, 2)); again.Replayed || again.Version != 2 {
+		t.Errorf("the write in the crash, sent again, got %+v", again)
+	}
+	wantWrites(t, db, "job", 2)
+}
+
+// wantDown expects a gateway whose database is down to say so, at every source.
+func wantDown(t *testing.T, g *gateway, w write) {
+	t.Helper()
+	ctx := patient(t)
+	awaitUnreachable(t, g)
+	if code, _ := get(t, g, "/readyz"); code != http.StatusServiceUnavailable {
+		t.Errorf("without a database, /readyz answers %d", code)
+	}
+	if code, _ := get(t, g, "/healthz"); code != http.StatusOK {
+		t.Errorf("without a database, /healthz answers %d", code)
+	}
+	_, acquired := g.Acquire(ctx, "job", api.AcquireRequest{OwnerID: "worker"})
+	for _, err := range []error{(<-goPut(t, g, w)).err, acquired} {
+		if !answeredUnavailable(err) || problemOf(t, err).Outcome == "" {
+			t.Errorf("without a database, it answers %v", err)
+		}
+	}
+}
+
+// answeredUnavailable reports whether a gateway answered that it is unavailable. No answer at all does not count.
+func answeredUnavailable(err error) bool {
+	var failed *lockclient.Error
+	return errors.Is(err, lockclient.ErrUnavailable) && errors.As(err, &failed) && failed.Cause == nil
+}
+
+func get(t *testing.T, g *gateway, path string) (status int, body string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(patient(t), http.MethodGet, g.URL+path, nil)
+	check(t, err)
+	response, err := (&http.Client{Transport: g.Transport}).Do(request)
+	check(t, err)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	check(t, err)
+	return response.StatusCode, string(text)
+}
+
+// fencegate with a PostgreSQL of its own is killed in the middle of everything, and started again on the same data.
+func TestServeWithItsOwnDatabaseKilledUnderLoad(t *testing.T) {
+	t.Parallel()
+	postgres.Require(t, "initdb")
+	dataDir := newDataDir(t)
+	f := &fleet{members: make([]atomicGateway, 1)}
+	// The empty URL wins over one in the environment.
+	f.members[0].Store(serve(t, "--database-url", "", "--data-dir", dataDir))
+	f.databaseCrashes = true
+	l := startLoad(t, f)
+	starts := 0
+	l.rounds(t, 2, func(int) {
+		starts++
+		dead := f.at(0)
+		processes, err := process.Family(postmasterPID(t, dataDir))
+		check(t, err)
+		if len(processes) < 5 {
+			t.Fatalf("PostgreSQL seems to be the processes %d", processes)
+		}
+		dead.Kill()
+		awaitEnds(t, processes)
+		f.members[0].Store(serve(t, "--database-url", "", "--data-dir", dataDir))
+		dead.Transport.CloseIdleConnections()
+	})
+	l.end(t)
+	check(t, f.at(0).Stop())
+
+	db := openDataDir(t, dataDir)
+	l.verify(t, db)
+	wantJumpsAtStarts(t, db, starts)
+}
+
+// A gateway does not outlive a PostgreSQL of its own: its supervisor may start both again.
+func TestServeEndsWithItsOwnDatabase(t *testing.T) {
+	t.Parallel()
+	postgres.Require(t, "initdb")
+	dataDir := newDataDir(t)
+	served, err := testgateway.Run(patient(t), process.BuildChecked(t), "--database-url", "", "--data-dir", dataDir)
+	check(t, err)
+	t.Cleanup(served.Kill)
+	processes, err := process.Family(postmasterPID(t, dataDir))
+	check(t, err)
+	check(t, syscall.Kill(postmasterPID(t, dataDir), syscall.SIGKILL))
+	<-served.Ended()
+	if err := served.Stop(); err == nil {
+		t.Error("it ended as after a request to end")
+	}
+	if log := served.Log(); !strings.Contains(log, "the private PostgreSQL ended") {
+		t.Errorf("it did not say why it ended:\n%s", log)
+	}
+	awaitEnds(t, processes)
+	openDataDir(t, dataDir)
+}
+
+// awaitEnds returns when nothing is left of a PostgreSQL.
+func awaitEnds(t *testing.T, processes []int) {
+	t.Helper()
+	for _, pid := range processes {
+		await.True(t, "process "+strconv.Itoa(pid)+" of PostgreSQL ends", func() bool { return !process.Running(pid) })
+	}
+}
+
+// openDataDir starts the PostgreSQL of a data directory without its gateway, until the test ends.
+func openDataDir(t *testing.T, dataDir string) *pgxpool.Pool {
+	t.Helper()
+	cluster, err := embeddedpg.Start(patient(t), embeddedpg.Config{DataDir: dataDir})
+	check(t, err)
+	t.Cleanup(func() { check(t, cluster.Stop(context.Background())) })
+	return connect(t, cluster.URL())
+}
+
+// newDataDir is a data directory that does not exist yet, where PostgreSQL's user can reach it.
+func newDataDir(t *testing.T) string {
+	t.Helper()
+	parent, err := os.MkdirTemp("", "fg-")
+	check(t, err)
+	t.Cleanup(func() { check(t, os.RemoveAll(parent)) })
+	check(t, os.Chmod(parent, 0o711))
+	return filepath.Join(parent, "data")
+}
+
+func postmasterPID(t *testing.T, dataDir string) int {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dataDir, "cluster", "postmaster.pid"))
+	check(t, err)
+	line, _, _ := strings.Cut(string(text), "\n")
+	pid, err := strconv.Atoi(line)
+	check(t, err)
+	return pid
+}

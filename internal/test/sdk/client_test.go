@@ -1,0 +1,303 @@
+package sdk
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/propagation"
+	"go.uber.org/goleak"
+
+	"github.com/fencegate/fencegate/internal/test/testenv/await"
+	"github.com/fencegate/fencegate/internal/test/testenv/gateway"
+	"github.com/fencegate/fencegate/internal/test/testenv/otlptest"
+	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
+	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/admin"
+)
+
+func TestNewRefusesInvalidURLs(t *testing.T) {
+	t.Parallel()
+	for _, baseURL := range []string{
+		"", "127.0.0.1:8080", "localhost:8080", "ftp://host", "http://", "http://host?x=1", "http://host?", "http://host#x",
+		"http://host:port", "http://user:secret@host?x", "http://user:secret@%zz",
+	} {
+		client, err := lockclient.New(baseURL)
+		if err == nil || client != nil {
+			t.Errorf("New accepted %q", baseURL)
+		} else if strings.Contains(err.Error(), "secret") {
+			t.Errorf("New of %q returned %q, which has the password in it", baseURL, err)
+		}
+	}
+}
+
+func TestErrorsHideThePassword(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.NotFoundHandler())
+	base := strings.Replace(server.URL, "http://", "http://user:secret@", 1)
+	client := newAPI(t, base)
+
+	foreign := client.Ready(context.Background())
+	server.Close()
+	unanswered := client.Ready(context.Background())
+	for _, err := range []error{foreign, unanswered} {
+		if err == nil || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "user:xxxxx@") {
+			t.Errorf("got %v, expected an error with the URL and without the password", err)
+		}
+	}
+}
+
+func TestUserAgentIsSent(t *testing.T) {
+	t.Parallel()
+	var got string
+	url, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		got = r.UserAgent()
+		_, _ = w.Write([]byte(`{"status":"ready"}`))
+	})
+	if err := newAPI(t, url).Ready(context.Background()); err != nil || got != "fencegate-lockclient" {
+		t.Errorf("the default User-Agent is %q, %v", got, err)
+	}
+	client := newAPI(t, url, lockclient.WithUserAgent("shop/7"), lockclient.WithHTTPClient(http.DefaultClient))
+	if err := client.Ready(context.Background()); err != nil || got != "shop/7" {
+		t.Errorf("the User-Agent is %q, %v, expected shop/7", got, err)
+	}
+}
+
+func TestCloseClosesConnections(t *testing.T) {
+	t.Parallel()
+	closed := make(chan struct{}, 2)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"status":"ready"}`))
+	}))
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateClosed {
+			closed <- struct{}{}
+		}
+	}
+	server.Start()
+	defer server.Close()
+	client := newClient(t, server.URL)
+	for range 2 { // a closed client connects again
+		if err := client.API().Ready(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		client.Close()
+		<-closed
+	}
+	newClient(t, server.URL, lockclient.WithHTTPClient(server.Client())).Close()
+}
+
+// Each background goroutine ends with its lease, session or watch, and all of them with the client.
+func TestNoGoroutineIsLeft(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	client, lock := shared(t)
+	ctx := await.Context(t)
+	released, err := client.Acquire(ctx, lock+"/released", lockclient.WithTTL(time.Hour))
+	check(t, err)
+	session, err := client.NewSession(ctx, lockclient.WithTTL(time.Hour))
+	check(t, err)
+	watch, err := client.Watch(ctx, lock)
+	check(t, err)
+	check(t, released.Release(ctx))
+	check(t, session.Close(ctx))
+	watch.Close()
+	if err := await.Nil(func() error { return goleak.Find(append(idleConnections, before)...) }); err != nil {
+		t.Errorf("after the end of each: %v", err)
+	}
+
+	_, err = client.Acquire(ctx, lock+"/held", lockclient.WithTTL(time.Hour))
+	check(t, err)
+	_, err = client.NewSession(ctx, lockclient.WithTTL(time.Hour))
+	check(t, err)
+	_, err = client.Campaign(ctx, lock+"/election", nil, lockclient.WithTTL(time.Hour))
+	check(t, err)
+	watch, err = client.Watch(ctx, lock)
+	check(t, err)
+	observed, err := client.Observe(ctx, lock+"/election")
+	check(t, err)
+	client.Close()
+	wantErr(t, "Next of the watch", second(watch.Next(ctx)), lockclient.ErrClosed)
+	wantErr(t, "Next of the election's watch", second(observed.Next(ctx)), lockclient.ErrClosed)
+	if err := await.Nil(func() error { return goleak.Find(before) }); err != nil {
+		t.Errorf("after the client's Close: %v", err)
+	}
+}
+
+type callKey struct{}
+
+// callHeader is the header that the test adds, with the value of the caller's ctx.
+const callHeader = "Test-Call"
+
+// seen counts the values of callHeader for each kind of request.
+type seen struct {
+	mu    sync.Mutex
+	calls map[string]map[string]int
+}
+
+var testName = regexp.MustCompile(
+	`(sessions/|testwithheaders)[^?]*?` +
+		`(/acquire|/renew|/release|/watch|/observe|/campaign|/resign|/keepalive|/records/.*|)$`,
+)
+
+func (s *seen) note(r *http.Request) {
+	kind := r.Method + " " + testName.ReplaceAllString(r.URL.Path, "…$2")
+	value := "(none)"
+	if values, there := r.Header[callHeader]; there {
+		value = values[0]
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.calls[kind] == nil {
+		s.calls[kind] = map[string]int{}
+	}
+	s.calls[kind][value]++
+}
+
+func (s *seen) count(kind, value string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls[kind][value]
+}
+
+// RoundTrip notes a request and sends it.
+func (s *seen) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.note(r)
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// noting returns a client of the shared gateway whose requests are noted.
+func noting(t *testing.T) (*lockclient.Client, string, *seen) {
+	t.Helper()
+	all := &seen{calls: map[string]map[string]int{}}
+	client, name := shared(
+		t,
+		lockclient.WithHTTPClient(&http.Client{Transport: all}),
+		lockclient.WithHeaders(func(ctx context.Context, header http.Header) {
+			value, _ := ctx.Value(callKey{}).(string)
+			header.Set(callHeader, value)
+			for _, own := range []string{
+				"Fencing-Token", "Lease-Id", "Content-Type", "If-Match", "If-None-Match", "Last-Event-ID", "User-Agent",
+			} {
+				header.Set(own, "invalid") // the gateway would refuse the request
+			}
+		}),
+	)
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	return client, name, all
+}
+
+// Every request has the header, with the value of the call's ctx; heartbeats have none. The client's own headers stay.
+func TestWithHeaders(t *testing.T) {
+	t.Parallel()
+	client, name, all := noting(t)
+	ctx := context.WithValue(await.Context(t), callKey{}, "call")
+	useEverything(ctx, t, client, name, func() {
+		await.True(t, "heartbeats of the lease and the session", func() bool {
+			return all.count("POST /v1/locks/…/renew", "") > 0 && all.count("POST /v1/…/keepalive", "") > 0
+		})
+	})
+
+	for _, kind := range []string{
+		"POST /v1/sessions", "POST /v1/locks/…/acquire", "POST /v1/locks/…/renew", "PUT /v1/resources/…/records/k",
+		"DELETE /v1/resources/…/records/k", "GET /v1/locks/…/watch", "GET /v1/elections/…/observe", "POST /v1/writes", "POST /v1/locks/…/release", "DELETE /v1/…",
+	} {
+		if all.count(kind, "call") == 0 {
+			t.Errorf("%s came without the value of its call", kind)
+		}
+	}
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	for kind, values := range all.calls {
+		if values["(none)"] > 0 {
+			t.Errorf("%s came without the header: %v", kind, values)
+		}
+	}
+}
+
+// useEverything sends each kind of request. It calls held while there are heartbeats of a lease and of a session.
+func useEverything(ctx context.Context, t *testing.T, client *lockclient.Client, name string, held func()) {
+	t.Helper()
+	heartbeat := lockclient.HeartbeatEvery(20 * time.Millisecond)
+	session, err := client.NewSession(ctx, heartbeat)
+	check(t, err)
+	lease, err := client.Acquire(ctx, name+"/a", heartbeat)
+	check(t, err)
+	check(t, lease.Renew(ctx))
+	check(t, second(lease.Put(ctx, "k", []byte("v"), lockclient.IfAbsent())))
+	check(t, second(lease.Delete(ctx, "k")))
+	check(t, second(client.API().Records(ctx, name+"/a", lockclient.RecordsQuery{})))
+	check(t, second(admin.New(client).Overview(ctx, time.Minute)))
+	watch, err := client.Watch(ctx, name+"/a")
+	check(t, err)
+	check(t, second(watch.Next(ctx)))
+	observed, err := client.Observe(ctx, name+"/e")
+	check(t, err)
+	check(t, second(observed.Next(ctx)))
+	pipeline, err := lease.Pipeline(ctx)
+	check(t, err)
+	check(t, second(pipeline.Put(ctx, "k", []byte("v"))))
+	check(t, pipeline.Close())
+	held()
+	check(t, lease.Release(ctx))
+	check(t, session.Close(ctx))
+	watch.Close()
+	observed.Close()
+}
+
+// One trace leads from the caller through the SDK and the gateway to the database's statement, for every kind of
+// request. The gateway itself starts no trace.
+func TestOneTrace(t *testing.T) {
+	t.Parallel()
+	received, provider := otlptest.Start(t, 1)
+	gateway := gateway.Serve(t, postgres.Migrated(t), "--trace-endpoint", received.URL, "--trace-sample-ratio", "0")
+	propagator := propagation.TraceContext{}
+	client := newClient(t, gateway.URL, lockclient.WithHeaders(func(ctx context.Context, header http.Header) {
+		propagator.Inject(ctx, propagation.HeaderCarrier(header))
+	}))
+	lease, err := client.Acquire(await.Context(t), "job") // outside of any trace
+	check(t, err)
+
+	trip := func(what string, call func(ctx context.Context), chain ...string) {
+		t.Helper()
+		ctx, span := provider.Tracer("test").Start(await.Context(t), what)
+		call(ctx)
+		span.End()
+		parent := received.Await(t, what, func(s otlptest.Span) bool { return s.Name == what })
+		for _, name := range chain {
+			parent = received.Await(t, name, func(s otlptest.Span) bool { return s.Name == name && s.ParentID == parent.SpanID })
+			if parent.TraceID != span.SpanContext().TraceID().String() || parent.Failed {
+				t.Errorf("%s of %s is in another trace, or failed: %+v", name, what, parent)
+			}
+		}
+	}
+	trip("a write", func(ctx context.Context) { check(t, second(lease.Put(ctx, "k", []byte("v")))) },
+		"PUT /v1/resources/{resource}/records/{key}", "write", "write batch", "query fence.write_one")
+	trip("a stream", func(ctx context.Context) {
+		pipeline, err := lease.Pipeline(ctx)
+		check(t, err)
+		check(t, second(pipeline.Put(ctx, "k", []byte("v"))))
+		check(t, pipeline.Close())
+	}, "POST /v1/writes", "write", "write batch", "query fence.write_one")
+	trip("a renewal", func(ctx context.Context) { check(t, lease.Renew(ctx)) },
+		"POST /v1/locks/{lock}/renew", "query fence.renew_leases")
+	trip("an acquire", func(ctx context.Context) { check(t, second(client.Acquire(ctx, "other"))) },
+		"POST /v1/locks/{lock}/acquire", "query fence.acquire_lease")
+	trip("a session", func(ctx context.Context) { check(t, second(client.NewSession(ctx))) },
+		"POST /v1/sessions", "query fence.create_session")
+	trip("a read", func(ctx context.Context) { check(t, second(admin.New(client).Fence(ctx, "job"))) },
+		"GET /v1/resources/{resource}/fence")
+	trip("a release", func(ctx context.Context) { check(t, lease.Release(ctx)) },
+		"POST /v1/locks/{lock}/release", "query fence.release_one")
+
+	for _, span := range received.Spans() {
+		if span.Name == "sweep" || span.ParentID == "" && span.Server {
+			t.Errorf("the gateway started a trace: %+v", span)
+		}
+	}
+}

@@ -1,0 +1,279 @@
+package sdk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fencegate/fencegate/internal/test/testenv/await"
+	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/admin"
+	"github.com/fencegate/fencegate/lockclient/api"
+)
+
+func TestLease(t *testing.T) {
+	t.Parallel()
+	client, lock := shared(t, lockclient.WithOwner("worker-1"))
+	ctx := await.Context(t)
+	metadata := lockclient.WithMetadata(map[string]string{"pod": "<a>"})
+	lease := mustAcquire(t, client, lock, lockclient.WithTTL(time.Minute), metadata)
+	if lease.Name() != lock || lease.Owner() != "worker-1" || lease.FencingToken() < 1 || lease.ID() == "" ||
+		lease.Info().TTLMS != 60_000 {
+		t.Errorf("the lease is %+v", lease.Info())
+	}
+	if text := fmt.Sprintf("%v %+v", lease, lease); strings.Contains(text, lease.ID()) || !strings.Contains(text, lock) {
+		t.Errorf("it prints as %s, expected the lock and no secret", text)
+	}
+	if left := lease.ExpiresIn(); left <= 0 || left > 60*time.Second*99/100 {
+		t.Errorf("it is valid for %v, expected at most 99%% of its TTL", left)
+	}
+	if lease.Err() != nil || !lease.Valid() || lease.Context().Err() != nil || lease.HeartbeatErr() != nil {
+		t.Errorf("a new lease has the error %v", lease.Err())
+	}
+	state, err := client.API().Lock(ctx, lock)
+	if err != nil || len(state.Holders) != 1 || string(state.Holders[0].Metadata) != `{"pod":"<a>"}` {
+		t.Errorf("the lock is %+v, %v", state, err)
+	}
+	before := lease.ExpiresIn()
+	if err := lease.RenewWithTTL(ctx, 2*time.Minute); err != nil || lease.ExpiresIn() < before+30*time.Second {
+		t.Errorf("after a renewal to a longer TTL it is valid for %v, %v", lease.ExpiresIn(), err)
+	}
+	if err := lease.RenewWithTTL(ctx, 10*time.Second); err != nil || lease.ExpiresIn() > 10*time.Second {
+		t.Errorf("after a renewal to a shorter TTL it is valid for %v, %v", lease.ExpiresIn(), err)
+	}
+	other, _ := shared(t)
+	third, _ := shared(t)
+	if other.Owner() == third.Owner() || strings.Count(other.Owner(), ":") != 2 {
+		t.Errorf("the default owners are %q and %q, expected unique ones", other.Owner(), third.Owner())
+	}
+}
+
+func TestRelease(t *testing.T) {
+	t.Parallel()
+	client, lock := shared(t)
+	ctx := await.Context(t)
+	lease := mustAcquire(t, client, lock)
+	derived, cancel := context.WithCancel(lease.Context())
+	defer cancel()
+	for range 3 {
+		check(t, lease.Release(ctx))
+	}
+	lease.ReleaseOnce()
+	for what, ended := range map[string]context.Context{"the context": lease.Context(), "a derived context": derived} {
+		wantErr(t, what, causeOf(t, what, ended), lockclient.ErrLeaseReleased)
+		wantErr(t, "Err of "+what, ended.Err(), context.Canceled)
+	}
+	if lease.Valid() || lease.ExpiresIn() != 0 {
+		t.Error("a released lease is valid")
+	}
+	wantErr(t, "Err", lease.Err(), lockclient.ErrLeaseReleased)
+	wantErr(t, "Renew", lease.Renew(ctx), lockclient.ErrLeaseReleased)
+	wantErr(t, "Put", second(lease.Put(ctx, "k", nil)), lockclient.ErrTokenStale)
+	again := mustAcquire(t, client, lock)
+	again.ReleaseOnce()
+	again.ReleaseOnce()
+	wantFree(t, client, lock)
+	(*lockclient.Lease)(nil).ReleaseOnce()
+}
+
+// Without renewals the context ends before another lease is granted.
+func TestContextEndsBeforeTheNextGrant(t *testing.T) {
+	t.Parallel()
+	client, lock := shared(t)
+	ctx := await.Context(t)
+	lease := mustAcquire(t, client, lock, lockclient.WithTTL(2*time.Second), lockclient.WithoutHeartbeat())
+	held, derived := lease.Context(), context.WithValue(lease.Context(), t, t)
+	next, err := client.AcquireWithRetry(ctx, lock, often)
+	check(t, err)
+	if derived.Err() == nil || lease.Valid() {
+		t.Errorf("another lease is granted, and the first is valid: %v, %v", derived.Err(), lease.Err())
+	}
+	wantErr(t, "Err of the context", held.Err(), lockclient.ErrLeaseLost)
+	wantErr(t, "Err of the context", held.Err(), context.Canceled)
+	wantErr(t, "the cause", causeOf(t, "the context", held), lockclient.ErrLeaseLost)
+	wantErr(t, "Release", lease.Release(ctx), lockclient.ErrLeaseLost)
+	check(t, next.Release(ctx))
+}
+
+func TestHeartbeatOfABrokenLease(t *testing.T) {
+	t.Parallel()
+	client, lock := shared(t)
+	failures := make(chan error, 10)
+	lease := mustAcquire(t, client, lock, lockclient.WithTTL(time.Hour), lockclient.HeartbeatEvery(20*time.Millisecond),
+		lockclient.OnHeartbeatError(func(err error) { failures <- err }))
+	mustBreak(t, client, lock)
+	cause := causeOf(t, "the context", lease.Context())
+	if problem := lockclient.ProblemOf(cause); problem == nil || problem.Reason != "broken" {
+		t.Errorf("the cause is %v, expected the reason broken", cause)
+	}
+	wantErr(t, "the cause", cause, lockclient.ErrLeaseLost)
+	wantErr(t, "OnHeartbeatError", await.Receive(t, "a failed heartbeat", failures), lockclient.ErrLeaseLost)
+	wantErr(t, "HeartbeatErr", lease.HeartbeatErr(), lockclient.ErrLeaseLost)
+	wantErr(t, "Renew", lease.Renew(await.Context(t)), lockclient.ErrLeaseLost)
+}
+
+// The answer to a renewal or a write ends a lease that was broken.
+func TestAnswersEndABrokenLease(t *testing.T) {
+	t.Parallel()
+	client, lock := shared(t)
+	ctx := await.Context(t)
+	for what, use := range map[string]func(*lockclient.Lease) error{
+		"renewal": func(l *lockclient.Lease) error { return l.Renew(ctx) },
+		"write":   func(l *lockclient.Lease) error { return second(l.Put(ctx, "k", nil)) },
+		"transaction": func(l *lockclient.Lease) error {
+			return second(l.Transaction(ctx, lockclient.PutOp("k", nil, "")))
+		},
+	} {
+		lease := mustAcquire(t, client, lock, lockclient.WithTTL(time.Hour))
+		mustBreak(t, client, lock)
+		if err := use(lease); err == nil || errors.Is(err, lockclient.ErrOutcomeUnknown) {
+			t.Errorf("the %s returned %v, expected a rejection", what, err)
+		}
+		wantErr(t, what, causeOf(t, "the context after a "+what, lease.Context()), lockclient.ErrLeaseLost)
+	}
+}
+
+// A lease is renewed while goroutines keep every processor busy. A heartbeat that is 10 s late would still be in time.
+func TestHeartbeatOnBusyProcessors(t *testing.T) {
+	client, lock := shared(t)
+	watch, err := client.Watch(await.Context(t), lock)
+	check(t, err)
+	defer watch.Close()
+	var stop atomic.Bool
+	var busy sync.WaitGroup
+	for range 8 * runtime.GOMAXPROCS(0) {
+		busy.Go(func() {
+			for n := 0; !stop.Load(); {
+				n++
+			}
+		})
+	}
+	defer busy.Wait()
+	defer stop.Store(true)
+	lease := mustAcquire(t, client, lock, lockclient.WithTTL(15*time.Second))
+	for _, kind := range []string{api.EventState, api.EventGranted, api.EventRenewed} {
+		nextOf(t, watch, kind)
+	}
+	if lease.Err() != nil || lease.HeartbeatErr() != nil {
+		t.Errorf("it was lost: %v, %v", lease.Err(), lease.HeartbeatErr())
+	}
+	check(t, lease.Release(await.Context(t)))
+}
+
+func TestCloseEndsLeases(t *testing.T) {
+	t.Parallel()
+	client, lock := shared(t)
+	ctx := await.Context(t)
+	lease := mustAcquire(t, client, lock)
+	client.Close()
+	client.Close()
+	for what, err := range map[string]error{
+		"the cause":  context.Cause(lease.Context()),
+		"Err":        lease.Err(),
+		"Acquire":    second(client.Acquire(ctx, lock)),
+		"NewSession": second(client.NewSession(ctx)),
+		"Watch":      second(client.Watch(ctx, lock)),
+		"BulkWriter": second(client.BulkWriter(ctx)),
+	} {
+		wantErr(t, what, err, lockclient.ErrClosed)
+	}
+	check(t, second(lease.Put(ctx, "k", []byte("v"))))
+	check(t, lease.Release(ctx))
+}
+
+// limitHold sets the max_hold_ms of the lock's policy.
+func limitHold(t *testing.T, client *lockclient.Client, lock string, limit time.Duration) {
+	t.Helper()
+	ms := limit.Milliseconds()
+	check(t, second(admin.New(client).PutPolicy(await.Context(t), lock, api.PolicyRequest{MaxHoldMS: &ms})))
+	t.Cleanup(func() { _ = admin.New(client).DeletePolicy(context.Background(), lock) })
+}
+
+// wantMaxHold expects ErrLeaseLost with the reason max_hold.
+func wantMaxHold(t *testing.T, what string, err error) {
+	t.Helper()
+	problem := lockclient.ProblemOf(err)
+	if !errors.Is(err, lockclient.ErrLeaseLost) || problem == nil || problem.Reason != "max_hold" {
+		t.Errorf("%s is %v, expected ErrLeaseLost with the reason max_hold", what, err)
+	}
+}
+
+// A lease that is renewed all the time ends at its policy's max_hold_ms, and Do returns that.
+func TestDoEndsAtMaxHold(t *testing.T) {
+	t.Parallel()
+	client, lock := shared(t)
+	ctx := await.Context(t)
+	limitHold(t, client, lock, 3*time.Second)
+	failures := make(chan error, 1000)
+	failed := lockclient.OnHeartbeatError(func(err error) { failures <- err })
+	err := client.Do(ctx, lock, func(ctx context.Context, lease *lockclient.Lease) error {
+		check(t, second(lease.Put(ctx, "k", nil)))
+		cause := causeOf(t, "the context", ctx)
+		wantMaxHold(t, "the cause", cause)
+		wantMaxHold(t, "Err", lease.Err())
+		if lease.ExpiresIn() != 0 {
+			t.Errorf("it is valid for %v after its end", lease.ExpiresIn())
+		}
+		// The context ended a little before the lease. The next lease is granted at its end.
+		next, err := client.Acquire(context.WithoutCancel(ctx), lock, lockclient.WithWait(time.Minute))
+		check(t, err)
+		next.ReleaseOnce()
+		return cause
+	}, lockclient.WithTTL(time.Minute), lockclient.HeartbeatEvery(50*time.Millisecond), failed)
+	wantMaxHold(t, "the error of Do", err)
+	for !errors.Is(err, lockclient.ErrLeaseLost) || len(failures) > 0 {
+		err = <-failures
+	}
+	wantMaxHold(t, "the last heartbeat's error", err)
+}
+
+// A TTL that is longer than max_hold_ms does not count, even without an answer of a gateway.
+func TestValidityIsLimitedByMaxHold(t *testing.T) {
+	t.Parallel()
+	client, lock := shared(t)
+	ctx := await.Context(t)
+	const limit = 3 * time.Second
+	limitHold(t, client, lock, limit)
+	lease := mustAcquire(t, client, lock, lockclient.WithTTL(time.Hour))
+	if left := lease.ExpiresIn(); left > limit {
+		t.Errorf("it is valid for %v, expected at most %v", left, limit)
+	}
+	err := lease.RenewWithTTL(ctx, 2*time.Hour)
+	if err != nil && !errors.Is(err, lockclient.ErrLeaseLost) || lease.ExpiresIn() > limit {
+		t.Errorf("after a renewal it is valid for %v, %v, expected at most %v", lease.ExpiresIn(), err, limit)
+	}
+	wantMaxHold(t, "the cause", causeOf(t, "the context", lease.Context()))
+	next := mustAcquire(t, client, lock, lockclient.WithWait(time.Minute), lockclient.WithTTL(time.Hour))
+	if next.Err() != nil || next.ExpiresIn() > limit {
+		t.Errorf("the next lease is valid for %v, %v, expected at most %v", next.ExpiresIn(), next.Err(), limit)
+	}
+	wantErr(t, "the late Put", second(lease.Put(ctx, "k", nil)), lockclient.ErrTokenStale)
+	wantMaxHold(t, "the next cause", causeOf(t, "the next context", next.Context()))
+}
+
+// A lease in a session ends at max_hold_ms, counted from its grant, and the session continues.
+func TestMaxHoldInASession(t *testing.T) {
+	t.Parallel()
+	client, lock := shared(t)
+	ctx := await.Context(t)
+	limitHold(t, client, lock, 3*time.Second)
+	session, err := client.NewSession(ctx)
+	check(t, err)
+	defer session.Close(ctx)
+	first, err := session.Acquire(ctx, lock)
+	check(t, err)
+	next, err := session.Acquire(ctx, lock, lockclient.WithWait(time.Minute))
+	check(t, err)
+	if next.Err() != nil || next.ExpiresIn() > 3*time.Second {
+		t.Errorf("the second lease is valid for %v, %v, expected at most 3s", next.ExpiresIn(), next.Err())
+	}
+	wantMaxHold(t, "the first cause", causeOf(t, "the first context", first.Context()))
+	wantMaxHold(t, "the second cause", causeOf(t, "the second context", next.Context()))
+	check(t, session.Err())
+}

@@ -1,0 +1,277 @@
+package openapi
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+
+	"github.com/fencegate/fencegate/lockclient/api"
+	"github.com/fencegate/fencegate/store"
+)
+
+// read reads openapi.yaml once.
+var read = sync.OnceValues(func() (text []byte, err error) { return os.ReadFile("../../../../gateway/openapi.yaml") })
+
+// parse parses it once.
+var parse = sync.OnceValues(func() (*Description, error) {
+	text, err := read()
+	if err != nil {
+		return nil, err
+	}
+	return Read(text)
+})
+
+// must returns a result that has no error.
+func must[T any](t testing.TB, get func() (T, error)) T {
+	t.Helper()
+	result, err := get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
+// document is the text of openapi.yaml, and described what it says.
+func document(t testing.TB) []byte        { return must(t, read) }
+func described(t testing.TB) *Description { return must(t, parse) }
+
+func validated(t *testing.T, text []byte) (*Description, error) {
+	t.Helper()
+	description, err := Read(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return description, description.document.Validate(context.Background(),
+		openapi3.EnableExamplesValidation(), openapi3.EnableSchemaDefaultsValidation(),
+		openapi3.EnableSchemaPatternValidation())
+}
+
+// openapi.yaml is valid, and each operation has an operationId of its own.
+func TestOpenAPIIsValid(t *testing.T) {
+	t.Parallel()
+	description, err := validated(t, document(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	identified := map[string]bool{}
+	for _, path := range description.paths {
+		for method, operation := range path.item.Operations() {
+			if operation.OperationID == "" || identified[operation.OperationID] {
+				t.Errorf("%s %s: operationId %q is missing or used twice", method, path.template, operation.OperationID)
+			}
+			identified[operation.OperationID] = true
+		}
+	}
+}
+
+// The validation includes the examples.
+func TestOpenAPIExamplesAreValidated(t *testing.T) {
+	t.Parallel()
+	for _, change := range [][2]string{
+		{"fencing_token: 34, sequence: 2, replayed: false", "fencing_token: 34, sequence: 2, repeated: false"},
+		// a WriteResult
+		{"code: token_stale, retryable: false", "code: token_stale, retryable: true"},
+		{"{owner_id: worker-1}", "{owner: worker-1}"},
+	} {
+		text := bytes.Replace(document(t), []byte(change[0]), []byte(change[1]), 1)
+		if bytes.Equal(text, document(t)) {
+			t.Fatalf("openapi.yaml does not have %q", change[0])
+		}
+		if _, err := validated(t, text); err == nil {
+			t.Errorf("the document is valid with %q", change[1])
+		}
+	}
+}
+
+// Every schema has the fields of its Go type, and requires the same ones.
+func TestOpenAPISchemasAreTheWireTypes(t *testing.T) {
+	t.Parallel()
+	described := described(t)
+	for _, wire := range []any{
+		api.AcquireRequest{}, api.Lease{}, api.RenewRequest{}, api.ReleaseRequest{}, api.Released{}, api.BreakRequest{},
+		api.Broken{}, api.Lock{}, api.LockHolder{}, api.Waiter{}, api.Locks{}, api.Event{}, api.WatchEnd{}, api.Waits{},
+		api.WaitOf{}, api.Blocker{}, api.LeaseInfo{}, api.LeaseInfos{}, api.SessionInfo{}, api.SessionInfos{},
+		api.Elections{}, api.SessionRequest{}, api.Session{}, api.SessionEnded{}, api.CampaignRequest{}, api.Term{},
+		api.ResignRequest{}, api.Resigned{}, api.Election{}, api.WriteResult{}, api.RecordInfo{}, api.Records{},
+		api.StateVersions{}, api.StateVersion{},
+		api.TransactionRequest{}, api.WriteToken{}, api.Op{}, api.TransactionResult{}, api.OpResult{},
+		api.BulkWrite{}, api.BulkVerdict{}, api.BulkEnd{},
+		api.Fence{}, api.Policy{}, api.PolicyRequest{}, api.Policies{}, api.Table{}, api.Tables{}, api.Rejection{}, api.RejectionDetail{}, api.Rejections{}, api.Health{},
+		api.KeyRequest{}, api.RotateRequest{}, api.Key{}, api.NewKey{}, api.Keys{},
+		api.SignIns{}, api.SignInIssuer{}, api.SignInRequest{}, api.Principal{},
+		api.Problem{}, api.Holder{}, api.Wait{}, api.WatchState{},
+	} {
+		kind := reflect.TypeOf(wire)
+		schema := described.document.Components.Schemas[kind.Name()]
+		if schema == nil {
+			t.Errorf("openapi.yaml does not have the schema %s", kind.Name())
+			continue
+		}
+		if open := schema.Value.AdditionalProperties.Has; open == nil || *open {
+			t.Errorf("the schema %s accepts unknown fields", kind.Name())
+		}
+		fields := wireFields(kind)
+		properties := map[string]bool{}
+		for name := range schema.Value.Properties {
+			properties[name] = slices.Contains(schema.Value.Required, name)
+		}
+		if !maps.Equal(fields, properties) {
+			t.Errorf("%s: the Go type has the fields %v (true: required), the schema %v", kind.Name(), fields, properties)
+		}
+	}
+}
+
+// wireFields returns the JSON fields of a type, and whether they are required.
+func wireFields(kind reflect.Type) map[string]bool {
+	fields := map[string]bool{}
+	for i := range kind.NumField() {
+		field := kind.Field(i)
+		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if field.Anonymous {
+			maps.Copy(fields, wireFields(field.Type))
+			continue
+		}
+		fields[name] = options != "omitempty"
+	}
+	return fields
+}
+
+var codeRow = regexp.MustCompile("(?m)^\\| (\\d{3}) \\| `(\\w+)` \\|")
+
+// The table of codes in docs/api.md has the statuses and codes of openapi.yaml.
+func TestOpenAPICodesAreThoseOfTheDocumentation(t *testing.T) {
+	t.Parallel()
+	described := described(t)
+	page, err := os.ReadFile("../../../../docs/api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	documented := map[string]bool{}
+	for _, row := range codeRow.FindAllStringSubmatch(string(page), -1) {
+		documented[row[1]+" "+row[2]] = true
+	}
+	answered := map[string]bool{}
+	collect := func(status string, response *openapi3.ResponseRef) {
+		if content := response.Value.Content[api.ProblemContentType]; content != nil {
+			for _, code := range codesOf(content.Schema) {
+				answered[status+" "+code] = true
+			}
+		}
+	}
+	for _, path := range described.paths {
+		for _, operation := range path.item.Operations() {
+			for status, response := range operation.Responses.Map() {
+				collect(status, response)
+			}
+		}
+	}
+	collect(strconv.Itoa(http.StatusNotFound), described.document.Components.Responses["NoSuchPath"])
+	collect(strconv.Itoa(http.StatusMethodNotAllowed), described.document.Components.Responses["MethodNotAllowed"])
+	collect(strconv.Itoa(http.StatusTooManyRequests), described.document.Components.Responses["RateLimited"])
+	collect(strconv.Itoa(http.StatusMisdirectedRequest), described.document.Components.Responses["Misdirected"])
+	if !maps.Equal(documented, answered) {
+		t.Errorf("docs/api.md has\n%s\nopenapi.yaml\n%s", lines(documented), lines(answered))
+	}
+}
+
+// codesOf returns the codes that a schema admits.
+func codesOf(schema *openapi3.SchemaRef) []string {
+	var codes []string
+	if code := schema.Value.Properties["code"]; code != nil {
+		for _, value := range code.Value.Enum {
+			codes = append(codes, value.(string)) //nolint:forcetypeassert // codes are strings
+		}
+	}
+	for _, part := range slices.Concat(schema.Value.AllOf, schema.Value.OneOf) {
+		codes = append(codes, codesOf(part)...)
+	}
+	return codes
+}
+
+// The examples of streams match their description.
+func TestOpenAPIExamplesOfEvents(t *testing.T) {
+	t.Parallel()
+	described := described(t)
+	examples := 0
+	for _, path := range described.paths {
+		for _, operation := range path.item.Operations() {
+			response := operation.Responses.Status(http.StatusOK)
+			if response == nil || response.Value.Content[eventStream] == nil {
+				continue
+			}
+			example, _ := response.Value.Content[eventStream].Example.(string)
+			if err := described.checkEvents(exchange{status: http.StatusOK, body: []byte(example)}, response); err != nil {
+				t.Errorf("%s: %v", path.template, err)
+			}
+			if !bytes.HasSuffix([]byte(example), []byte("\n\n")) {
+				t.Errorf("%s: the last event of the example %q is not complete", path.template, example)
+			}
+			examples++
+		}
+	}
+	if examples != 4 {
+		t.Errorf("openapi.yaml has %d examples of streams, want 4", examples)
+	}
+}
+
+// The examples of lines match their description.
+func TestOpenAPIExamplesOfLines(t *testing.T) {
+	t.Parallel()
+	described := described(t)
+	operation := described.document.Paths.Find("/v1/writes").Post
+	response := operation.Responses.Status(http.StatusOK)
+	sent, _ := operation.RequestBody.Value.Content[api.BulkContentType].Example.(string)
+	answer, _ := response.Value.Content[api.BulkContentType].Example.(string)
+	if sent == "" || answer == "" {
+		t.Fatal("openapi.yaml has no example of a stream of writes")
+	}
+	example := exchange{status: http.StatusOK, requestBody: []byte(sent), body: []byte(answer)}
+	if err := described.checkLines(example, response); err != nil {
+		t.Error(err)
+	}
+}
+
+// enum returns the values of a schema.
+func (d *Description) enum(schema string) (values []string) {
+	for _, value := range d.document.Components.Schemas[schema].Value.Enum {
+		values = append(values, fmt.Sprint(value))
+	}
+	return values
+}
+
+// Every code and reason of the API has a kind, and the kinds are those of the API.
+func TestKindsOfRejections(t *testing.T) {
+	t.Parallel()
+	causes := []store.RejectionCause{}
+	for _, code := range described(t).enum("RejectionCode") {
+		causes = append(causes, store.RejectionCause{Verdict: store.Verdict(code)})
+	}
+	for _, reason := range described(t).enum("StaleReason") {
+		causes = append(causes, store.RejectionCause{Verdict: store.VerdictTokenStale, Reason: reason})
+	}
+	kinds := []string{}
+	for _, cause := range causes {
+		if !cause.IsKnown() {
+			t.Errorf("%s has no kind", cause)
+		}
+		kinds = append(kinds, string(cause.Kind()))
+	}
+	slices.Sort(kinds)
+	want := described(t).enum("RejectionKind")
+	slices.Sort(want)
+	if got := slices.Compact(kinds); !slices.Equal(got, want) || len(want) != len(store.RejectionKinds) {
+		t.Errorf("the codes and reasons have the kinds %q, openapi.yaml has %q", got, want)
+	}
+}
