@@ -1,8 +1,11 @@
-package redislease_test
+// Package locklibraries checks that fencegate and other programs' lock libraries exclude each other.
+package locklibraries
 
 import (
 	"context"
 	"errors"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,10 +16,18 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
+	"github.com/fencegate/fencegate/internal/test/testenv/enginetest"
+	pgtest "github.com/fencegate/fencegate/internal/test/testenv/postgres"
 	testredis "github.com/fencegate/fencegate/internal/test/testenv/redis"
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/postgres"
 	"github.com/fencegate/fencegate/store/redislease"
 )
+
+func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+
+// long is a TTL that no test outlives; short is one that a test waits for.
+const long, short = time.Hour, 300 * time.Millisecond
 
 // library is another program's way to lock in Redis.
 type library struct {
@@ -74,19 +85,77 @@ func tryRedislock(ctx context.Context, on []redis.UniversalClient, lock string, 
 // other, as they do while a team moves from one to the other.
 func TestOtherLibraries(t *testing.T) {
 	t.Parallel()
-	db := openDB(t)
+	db := enginetest.OpenStore(t, postgres.Config{DatabaseURL: pgtest.Migrated(t)})
 	for _, of := range libraries {
 		t.Run(of.name, func(t *testing.T) {
 			t.Parallel()
 			c := &compat{library: of}
-			servers := startVoting(t, of.servers)
-			for _, server := range servers {
-				c.clients = append(c.clients, connect(t, server))
-			}
-			c.leases = open(t, db, redislease.Config{PollInterval: 20 * time.Millisecond}, servers...)
+			c.start(t, db)
 			c.released(t, "released/"+of.name)
 			c.expired(t, "expired/"+of.name)
 		})
+	}
+}
+
+// start starts the servers, connects to them, and opens leases in them, which run until the test ends.
+func (c *compat) start(t *testing.T, db *postgres.Store) {
+	t.Helper()
+	config := redislease.Config{
+		Provider: store.ProviderRedis, PollInterval: 20 * time.Millisecond, Timeout: 10 * time.Second,
+	}
+	if c.servers > 1 {
+		config.Provider, config.TTLMax = store.ProviderRedlock, 2*long
+	}
+	for _, server := range testredis.StartN(t, c.servers) {
+		_, rest, _ := strings.Cut(server.Do("INFO", "server"), "run_id:")
+		runID, _, _ := strings.Cut(rest, "\r\n")
+		server.Do("SET", "fencegate//server", runID+" 1") // a server that was just started votes later
+		config.URLs = append(config.URLs, server.URL())
+		c.clients = append(c.clients, connect(t, server))
+	}
+	leases, err := redislease.New(db, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		leases.Run(ctx, func(err error) { t.Log("Run:", err) })
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+		leases.Close()
+	})
+	c.leases = leases
+}
+
+// acquire takes a lock once it is free.
+func (c *compat) acquire(ctx context.Context, lock string, ttl time.Duration) (store.Lease, error) {
+	request := store.AcquireRequest{Lock: store.Name(lock), OwnerID: "A", TTL: ttl, Wait: store.WaitMax}
+	for {
+		lease, err := c.leases.Acquire(ctx, request)
+		if !errors.Is(err, store.ErrProviderUnavailable) { // a busy machine may not reserve it within so short a TTL
+			return lease, err
+		}
+	}
+}
+
+// heldByOther expects that fencegate finds a lock held by a program that is not fencegate.
+func (c *compat) heldByOther(t *testing.T, lock string) {
+	t.Helper()
+	_, err := c.leases.Acquire(await.Context(t), store.AcquireRequest{Lock: store.Name(lock), OwnerID: "try", TTL: long})
+	var found *store.HeldError
+	if !errors.As(err, &found) || found.OwnerID != "(not fencegate)" || found.Remaining > long {
+		t.Fatalf("a try beside the other's lock: %+v, want it held by it", err)
+	}
+}
+
+func fails(t *testing.T, what string, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("%s: %v, want %v", what, err, want)
 	}
 }
 
@@ -129,22 +198,31 @@ func (c *compat) taken(t *testing.T, lock string) {
 // released checks that each excludes the other until it releases the lock.
 func (c *compat) released(t *testing.T, lock string) {
 	unlock := c.lock(t, lock, long)
-	_, err := c.leases.Acquire(await.Context(t), request(lock, "A"))
-	var found *store.HeldError
-	if !errors.As(err, &found) || found.OwnerID != "(not fencegate)" ||
-		found.Remaining > long || found.Remaining < long-await.Limit {
-		t.Fatalf("a try beside the other's lock: %+v, want it held for an hour", err)
+	c.heldByOther(t, lock)
+	type outcome struct {
+		lease store.Lease
+		err   error
 	}
-	next := inBackground(await.Context(t), t, c.leases, waiting(lock, "A"))
+	ctx, before, waiter := await.Context(t), c.leases.Waiting(), make(chan outcome, 1)
+	go func() {
+		lease, err := c.acquire(ctx, lock, long)
+		waiter <- outcome{lease, err}
+	}()
+	await.True(t, "a waiter", func() bool { return c.leases.Waiting() > before })
 	if err := unlock(await.Context(t)); err != nil {
 		t.Fatal(err)
 	}
-	lease := granted(t, "the lock after the other's release", next)
+	next := await.Receive(t, "the lock after the other's release", waiter)
+	if next.err != nil {
+		t.Fatal(next.err)
+	}
 
 	c.taken(t, lock)
 	fails(t, "the other's second release", unlock(await.Context(t)), errNotHeld)
 	c.taken(t, lock)
-	release(t, c.leases, lease)
+	if _, err := c.leases.ReleaseLease(await.Context(t), next.lease.Ref()); err != nil {
+		t.Fatal(err)
+	}
 	if err := c.lock(t, lock, long)(await.Context(t)); err != nil {
 		t.Error(err)
 	}
@@ -153,9 +231,10 @@ func (c *compat) released(t *testing.T, lock string) {
 // expired checks that each gets the lock when that of the other has expired, and that the other can't release it then.
 func (c *compat) expired(t *testing.T, lock string) {
 	unlock := c.lock(t, lock, short)
-	shortly := waiting(lock, "A")
-	shortly.TTL = short
-	lease := acquire(t, c.leases, shortly)
+	lease, err := c.acquire(await.Context(t), lock, short)
+	if err != nil {
+		t.Fatal(err)
+	}
 	fails(t, "the other's late release", unlock(await.Context(t)), errNotHeld)
 
 	var last error
@@ -166,11 +245,10 @@ func (c *compat) expired(t *testing.T, lock string) {
 	if last != nil {
 		t.Fatal(last)
 	}
-	_, err := c.leases.ReleaseLease(await.Context(t), lease.Ref())
-	if err != nil {
+	if _, err = c.leases.ReleaseLease(await.Context(t), lease.Ref()); err != nil {
 		fails(t, "the late release of the lease", err, store.ErrLeaseLost)
 	}
-	held(t, c.leases, lock, "(not fencegate)")
+	c.heldByOther(t, lock)
 	if err := unlock(await.Context(t)); err != nil {
 		t.Error(err)
 	}
