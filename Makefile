@@ -9,8 +9,8 @@ SDK_PACKAGES := github.com/fencegate/fencegate/lockclient/...
 BENCH := internal/test/bench
 EXTERNAL := demo/external
 EXAMPLES := examples/go
-# Modules that import what is large: Kubernetes' client, Helm, testcontainers-go.
-INTEGRATIONS := lockclient/k8slock deploy/kubernetes internal/test/testenv/postgres/container
+# Modules that import what is large: Docker Compose, Kubernetes' client, Helm, testcontainers-go.
+INTEGRATIONS := lockclient/k8slock deploy/compose deploy/kubernetes internal/test/testenv/postgres/container
 
 # The systems of a release, beside linux/amd64, which every other target builds.
 SYSTEMS := linux/arm64 darwin/amd64 darwin/arm64 freebsd/amd64 windows/amd64
@@ -109,7 +109,7 @@ test-postgres: ## Run the tests of the database on other versions of PostgreSQL,
 test-clients: ## Run the contract cases with the clients of all languages, and show a table; check their types and quick starts
 	@scripts/with-postgres go test ./clients -count=1 -v
 
-test-integrations: ## Run the tests of the modules for Kubernetes, Helm and Docker; Go fetches what they import, once
+test-integrations: ## Run the tests of the modules for Docker, Kubernetes and Helm; Go fetches what they import, once
 	@set -e; for module in $(INTEGRATIONS); do RACE=0 scripts/test $$module $(TEST_FLAGS) ./...; done
 
 check-openapi: ## Lint openapi.yaml, and compile the types that openapi-typescript makes of it; npm fetches both

@@ -4,6 +4,8 @@ import (
 	"os"
 	"testing"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/fencegate/fencegate/internal/test/testenv/gateway"
 	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
 )
@@ -31,4 +33,17 @@ func check(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// service is what the tests here run of a service of docker-compose.yml. deploy/compose reads all of it.
+type service struct {
+	Command     []string
+	HealthCheck struct{ Test []string } `yaml:"healthcheck"`
+}
+
+func composed(t *testing.T, name string) service {
+	t.Helper()
+	var compose struct{ Services map[string]service }
+	check(t, yaml.Unmarshal([]byte(read(t, "../docker-compose.yml")), &compose))
+	return compose.Services[name]
 }

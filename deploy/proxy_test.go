@@ -169,7 +169,7 @@ func disconnectedWaiterLeaves(t *testing.T, client *lockclient.Client) {
 
 // demoRuns runs the command of the profile demo once.
 func demoRuns(t *testing.T, client *lockclient.Client, url string) {
-	args := slices.Concat(composed(t).Services["zombies"].Command, []string{"--rounds", "1"})
+	args := slices.Concat(composed(t, "zombies").Command, []string{"--rounds", "1"})
 	if i := slices.Index(args, "http://proxy:8080"); i >= 0 {
 		args[i] = url
 	}

@@ -1,4 +1,5 @@
-package deploy
+// Package compose checks docker-compose.yml.
+package compose
 
 import (
 	"bytes"
@@ -22,7 +23,7 @@ import (
 // against the schema.
 func composed(t *testing.T) *types.Project {
 	t.Helper()
-	options, err := cli.NewProjectOptions([]string{"../docker-compose.yml"}, cli.WithProfiles([]string{"demo"}),
+	options, err := cli.NewProjectOptions([]string{"../../docker-compose.yml"}, cli.WithProfiles([]string{"demo"}),
 		cli.WithInterpolation(true))
 	check(t, err)
 	project, err := options.LoadProject(t.Context())
@@ -32,6 +33,20 @@ func composed(t *testing.T) *types.Project {
 
 // exact matches a tag of three numbers, or a digest.
 var exact = regexp.MustCompile(`:v?\d+\.\d+(\.\d+)?(-[a-z0-9.]+)?@sha256:[0-9a-f]{64}$|:v?\d+\.\d+\.\d+(-[a-z0-9.]+)?$`)
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	check(t, err)
+	return string(text)
+}
 
 func TestComposeServices(t *testing.T) {
 	t.Parallel()
@@ -140,8 +155,8 @@ func TestComposeSettings(t *testing.T) {
 		t.Error("the gateways have another password than the database")
 	}
 	for _, target := range []string{"gateway-1:8080", "gateway-2:8080"} {
-		if !strings.Contains(read(t, "prometheus/prometheus.yml"), target) ||
-			!strings.Contains(read(t, "haproxy/haproxy.cfg"), target) {
+		if !strings.Contains(read(t, "../prometheus/prometheus.yml"), target) ||
+			!strings.Contains(read(t, "../haproxy/haproxy.cfg"), target) {
 			t.Errorf("Prometheus or the proxy does not know %s", target)
 		}
 	}
