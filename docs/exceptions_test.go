@@ -53,7 +53,6 @@ var exceptions = map[string]exception{
 	"docs/runbooks/FencegateConnectionsExhausted.md: psql \"$DATABASE_URL\" -c \"sel":   {before: openTransaction},
 	"docs/runbooks/FencegateConnectionsExhausted.md: psql \"$DATABASE_URL\" -c \"alt":   {before: createApp},
 	"docs/runbooks/FencegateOldSnapshot.md: psql \"$DATABASE_URL\" -c \"select pg_term": {before: openTransaction},
-	"docs/runbooks/FencegateOldSnapshot.md: psql \"$DATABASE_URL\" -c \"grant":          {before: createApp},
 	"docs/runbooks/FencegateOldSnapshot.md: psql \"$DATABASE_URL\" -c \"rollback": {
 		elsewhere: "needs max_prepared_transactions; TestOldestSnapshot of store/postgres"},
 	"docs/runbooks/FencegateOldSnapshot.md: psql \"$DATABASE_URL\" -c \"select pg_drop": {before: createSlot},

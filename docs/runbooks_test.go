@@ -20,7 +20,7 @@ fencegate serve --auth keys --tls-cert certs/server.pem --tls-key certs/server-k
 fencegate keys create admin --grant all: --in-database "$DATABASE_URL" | sed -n 's/^key  *//p' >admin.key
 export FENCEGATE_URL FENCEGATE_CA_CERT=certs/ca.pem FENCEGATE_TOKEN_FILE=admin.key
 unset FENCEGATE_DATABASE_URL
-GATEWAY=$FENCEGATE_URL TLS_CERT=certs/server.pem LOCK=jobs/42 PREFIX=jobs NEWEST_TOKEN=0 ROLE=app TABLE=accounts
+GATEWAY=$FENCEGATE_URL LOCK=jobs/42 PREFIX=jobs NEWEST_TOKEN=0 ROLE=app TABLE=accounts
 TEMPLATE='accounts/{id}'
 fencegate lock acquire "$LOCK" --ttl 10m >/dev/null
 fencegate lock acquire "$LOCK" --wait 10m >/dev/null 2>&1 &
