@@ -47,9 +47,7 @@ var exceptions = map[string]exception{
 	"docs/operations.md: go tool pprof": {
 		elsewhere: "takes a profile for 30 s; TestDebugListen of cmd/fencegate"},
 
-	"docs/runbooks/FencegateQueueStuck.md: psql":                                        {before: openTransaction},
-	"docs/runbooks/FencegateLeaseOverdue.md: psql":                                      {before: openTransaction},
-	"docs/runbooks/FencegateSweeperLate.md: psql":                                       {before: openTransaction},
+	"docs/runbooks/README.md: psql": {before: openTransaction},
 	"docs/runbooks/FencegateConnectionsExhausted.md: psql \"$DATABASE_URL\" -c \"sel":   {before: openTransaction},
 	"docs/runbooks/FencegateConnectionsExhausted.md: psql \"$DATABASE_URL\" -c \"alt":   {before: createApp},
 	"docs/runbooks/FencegateOldSnapshot.md: psql \"$DATABASE_URL\" -c \"select pg_term": {before: openTransaction},
