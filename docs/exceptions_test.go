@@ -76,17 +76,12 @@ var exceptions = map[string]exception{
 	"docs/sql/README.md: select fence.protect('public": {before: createAccounts},
 	"docs/sql/tables.md: begin;": {before: createAccounts + ` -c "select fence.protect('accounts', 'accounts/{id}')" \
 		-c "select setval('fence.tokens', 33)" -c "select fence.acquire('accounts/42', 'worker-1')"`},
-	"docs/sql/leases.md: -- Once, as the owner": {before: "export PGUSER=$OWNER"},
 	"docs/sql/leases.md: $ psql": {
 		before: psql + " -qc 'select fence.unprotect($$jobs$$); drop table jobs' -c \"select setval('fence.tokens', 33)\""},
 	"docs/sql/setup.md: $ fencegate migrate": {
 		before: createApp},
 	"docs/sql/setup.md: app=> ":                    {before: "OWNER=$PGUSER; export PGUSER=app"},
 	"docs/sql/setup.md: select fence.allow_names(": {before: "export PGUSER=$OWNER"},
-	"docs/sql/leases.md: app=> ": {
-		before: createApp + ` -c "select setval('fence.tokens', 35)"
-		fencegate migrate --database-url "$DATABASE_URL" --app-role app; OWNER=$PGUSER; export PGUSER=app`},
-
 	"docs/sql/incidents.md: $ fencegate rejections": {before: createAccounts + ` -c "insert into accounts values (1, 100)" \
 		-c "select fence.protect('accounts', 'accounts/{id}')"
 	old=$(` + psql + ` -Atc "select fencing_token from fence.acquire('accounts/1', 'worker-a', 100)"); sleep 0.2
