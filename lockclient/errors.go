@@ -325,15 +325,7 @@ var ErrLeaseReleased = errors.New("the lease was released")
 
 var errTTL = errors.New("its TTL may have run out before a renewal was answered")
 
-// reasonMaxHold is the reason of lease_lost and token_stale when a lease has reached its policy's max_hold_ms.
-const reasonMaxHold = "max_hold"
-
-// errMaxHold is what a gateway answers to a renewal from then on.
-var errMaxHold = &api.Problem{
-	Type: "about:blank", Title: "Not renewed", Status: http.StatusConflict, Code: api.CodeLeaseLost, Reason: reasonMaxHold,
-	Detail: "It has reached the longest time that its policy lets one be held (max_hold_ms). " +
-		"Stop the work that it protected; acquire the lock again to continue.",
-}
+var errMaxHold = errors.New("it has reached the longest time that its policy lets one be held (max_hold_ms)")
 
 // LostError says that this process must not rely on a lease any more. It matches [ErrLeaseLost], its parent
 // [ErrNotHolder] and, since it is the error of a context, context.Canceled.

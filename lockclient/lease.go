@@ -136,8 +136,8 @@ func (l *Lease) Info() api.Lease { return l.granted }
 //   - [ErrClosed], when the client is closed.
 //
 // A policy may limit how long a lease is held (max_hold_ms). The context is canceled no later than that, however often
-// the lease is renewed; the problem in its cause has the reason max_hold (see [ProblemOf]). A lease in a session knows
-// the limit at its grant. A limit that is set later closes its fence, and does not cancel the context.
+// the lease is renewed. A lease in a session knows the limit at its grant: a limit that is set later does not cancel the
+// context.
 //
 // Err and Done of this context read the clocks: a process that was frozen past the lease's end sees it at once.
 // Contexts derived from it are canceled a moment later, when a timer fires.
@@ -298,7 +298,7 @@ func (l *Lease) endIfRejected(resource string, err error) bool {
 	if problem == nil || resource != l.granted.Lock || l.granted.Mode == "shared" || endedByCaller(err) {
 		return false
 	}
-	ended := problem.Reason == "superseded" || problem.Reason == "released" || problem.Reason == reasonMaxHold
+	ended := problem.Reason == "superseded" || problem.Reason == "released"
 	if !(errors.Is(err, ErrTokenStale) && ended || errors.Is(err, ErrLeaseExpired) || errors.Is(err, ErrLeaseLost)) {
 		return false
 	}

@@ -122,7 +122,7 @@ func (v *validity) pausedBy(why, beat error) time.Duration {
 }
 
 // lostWithoutPause are reasons of gateways which no renewal would have prevented.
-var lostWithoutPause = []string{"broken", "released", reasonMaxHold}
+var lostWithoutPause = []string{"broken", "released"}
 
 // remains returns what is left of the window, and the error that ends it. At 0 or less it is over. ok is false if it
 // has no end of its own. v.mu is held.

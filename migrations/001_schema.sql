@@ -69,7 +69,6 @@ create table fence.fences (
     last_sequence fence.sequence_number not null default 0,
     last_version  bigint not null default 0,
     open          boolean not null default false,
-    limited       boolean not null default false,
     last_digest   bytea,
     admitted_in   xid8
 ) with (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.05);
@@ -77,15 +76,10 @@ create table fence.fences (
 comment on column fence.fences.granted_token is 'the newest token granted on the name';
 comment on column fence.fences.last_version is 'the newest version that any record of the resource ever had';
 comment on column fence.fences.open is 'whether that grant may still write';
-comment on column fence.fences.limited is
-    'the newest grant may have a hold_until: fence.admit decides its writes, and no fast path';
 comment on column fence.fences.last_digest is
     'the content of the last accepted write if it was numbered, which identifies its retry';
 comment on column fence.fences.admitted_in is
     'the top-level transaction that fence.guard last admitted to write to the resource: the proof for triggers';
-
--- Empty in a database that never limited a hold: fence.write then skips this check of the fences.
-create index fences_limited on fence.fences (resource) where limited;
 
 -- The names for which a subtree lease was ever requested, with the newest token granted. It is a fence of all names
 -- below, so a row that was granted is never deleted. While the table is empty, no write looks further.
@@ -184,7 +178,7 @@ create table fence.leases (
     adopted          boolean not null default false,
     metadata         json,
     ended_at         timestamptz,
-    end_reason       text check (end_reason in ('expired', 'released', 'broken', 'max_hold')),
+    end_reason       text check (end_reason in ('expired', 'released', 'broken')),
     end_note         text,
     kept             boolean not null default false,
     primary key (lock, fencing_token),
@@ -194,9 +188,9 @@ create table fence.leases (
 comment on column fence.leases.principal is 'who acquired it; by SQL: sql: and the role of the connection';
 comment on column fence.leases.requested_ttl_ms is 'the TTL of the acquire, which a renewal does not change';
 comment on column fence.leases.expires_at is
-    'infinity for a lease in a session: it lasts as long as the session, see fence.runs_until';
+    'of a lease in a session: hold_until or infinity, and it ends with the session, see fence.runs_until';
 comment on column fence.leases.hold_until is
-    'when the lease ends for good and its fence closes, however often it is renewed; null: no limit';
+    'the latest expires_at, however often the lease is renewed, by the policy in force at the last time; null: no limit';
 comment on column fence.leases.check_at is
     'until the lease has ended: when the sweep looks at it next; at most expires_at';
 comment on column fence.leases.adopted is
@@ -231,10 +225,6 @@ create index leases_ended on fence.leases (ended_at) where ended_at is not null 
 create index leases_expired on fence.leases (lock, fencing_token) where end_reason = 'expired';
 create index leases_claims on fence.leases (ended_at)
     where kept and metadata is not null and substr(lease_id::text, 15, 2) = '83'; -- fence.is_claim
-
--- The leases whose fence must still be closed at hold_until: running ones, and expired ones that may still write.
-create index leases_hold on fence.leases (hold_until)
-    where hold_until is not null and (ended_at is null or end_reason = 'expired');
 
 -- A row for each lease that expired and that was ended otherwise than by the sweep of leases, for example by the next
 -- grant. A sweep counts and deletes them.
@@ -658,7 +648,7 @@ comment on column fence.sweeps.stats_reset is
     'of reported: that of pg_stat_archiver at the last sweep, which the recovery from a crash changes';
 
 insert into fence.sweeps (part, age, count_max) values
-    ('holds', null, null), ('leases', null, null), ('sessions', '10 minutes', null), ('expiries', null, null),
+    ('leases', null, null), ('sessions', '10 minutes', null), ('expiries', null, null),
     ('ended leases', '10 minutes', null), ('claims', '1 day', null), ('reported', null, null), ('rejections', '7 days', 100000),
     ('gateways', null, null), ('waiting', '10 minutes', null), ('events', '10 minutes', 100000),
     ('audit', '400 days', 100000), ('unused', null, null);

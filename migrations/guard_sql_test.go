@@ -312,14 +312,6 @@ var ruledScripts = []script{
 		B update fence.leases set expires_at = clock_timestamp() + interval '10 min' where lock = 'renewed'
 		A select fence.guard('renewed', $t, 1)  -- !40001
 		A rollback; begin isolation level repeatable read; select fence.guard('renewed', $t, 1)  -- t`},
-	{"repeatable read: a longer hold since the snapshot is 40001, not LF103", `
-		A insert into fence.policies (prefix, max_hold_ms) values ('longer', 600000)
-		A select test.grant('longer')  -- $t
-		A update fence.leases set hold_until = clock_timestamp() where lock = 'longer';
-			begin isolation level repeatable read; select 1
-		B update fence.leases set hold_until = clock_timestamp() + interval '10 min' where lock = 'longer'
-		A select fence.guard('longer', $t, 1)  -- !40001
-		A rollback; begin isolation level repeatable read; select fence.guard('longer', $t, 1)  -- t`},
 	{"repeatable read: an external fence that was set back since the snapshot is 40001, not LF103", `
 		A insert into fence.policies (prefix, authority) values ('back', 'external')
 		A select fence.guard('back/a', 100); begin isolation level repeatable read; select 1
@@ -334,12 +326,6 @@ var ruledScripts = []script{
 		B select verdict from fence.try_guard('commit/a', $t, 1)  -- waits
 		A commit
 		B ...  -- token_reused`},
-	{"max_hold", `
-		A insert into fence.policies (prefix, max_hold_ms) values ('hold', 600000)
-		A select test.grant('hold')  -- $t
-		A select fence.guard('hold', $t, 1)  -- t
-		A update fence.leases set hold_until = clock_timestamp(), expires_at = clock_timestamp() where lock = 'hold'
-		A select fence.guard('hold', $t, 2)  -- !LF103 "reason":"max_hold"`},
 	{"external authority: any token that rises", `
 		A insert into fence.policies (prefix, authority) values ('external', 'external')
 		A select fence.guard('external/a', 100)  -- t

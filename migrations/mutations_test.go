@@ -51,8 +51,6 @@ var sqlMutations = []struct{ function, old, broken, script string }{
 		"repeatable read: the token of a grant since the snapshot is 40001"},
 	{"guard_by_rule", "v_ruling.verdict in ('lease_expired', 'lease_mismatch')", "false",
 		"repeatable read: a renewal since the snapshot is 40001, not LF105"},
-	{"guard_by_rule", "or v_ruling.reason = 'max_hold'", "",
-		"repeatable read: a longer hold since the snapshot is 40001, not LF103"},
 	{"lock_write_tokens", "where (select true from fence.fences f where f.resource = n limit 1) is null", "",
 		"external authority: any token that rises"},
 	{"guard_by_rule", "array[false, true]", "array[true]",

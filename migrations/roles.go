@@ -61,7 +61,7 @@ var gatewayFunctions = []string{
 	// client
 	"escape_segment", "is_name", "segment",
 	// lease
-	"acquire_lease", "acquire_leases", "acquire_one", "break", "conflicting_leases", "expiry_reason", "give_back",
+	"acquire_lease", "acquire_leases", "acquire_one", "break", "conflicting_leases", "give_back",
 	"grant_provided", "lease_provider", "lease_request", "lease_until", "live_leases", "owner_is_allowed", "provided_due",
 	"provided_status", "release_lease", "release_leases", "release_one", "renew_lease", "renew_leases", "runs_until", "settle_provided",
 	// observe

@@ -132,34 +132,19 @@ var scenarios = []script{
 		D select test.expire('y'); select test.acquire('y', 'C', p_request => 'r2')  -- lost expired
 		B select test.acquire('y', 'B')
 		C select test.renew('y', $c)  -- superseded`},
-	{"a policy limits how long a lock is held, also for a write that waits at that moment", `
-		A select test.policy('x', p_hold_ms => 3600000); select test.acquire('x', 'A')  -- $a
-		A select test.renew('x', $a)  -- live
-		A begin; select test.write('x $a.1 one')  -- admitted 1 created
-		C select test.write('x $a.2 two')  -- waits for A
-		E update fence.leases set hold_until = now(), expires_at = now()
-		A commit
-		C ...  -- token_stale max_hold $a $a.1
-		A select test.renew('x', $a)  -- max_hold
-		A select test.write('x $a.3 three')  -- token_stale max_hold $a $a.1
-		B select test.acquire('x', 'B')  -- $b
-		A select test.release('x', $a)  -- max_hold
-		A select test.leases('x')  -- A $a max_hold, B $b live
-		B select test.write('x $b.1 by-B')  -- admitted 2
-		A select test.write('x $a.3 three')  -- token_stale superseded $b $b.1
-		A select test.record('x')  -- by-B 2 $b.1`},
-	{"a policy limits how long a lock is held from the next renewal, which waits for no writer", `
+	{"a policy limits how long a lock is held, from the next renewal on, which waits for no writer", `
 		A select test.acquire('x', 'A')  -- $a
 		A select test.policy('x', p_hold_ms => 3600000)
 		A begin; select test.write('x $a.1 one')  -- admitted 1 created
 		B select test.renew('x', $a)  -- live
 		A commit
-		E update fence.leases set hold_until = now(), expires_at = now()
-		A select test.write('x $a.2 two')  -- token_stale max_hold $a $a.1
-		A select test.renew('x', $a)  -- max_hold
-		E select test.sweep()  -- 1
-		A select test.leases('x')  -- A $a max_hold
-		A select test.fence('x')  -- closed $a $a.1`},
+		E update fence.leases set granted_at = granted_at - interval '1 hour'
+		A select test.renew('x', $a)  -- expired
+		A select test.write('x $a.2 late')  -- admitted 2
+		B select test.acquire('x', 'B')  -- $b
+		A select test.renew('x', $a)  -- superseded
+		A select test.leases('x')  -- A $a expired, B $b live
+		A select test.write('x $a.3 three')  -- token_stale superseded $b $a.2`},
 	{"a late writer is shut out by readers, who may not write either", `
 		A select test.acquire('x', 'A')  -- $a
 		A begin; select test.write('x $a.1 by-A')  -- admitted 1 created

@@ -111,7 +111,7 @@ func (v Verdict) Err() error { return verdictErrors[v] }
 // RejectedError is a write that the rule did not admit. It is the sentinel of its verdict.
 type RejectedError struct {
 	Verdict  Verdict
-	Reason   string // of token_stale: superseded, released, reused, shared or max_hold
+	Reason   string // of token_stale: superseded, released, reused or shared
 	Resource Name
 	Key      Name // empty where a transaction was refused for its token
 
@@ -196,7 +196,7 @@ func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
 // LostError says why the caller has lost a lease, or the session for one. It is ErrLeaseLost.
 type LostError struct {
 	Lock   Name   // empty where it is a session that ended
-	Reason string // expired, released, broken, max_hold, superseded or mismatch
+	Reason string // expired, released, broken, superseded or mismatch
 	// Late is how long after a third of the TTL the renewal or keepalive came, if it found its lease or session
 	// expired; 0: unknown.
 	Late time.Duration

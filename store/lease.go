@@ -183,7 +183,7 @@ type LeaseInfo struct {
 	State     LeaseState
 	InSession bool
 	EndedAt   time.Time // zero where it runs
-	EndReason string    // released, broken, expired or max_hold; empty where it runs
+	EndReason string    // released, broken or expired; empty where it runs
 	EndNote   string    // the reason that was given for breaking it
 }
 

@@ -45,8 +45,7 @@ type Policy struct {
 	RequireLeaseID   bool
 	RequireLiveLease bool
 	// MaxHold is the longest time from the grant of a lease to its end, however often it is renewed, MaxHoldMin to
-	// MaxHoldMax in whole milliseconds; 0: no limit. Then its fence closes. Running leases get it by their next renewal or
-	// keepalive.
+	// MaxHoldMax in whole milliseconds; 0: no limit. Running leases get it by their next renewal or keepalive.
 	MaxHold time.Duration
 	// Leases is the provider of the leases; empty: the gateway's default.
 	Leases Provider

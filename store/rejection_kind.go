@@ -40,7 +40,6 @@ func (c RejectionCause) String() string { return string(c.Verdict) + "/" + c.Rea
 var kindOfCause = map[RejectionCause]RejectionKind{
 	{VerdictTokenStale, Superseded}: KindZombie,
 	{VerdictTokenStale, "released"}: KindZombie,
-	{VerdictTokenStale, "max_hold"}: KindZombie,
 	{VerdictTokenStale, "reused"}:   KindNumbering,
 	{VerdictTokenStale, "shared"}:   KindReader,
 	{VerdictTokenStale, ""}:         KindZombie, // a count without its reason, or a reason that a newer schema has

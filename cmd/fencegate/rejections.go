@@ -20,7 +20,7 @@ type rejectionsCmd struct {
 	Code      string  `help:"Only with this code: token_required, token_unknown, token_stale, lease_mismatch, lease_expired or version_mismatch; of the source sql also token_reused or truncate." enum:",token_required,token_unknown,token_stale,lease_mismatch,lease_expired,version_mismatch,token_reused,truncate" default:"" placeholder:"CODE"`
 	Prefix    string  `help:"Only writes to resources whose names begin with this text." placeholder:"TEXT"`
 	Record    string  `help:"Only writes to the record with this key; of the source sql, to this protected table." placeholder:"KEY"`
-	Reason    string  `help:"Only of token_stale, for this reason: superseded, released, reused, shared or max_hold." enum:",superseded,released,reused,shared,max_hold" default:"" placeholder:"REASON"`
+	Reason    string  `help:"Only of token_stale, for this reason: superseded, released, reused or shared." enum:",superseded,released,reused,shared" default:"" placeholder:"REASON"`
 	Kind      string  `help:"Only of this kind: zombie, numbering (a number used before), reader (a shared lease), conflict (another version) or misuse." enum:",zombie,numbering,reader,conflict,misuse" default:"" placeholder:"KIND"`
 	Source    string  `help:"Only from this source, such as http." placeholder:"SOURCE"`
 	OwnerID   string  `help:"Only under leases of this owner. FENCEGATE_OWNER_ID, which \"fencegate run\" sets, does not select." placeholder:"ID" env:"-"`

@@ -104,7 +104,7 @@ func (k *keeper) look() {
 		return
 	case lost == nil:
 		k.lost, k.deadline = errNotRenewed, time.Now().Add(left)
-	case slices.Contains([]string{"", "expired", "superseded", "max_hold"}, lostReason(lost)):
+	case slices.Contains([]string{"", "expired", "superseded"}, lostReason(lost)):
 		// Its time is over: another may hold the lock by now.
 		k.lost, k.deadline = lost, time.Now()
 	default:

@@ -146,10 +146,6 @@ func addData(answer *api.Problem, err error) {
 		})
 	case errors.As(err, &lost):
 		answer.Reason = lost.Reason
-		if lost.Reason == "max_hold" {
-			answer.Detail = fmt.Sprintf("The lease on %s has reached the longest time that its policy lets one be "+
-				"held (max_hold_ms), and its fence is closed. %s", lost.Lock, loseLease)
-		}
 		if lost.Lock == "" {
 			answer.Detail = "The session has ended: " + lost.Reason + ". Stop the work that its leases protected; " +
 				"create another session to go on."
@@ -355,9 +351,6 @@ func staleDetail(rejected *store.RejectedError) string {
 	switch rejected.Reason {
 	case "released":
 		return write + ", whose lease was released or broken. Stop, or acquire the lock anew to go on."
-	case "max_hold":
-		return write + ", whose lease has reached the longest time that its policy lets one be held (max_hold_ms). " +
-			"Stop, or acquire the lock anew to go on."
 	case "shared":
 		return write + ", which is that of a shared lease, and those can't write. " +
 			"Acquire the lock in mode exclusive to write."

@@ -37,7 +37,6 @@ var OfRows = []Check{
 	},
 	{
 		Name: "fence_open", Severity: Error,
-		// After max_hold, fence.admit rejects by the lease.
 		SQL: `
 			select o.name::text, format('token %s may write, and its lease %s', o.granted_token,
 				case when l.lock is null then 'is missing' when l.ended_at is null then 'is ' || l.mode || ', ' || l.scope
@@ -59,7 +58,7 @@ var OfRows = []Check{
 			select l.lock::text, format('token %s was granted at %s and %s, and its lease ran until %s at most', l.fencing_token,
 				l.granted_at, coalesce('ended at ' || l.ended_at, 'has not ended'), r.until)
 			from fence.leases l left join fence.sessions s on s.session_id = l.session_id,
-				lateral (select least(l.expires_at, l.hold_until, s.expires_at, s.ended_at) as until) r
+				lateral (select least(l.expires_at, s.expires_at, s.ended_at) as until) r
 			where greatest(l.granted_at, l.ended_at) > r.until
 			limit 100`,
 		Advice: "Leases and sessions are of different moments, or somebody changed them: lists show that two leases ran at " +

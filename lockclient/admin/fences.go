@@ -70,7 +70,7 @@ type RejectionsQuery struct {
 	// Key is that of the record; for the source "sql", the protected table.
 	Key  string
 	Code api.Code
-	// Reason is that of api.CodeTokenStale: superseded, released, reused, shared or max_hold.
+	// Reason is that of api.CodeTokenStale: superseded, released, reused or shared.
 	Reason string
 	// Kind is what the rejections show about their writer; api.KindZombie: it has lost its lock.
 	Kind api.RejectionKind

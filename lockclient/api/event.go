@@ -37,7 +37,7 @@ type Event struct {
 	Mode         string `json:"mode,omitempty"`
 	Scope        string `json:"scope,omitempty"`
 	ExpiresAt    *Time  `json:"expires_at,omitempty"`
-	// Reason is that of a break or a rejection; of EventExpired it is max_hold if the lease reached its HoldUntil.
+	// Reason is that of a break or a rejection.
 	Reason string `json:"reason,omitempty"`
 	// Code and Key are of a rejected write.
 	Code Code   `json:"code,omitempty"`

@@ -125,7 +125,7 @@ type LeaseInfo struct {
 	// InSession says that it lasts, or lasted, as long as a session.
 	InSession bool  `json:"in_session"`
 	WaitedMS  int64 `json:"waited_ms"`
-	// EndedAt and EndReason (released, broken, expired or max_hold) are absent while it runs.
+	// EndedAt and EndReason (released, broken or expired) are absent while it runs.
 	EndedAt   *Time  `json:"ended_at,omitempty"`
 	EndReason string `json:"end_reason,omitempty"`
 	// EndNote is the reason given with its break.

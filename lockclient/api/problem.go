@@ -59,8 +59,8 @@ type Problem struct {
 	Code      Code `json:"code"`
 	Retryable bool `json:"retryable"`
 
-	// Reason refines token_stale (superseded, released, reused, shared, max_hold), lease_lost (expired, released,
-	// broken, max_hold, superseded, mismatch) and the unavailable of /readyz (database_unreachable, …).
+	// Reason refines token_stale (superseded, released, reused, shared), lease_lost (expired, released, broken,
+	// superseded, mismatch) and the unavailable of /readyz (database_unreachable, …).
 	Reason string `json:"reason,omitempty"`
 
 	// These describe a rejected write and its fence.

@@ -14,11 +14,7 @@ import (
 const fenceSQL = `
 		select
 			greatest(f.granted_token, above.granted_token),
-			case when above.granted_token > coalesce(f.granted_token, 0) then above.open else f.open end
-				and not exists (
-					select from fence.leases l
-					where l.lock = case when above.granted_token > coalesce(f.granted_token, 0) then above.name else f.resource end
-						and l.fencing_token = greatest(f.granted_token, above.granted_token) and l.hold_until <= clock_timestamp()),
+			case when above.granted_token > coalesce(f.granted_token, 0) then above.open else f.open end,
 			coalesce(f.last_token, 0), coalesce(f.last_sequence, 0),
 			` + policyColumns + `
 		from (select * from fence.fences f where f.resource = $1) f

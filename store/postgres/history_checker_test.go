@@ -202,7 +202,7 @@ func TestHistoryCatchesBrokenRule(t *testing.T) {
 		{"fences that are not locked", historyOfWrites, "lock_write_tokens", "order by f.resource for update);",
 			"order by f.resource); perform pg_sleep(0.02);"}, // so that calls overlap on a busy machine, too
 		{"grants that do not raise the fence", historyOfWrites, "grant",
-			"set granted_token = l.fencing_token, limited =", "set limited ="},
+			"set granted_token = l.fencing_token, open =", "set open ="},
 		{"a release that leaves the fence open", historyOfWrites, "close_fence", "fences f set open = false",
 			"fences f set open = true"},
 		{"writes that do not raise the fence", historyOfWrites, "raised_sequence",

@@ -37,10 +37,7 @@ var leaseStatuses = []leaseStatus{
 	{"released", given{acquire, release}, "released", ""},
 	{"broken", given{acquire, breakLock}, "broken", "broken"},
 	{"broken after expiry", given{acquire, expire, breakLock}, "broken", "broken"},
-	{"held out", given{holdAnHour, acquire, holdOut}, "max_hold", "max_hold"},
-	{"held out and swept", given{holdAnHour, acquire, holdOut, sweep}, "max_hold", "max_hold"},
-	{"expired and held out", given{holdAnHour, acquire, expireAndHoldOut}, "max_hold", "max_hold"},
-	{"expired and held out and swept", given{holdAnHour, acquire, expireAndHoldOut, sweep, sweep}, "max_hold", "max_hold"},
+	{"held out", given{holdAnHour, acquire, holdOut}, "expired", ""},
 }
 
 // replacedStatuses are of the first of two leases.
@@ -49,10 +46,6 @@ var replacedStatuses = []leaseStatus{
 	{"swept and replaced", given{acquire, expire, sweep, acquire}, "superseded", "superseded"},
 	{"released and replaced", given{acquire, release, acquire}, "released", ""},
 	{"broken and replaced", given{acquire, breakLock, acquire}, "broken", "broken"},
-	{"held out and replaced", given{holdAnHour, acquire, holdOut, acquire}, "max_hold", "max_hold"},
-	{"expired, held out and replaced", given{holdAnHour, acquire, expireAndHoldOut, acquire}, "superseded", "superseded"},
-	{"expired, replaced and held out", given{holdAnHour, acquire, expire, acquire, firstHoldOut, sweep}, "superseded",
-		"superseded"},
 	{"forgotten", given{acquire, expire, acquire, forget}, "superseded", "superseded"},
 	{"released and forgotten", given{acquire, release, acquire, forget}, "superseded", "superseded"},
 }
@@ -219,8 +212,6 @@ var passCases = []storeCase{
 	{"not passed: a reader's lease", all(alone, share, waitsHere, leftAlone(toPass))},
 	{"not passed: a lease for the subtree", all(acquireSubtree, alone, waitsHere, leftAlone(toPass))},
 	{"not passed: a lease in a session", all(alone, openSession, inSession(acquire), waitsHere, leftAlone(toPass))},
-	{"not passed: a limited lease", all(under(store.Policy{MaxHold: 3 * time.Hour}), acquire, alone, waitsHere,
-		leftAlone(toPass))},
 	{"not passed: a lease that the sweep keeps", all(alone, acquire, waitsHere,
 		execute("update fence.leases set kept = true where lock = $1"), leftAlone(toPass))},
 	{"not passed: there is a policy", all(alone, under(store.Policy{}), acquire, waitsHere, leftAlone(toPass))},
@@ -278,8 +269,6 @@ var passMutations = []mutation{
 		[]string{"not passed: a lease that was released"}},
 	{"passed: a lease of a session", "pass_lease", removing("l.session_id is null and "),
 		[]string{"not passed: a lease in a session"}},
-	{"passed: a limited lease", "pass_lease", removing("l.hold_until is null and "),
-		[]string{"not passed: a limited lease"}},
 	{"passed: what the sweep keeps", "pass_lease", removing(" and not l.kept"),
 		[]string{"not passed: a lease that the sweep keeps"}},
 	{"passed: what has expired", "pass_lease", removing("\n        and l.expires_at > clock_timestamp()"),

@@ -129,8 +129,6 @@ var oneMutations = []mutation{
 		[]string{"one, together: tokens jump first"}},
 	{"one: what is left to the other function is not sent", "acquire_one", replacing("return query select * from fence.acquire_leases", "perform fence.acquire_leases"),
 		[]string{"one, together: a hold that a policy limits", "one, together: tokens jump first"}},
-	{"one: the fence stays limited", "grant", replacing(" limited = l.hold_until", " limited = f.limited or l.hold_until"),
-		[]string{"one, together: a hold that no policy limits any more"}},
 	{"one: what was written elsewhere is overlooked", "acquire_one",
 		replacing("greatest(f.granted_token, f.last_token)", "f.granted_token"),
 		[]string{"one, together: the token is greater than what was written elsewhere"}},

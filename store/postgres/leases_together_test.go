@@ -34,9 +34,8 @@ func acquiresAndReleases(prefix string, by decidedBy) []storeCase {
 		{"together: a reader after a reader", all(acquire, release, share, together(by.share), grantedTogether,
 			expectOpen(false))},
 		{"together: a hold that a policy limits", all(acquire, release, under(store.Policy{MaxHold: time.Minute}),
-			together(by.acquire), counted(1, "select count(*) from fence.leases l join fence.fences f on f.resource = l.lock "+
-				"where l.lock = $1 and l.hold_until <= l.granted_at + interval '1 minute' and l.expires_at = l.hold_until "+
-				"and f.limited"))},
+			together(by.acquire), counted(1, "select count(*) from fence.leases l "+
+				"where l.lock = $1 and l.hold_until <= l.granted_at + interval '1 minute' and l.expires_at = l.hold_until"))},
 
 		{"alone: a lock that is held", all(acquire, release, acquire, leftAlone(by.acquire))},
 		{"alone: a lease that has expired", all(acquire, release, acquire, expire, leftAlone(by.acquire))},
@@ -74,9 +73,6 @@ func acquiresAndReleases(prefix string, by decidedBy) []storeCase {
 		{"alone: a release with a waiter", all(acquire, waiter("", "exclusive", "node", time.Minute), leftAlone(by.release))},
 		{"alone: a release of a locked lease", all(acquire, leftAloneWhile(lockLeaseSQL, by.release))},
 		{"alone: a release under a locked fence", all(acquire, leftAloneWhile(lockFenceSQL, by.release))},
-		{"together: a hold that no policy limits any more", all(under(store.Policy{MaxHold: time.Minute}), acquire, release,
-			dropPolicy, together(by.acquire), counted(1, "select count(*) from fence.leases l join fence.fences f "+
-				"on f.resource = l.lock where l.lock = $1 and l.ended_at is null and l.hold_until is null and not f.limited"))},
 		{"together: tokens jump first", all(acquire, release, whileTokensJump(together(by.acquire),
 			counted(1, "select count(*) from fence.database_identity where timeline > 0 and $1::text <> ''")))},
 		{"together: a release beside a subtree of another name", all(acquire, onBelow("/x",
@@ -136,7 +132,7 @@ var togetherMutations = []mutation{
 	{"many: the principal is overlooked", "acquire_leases", replacing("v_policies and not fence.owner_is_allowed",
 		"false and not fence.owner_is_allowed"), []string{"alone: an owner that the policy refuses"}},
 	{"many: the hold is overlooked", "acquire_leases",
-		replacing("case when v_policies then fence.hold_until(r.lock, t.now) end", "null::timestamptz"),
+		replacing("case when v_policies then fence.hold_until(r.lock, t.now, t.now) end", "null::timestamptz"),
 		[]string{"together: a hold that a policy limits"}},
 	{"many: what was written elsewhere is overlooked", "acquire_leases",
 		replacing("greatest(f.granted_token, f.last_token)", "f.granted_token"),

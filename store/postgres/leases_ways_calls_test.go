@@ -206,7 +206,7 @@ const waysRows = `
 			'request', request_id, adopted, metadata, 'ended', ended_at is not null, ended_at >= granted_at, end_reason,
 			end_note, kept) from l
 		union all
-		select concat_ws(' ', 'fence', substr(resource, length($1) + 1), open, limited, last_token > granted_token,
+		select concat_ws(' ', 'fence', substr(resource, length($1) + 1), open, last_token > granted_token,
 			last_token > 0, last_sequence, last_version, admitted_in is null,
 			(select count(*) from l where l.lock = f.resource and l.fencing_token <= f.granted_token))
 		from fence.fences f where resource = $1 or starts_with(resource, $1 || '/')

@@ -16,12 +16,12 @@ import (
 // before its session, the session has the expiry; if the session is forgotten, the lease's end counts.
 const (
 	shownUntilSQL = `case when l.session_id is null then l.expires_at when s.session_id is null then l.ended_at
-		else least(s.ended_at, s.expires_at, l.hold_until) end`
+		else least(s.ended_at, s.expires_at, l.expires_at) end`
 	leasesListSQL = `
 	with now as materialized (select clock_timestamp() as at)
 	select case when l.runs then 'running' else 'ended' end, case when not l.runs then coalesce(l.ended_at, l.until) end,
-		case when l.runs then '' else coalesce(l.end_reason, case when l.until >= l.hold_until then 'max_hold' end,
-			l.session_reason, 'expired') end,
+		case when l.runs then '' else coalesce(l.end_reason, case when l.until < l.expires_at then l.session_reason end,
+			'expired') end,
 		coalesce(l.end_note, ''), %s
 	from (
 		select l.*, ` + shownUntilSQL + ` as until, l.ended_at is null and ` + untilSQL + ` > (select at from now) as runs,
@@ -129,7 +129,7 @@ func readSessionInfo(row pgx.CollectableRow) (session store.SessionInfo, err err
 // kept as it came. Escapes are replaced before PostgreSQL reads it: a row with an escaped NUL, stored before CheckJSON
 // refused it, would make every list fail.
 var electionsSQL = `
-	select f.resource, f.granted_token, ` + openSQL + ` as open, f.resource as sorted
+	select f.resource, f.granted_token, f.open, f.resource as sorted
 	from fence.leases l
 	join fence.fences f on f.resource = l.lock and f.granted_token = l.fencing_token
 	where l.metadata::text like '{"value":%' and l.mode = 'exclusive' and l.scope = 'node'

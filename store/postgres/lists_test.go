@@ -135,7 +135,8 @@ func describeLease(l store.LeaseInfo) string {
 func (b *testbed) leaseModels(t *testing.T) []leaseModel {
 	t.Helper()
 	models := collect[leaseModel](t, b, `
-		select l.lock, l.owner_id, l.fencing_token, l.ended_at is null and fence.runs_until(l) > clock_timestamp(), coalesce(l.end_reason, s.end_reason, ''),
+		select l.lock, l.owner_id, l.fencing_token, l.ended_at is null and fence.runs_until(l) > clock_timestamp(), coalesce(l.end_reason,
+				case when s.ended_at < l.expires_at then s.end_reason end, ''),
 			nullif(fence.runs_until(l), '-infinity'), l.ended_at, l.session_id is not null
 		from fence.leases l left join fence.sessions s on s.session_id = l.session_id
 		order by l.fencing_token desc, l.lock collate "C"`)

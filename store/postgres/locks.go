@@ -25,13 +25,6 @@ const (
 	waitingSQL = "fence.live_waiters() w where true"
 )
 
-// openSQL is whether the newest grant may still write to the fence f. A lease that has reached its hold_until may not,
-// also before a sweep has closed the fence.
-const openSQL = "(f.open and not (f.limited and " + heldOutSQL + "))"
-
-const heldOutSQL = `exists (select from fence.leases h
-	where h.lock = f.resource and h.fencing_token = f.granted_token and h.hold_until <= clock_timestamp())`
-
 // showSQL shows locks as they are at one moment. It takes chosen rows of fences, each with its sort key, and adds the
 // leases that run on each lock, or the one that has run out and was not replaced: an exclusive lease whose fence is
 // open is the newest of its lock, which is never forgotten.
@@ -67,7 +60,7 @@ const showSQL = `
 var shownColumns = strings.Replace(leaseColumns, "l.expires_at", "l.until", 1)
 
 var oneLockSQL = fmt.Sprintf(showSQL,
-	"select f.resource, f.granted_token, "+openSQL+" as open, 0 as sorted from fence.fences f where "+isLockSQL+
+	"select f.resource, f.granted_token, f.open, 0 as sorted from fence.fences f where "+isLockSQL+
 		" and f.resource = @lock", "0::bigint", shownColumns, "", "")
 
 // isLockSQL selects locks, and no names with only records: a lock was granted, or an acquire waits for it.
@@ -221,8 +214,8 @@ const (
 // would look up each fence by itself.
 var stateSQL = map[store.LockState]string{
 	store.LockHeld:    " and (r.lock is null)::integer = 0",
-	store.LockExpired: " and (r.lock is null)::integer = 1 and " + openSQL,
-	store.LockFree:    " and (r.lock is null)::integer = 1 and not " + openSQL,
+	store.LockExpired: " and (r.lock is null)::integer = 1 and f.open",
+	store.LockFree:    " and (r.lock is null)::integer = 1 and not f.open",
 	store.LockActive:  " and ((r.lock is null)::integer = 0 or f.resource in (select w.lock from " + waitingSQL + "))",
 }
 
@@ -303,7 +296,7 @@ func (q lockSelect) fromSQL(sorted bool) string {
 func (q lockSelect) listSQL() string {
 	word, beyond := q.direction()
 	value, names := q.value(), "asc"
-	text := "select f.resource, f.granted_token, " + openSQL + " as open, " + value + " as sorted " + q.fromSQL(true)
+	text := "select f.resource, f.granted_token, f.open, " + value + " as sorted " + q.fromSQL(true)
 	switch {
 	case q.Sort == store.LocksByName:
 		names = word

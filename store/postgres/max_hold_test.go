@@ -10,29 +10,19 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// expectHeldOut expects a lock whose lease has reached its hold_until: nobody may write, and it is grantable.
+// expectHeldOut expects a lock whose lease has reached its hold_until: it expired then, and the lock is grantable.
 func expectHeldOut(ctx context.Context, s *fixture) error {
-	fence, fenceErr := s.Fence(ctx, s.lock)
 	lock, lockErr := s.Lock(ctx, s.lock)
-	if err := errors.Join(fenceErr, lockErr); err != nil {
-		return err
-	}
-	if fence.Open || lock.State != store.LockFree || len(lock.Holders) > 0 {
-		return fmt.Errorf("the fence is %+v and the lock %+v, want one that is closed and one that is free", fence, lock)
-	}
-	for _, state := range []store.LockState{store.LockFree, store.LockExpired, store.LockHeld} {
-		found, err := s.CountLocks(ctx, store.LockQuery{Prefix: string(s.lock), State: state, Limit: 1})
-		if err != nil || (found > 0) != (state == store.LockFree) {
-			return fmt.Errorf("%d locks are listed as %s (%w)", found, state, err)
-		}
-	}
 	leases, err := s.Leases(ctx, store.LeaseQuery{Lock: s.lock, Limit: 1})
-	if err != nil {
+	if err := errors.Join(lockErr, err); err != nil {
 		return err
 	}
-	if ended := leases[0]; ended.State != store.LeaseEnded || ended.EndReason != "max_hold" ||
+	if lock.State != store.LockExpired {
+		return fmt.Errorf("the lock is %+v, want one whose holder is late", lock)
+	}
+	if ended := leases[0]; ended.State != store.LeaseEnded || ended.EndReason != "expired" ||
 		!ended.EndedAt.Equal(ended.HoldUntil) {
-		return fmt.Errorf("the lease is listed as %+v, want one that has ended at its hold_until", ended)
+		return fmt.Errorf("the lease is listed as %+v, want one that expired at its hold_until", ended)
 	}
 	return acquire(ctx, s)
 }
@@ -94,10 +84,16 @@ var holdCases = []storeCase{
 	{"max_hold: a policy that goes lifts it with the next renewal", all(holdAnHour, acquire, dropPolicy, renewNewest,
 		expectHold(false), expire)},
 	{"max_hold: a policy that goes lifts it with the next keepalive",
-		all(holdAnHour, openSession, inSession(acquire), dropPolicy, keepAlive, expectHold(false))},
+		all(holdAnHour, openSession, inSession(acquire), dropPolicy, keepAlive, expectHold(false),
+			counted(1, "select count(*) from fence.leases where lock = $1 and least(expires_at, check_at) = 'infinity'"))},
+	{"max_hold: a policy is newer than the lease", all(acquire, backdate, holdAnHour, renewLost, expectHeldOut)},
+	{"max_hold: a policy is newer than a lease in a session",
+		all(openSession, inSession(acquire), backdate, holdAnHour, keepAlive, sweep,
+			counted(1, "select count(*) from fence.leases where lock = $1 and end_reason = 'expired'"), expectHeldOut)},
+	{"max_hold: the session ends after it", all(holdAnHour, openSession, inSession(acquire), holdOut, endSession,
+		expectHeldOut)},
 	{"max_hold: a policy is no way back", all(holdAnHour, acquire, holdOut, under(store.Policy{MaxHold: store.MaxHoldMax}),
-		renewLost,
-		dropPolicy, renewLost, expectHeldOut)},
+		renewLost, dropPolicy, renewLost, expectHeldOut)},
 	{"max_hold: a keepalive looks at the leases once for each change of policies",
 		all(holdAnHour, openSession, inSession(acquire), keepAlive,
 			loseHold, keepAlive, expectHold(false), holdAnHour, keepAlive, expectHold(true))},
@@ -106,30 +102,8 @@ var holdCases = []storeCase{
 		expectHold(true))},
 	{"max_hold: a policy is no way back in a session", all(holdAnHour, openSession, inSession(acquire), holdOut,
 		under(store.Policy{MaxHold: store.MaxHoldMax}), keepAlive, expectHeldOut)},
-	{"max_hold: a name of which the subtree above was granted since",
-		all(holdAnHour, onBelow("/x", acquire, holdOut), acquireSubtree, onBelow("/x", renewLost, sweep, renewLost))},
-	{"max_hold: the request_id of a lease that has reached it", all(holdAnHour, requestAfter("max_hold", holdOut))},
 	{"max_hold: a renewal does not wait for the fence", all(acquire, holdAnHour, whileHeld(lockFenceSQL, renewNewest),
-		holdOut,
-		func(ctx context.Context, s *fixture) error {
-			return s.expectVerdict(ctx, byOne, with(newest)(s), "token_stale max_hold")
-		})},
-	{"max_hold: a sweep closes the fence", all(holdAnHour, acquire, holdOut, sweep, counted(0,
-		"select count(*) from fence.fences where resource = $1 and open"))},
-	{"max_hold: a grant below leaves the end of the subtree to a sweep", all(inSubtree, holdAnHour, acquire, holdOut,
-		acquireBelow,
-		counted(1, "select count(*) from fence.leases where lock = $1 and ended_at is null"), sweep)},
-	// The grant of a name below ends nothing of what the holder of the subtree could write elsewhere: that is closed
-	// already.
-	{"max_hold: a subtree is closed for those below", all(inSubtree, holdAnHour, acquire, wrote(with(newest, sequence(1))),
-		holdOut, acquireBelow,
-		rejected(with(newest, sequence(2), at("/elsewhere")), "token_stale max_hold"), sweep,
-		rejected(with(newest, sequence(2), at("/elsewhere")), "token_stale max_hold"))},
-}
-
-func acquireBelow(ctx context.Context, s *fixture) error {
-	_, err := s.Acquire(ctx, store.AcquireRequest{Lock: s.resource(), OwnerID: "below", TTL: time.Hour})
-	return err
+		expectHold(true))},
 }
 
 // whileHeld runs steps that must not wait for the rows that a statement locks ($1 is the lock).
@@ -175,25 +149,6 @@ func expectHold(want bool) step {
 	}
 }
 
-// TestMaxHoldWithoutPolicies checks that hold_until closes the fence also on the fast path, which is taken when no
-// policy is left.
-func TestMaxHoldWithoutPolicies(t *testing.T) {
-	t.Parallel()
-	for name, source := range map[string]source{"a set of writes": bySet, "a write alone": byOne} {
-		b := newTestbed(t)
-		for _, c := range holdRuleCases {
-			t.Run(c.name+" by "+name, func(t *testing.T) {
-				c.given = append(c.given[:len(c.given):len(c.given)], noPolicies)
-				if err := c.by(source).check(t.Context(), b); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-	}
-}
-
-var noPolicies = execute("delete from fence.policies")
-
 // TestMaxHoldEndsAnEndlessHolder checks that a holder that renews for ever loses the lock at its hold_until, and that
 // the next waiter is granted it at that time.
 func TestMaxHoldEndsAnEndlessHolder(t *testing.T) {
@@ -216,7 +171,7 @@ func TestMaxHoldEndsAnEndlessHolder(t *testing.T) {
 	for err == nil {
 		_, err = s.At(0).Renew(patient(t), holder.Ref(), 0)
 	}
-	if err := expectLost(err, "lock", "max_hold"); err != nil {
+	if err := expectLost(err, "lock", "expired"); err != nil {
 		t.Error(err)
 	}
 	// None of them releases it, and nobody polls.
@@ -230,48 +185,15 @@ func TestMaxHoldEndsAnEndlessHolder(t *testing.T) {
 	}
 }
 
-// TestMaxHoldLifted checks that writes are admitted after a limit was lifted, with no policy left.
-func TestMaxHoldLifted(t *testing.T) {
-	t.Parallel()
-	for name, lift := range map[string][]step{
-		"by a renewal":   {holdAnHour, acquire, dropPolicy, renewNewest},
-		"by a keepalive": {holdAnHour, openSession, inSession(acquire), dropPolicy, keepAlive},
-	} {
-		for way, source := range map[string]source{"a set of writes": bySet, "a write alone": byOne} {
-			t.Run(name+", "+way, func(t *testing.T) {
-				t.Parallel()
-				s := newFixture(t, lift...)
-				err := s.do(t.Context(), expectHold(false), func(ctx context.Context, s *fixture) error {
-					return s.expectVerdict(ctx, source, with(newest)(s), "admitted")
-				})
-				if err != nil {
-					t.Error(err)
-				}
-			})
-		}
-	}
-}
-
 // holdAnHour limits leases to an hour, which is as long as the TTL that they ask for.
 var holdAnHour = under(store.Policy{MaxHold: time.Hour})
 
 // holdOut is when the newest lease has been renewed until its hold_until.
-func holdOut(ctx context.Context, s *fixture) error { return s.holdOut(ctx, 0) }
-
-// expireAndHoldOut is when the newest lease expired, and later its hold_until came.
-func expireAndHoldOut(ctx context.Context, s *fixture) error { return s.holdOut(ctx, time.Minute) }
-
-func (s *fixture) holdOut(ctx context.Context, expiredBefore time.Duration) error {
-	_, err := s.SQL.Exec(ctx, `
-		update fence.leases l
-		set granted_at = l.granted_at - interval '1 day', hold_until = now.at,
-			expires_at = case when l.session_id is null then greatest(now.at - $3 * interval '1 millisecond', l.ended_at)
-				else l.expires_at end
-		from (select clock_timestamp() as at) now
-		where l.lock = $1 and l.fencing_token = $2 and l.hold_until is not null`, s.lock, s.newest().Token,
-		expiredBefore.Milliseconds())
-	return err
-}
+var holdOut = execute(`
+	update fence.leases l
+	set granted_at = l.granted_at - interval '1 day', hold_until = now.at, expires_at = now.at, check_at = now.at
+	from (select clock_timestamp() as at) now
+	where l.lock = $1 and l.fencing_token = $2 and l.hold_until is not null`)
 
 // backdate makes the newest lease one that was granted a day ago, and is still live.
 var backdate = execute("update fence.leases set granted_at = granted_at - interval '1 day' where lock = $1 and " +
@@ -285,10 +207,10 @@ func renewNewest(ctx context.Context, s *fixture) error {
 	return err
 }
 
-// renewLost expects a renewal to say that the lease has ended at its hold_until.
+// renewLost expects a renewal to say that the lease has expired.
 func renewLost(ctx context.Context, s *fixture) error {
 	_, err := s.Renew(ctx, s.newest().Ref(), 0)
-	return expectLost(err, s.lock, "max_hold")
+	return expectLost(err, s.lock, "expired")
 }
 
 func keepAlive(ctx context.Context, s *fixture) error {
@@ -298,57 +220,17 @@ func keepAlive(ctx context.Context, s *fixture) error {
 
 func dropPolicy(ctx context.Context, s *fixture) error { return s.DeletePolicy(ctx, string(s.lock)) }
 
-// holdRuleCases: at hold_until the fence closes, before and after a sweep, however the lease came to its end.
+// holdRuleCases: a lease that has reached its hold_until writes as another one that has expired.
 var holdRuleCases = []ruleCase{
-	{"max_hold: before it is over", given{holdAnHour, acquire}, with(newest), "admitted"},
-	{"max_hold: before it is over, late", given{holdAnHour, acquire, expire}, with(newest), "admitted"},
-	{"max_hold: when it is over", given{holdAnHour, acquire, holdOut}, with(newest), "token_stale max_hold"},
-	{"max_hold: when it is over, numbered", given{holdAnHour, acquire, wrote(with(newest, sequence(1))), holdOut},
-		with(newest, sequence(2)), "token_stale max_hold"},
-	{"max_hold: when it is over, the last write again", given{holdAnHour, acquire, wrote(with(newest, sequence(1))),
-		holdOut},
-		with(newest, sequence(1)), "admitted replayed"},
-	{"max_hold: when it is over, a number again", given{holdAnHour, acquire, wrote(with(newest)), holdOut},
-		with(newest), "token_stale max_hold"},
-	{"max_hold: when it is over and was swept", given{holdAnHour, acquire, holdOut, sweep}, with(newest),
-		"token_stale max_hold"},
-	{"max_hold: when it is over, though it expired before", given{holdAnHour, acquire, expireAndHoldOut},
-		with(newest), "token_stale max_hold"},
-	{"max_hold: when it is over, though it expired before and was swept",
-		given{holdAnHour, acquire, expireAndHoldOut, sweep, sweep}, with(newest), "token_stale max_hold"},
-	{"max_hold: when it is over and the lock was released before", given{holdAnHour, acquire, release, holdOut},
-		with(newest), "token_stale released"},
-	{"max_hold: when it is over and another has the lock", given{holdAnHour, acquire, holdOut, acquire},
-		with(first), "token_stale superseded"},
-	{"max_hold: the next holder", given{holdAnHour, acquire, holdOut, acquire}, with(newest), "admitted"},
-	{"max_hold: the next holder, swept", given{holdAnHour, acquire, expireAndHoldOut, acquire, sweep, sweep},
-		with(newest), "admitted"},
-	{"max_hold: of a reader", given{holdAnHour, share, holdOut}, with(newest), "token_stale shared"},
-	{"max_hold: the policy was deleted since", given{holdAnHour, acquire, holdOut, dropPolicy}, with(newest),
-		"token_stale max_hold"},
-	{"max_hold: the policy was deleted before", given{holdAnHour, acquire, dropPolicy, holdOut}, with(newest),
-		"token_stale max_hold"},
-	{"max_hold: the policy came after the grant", given{acquire, backdate, holdAnHour, renewLost}, with(newest),
-		"token_stale max_hold"},
-	{"max_hold: the policy came after the grant and went", given{acquire, holdAnHour, renewNewest, dropPolicy, holdOut},
-		with(newest), "token_stale max_hold"},
-	{"max_hold: the policy came after the grant, before the next renewal", given{acquire, backdate, holdAnHour},
-		with(newest), "admitted"},
-	{"max_hold: of a lease in a session", given{holdAnHour, openSession, inSession(acquire), holdOut}, with(newest),
-		"token_stale max_hold"},
-	{"max_hold: of a lease in a session, swept", given{holdAnHour, openSession, inSession(acquire), holdOut, sweep},
-		with(newest), "token_stale max_hold"},
+	{"max_hold: when it is over", given{holdAnHour, acquire, holdOut, sweep}, with(newest), "admitted"},
+	{"max_hold: when it is over where a live lease is demanded", given{
+		under(store.Policy{MaxHold: time.Hour, RequireLiveLease: true}), acquire, holdOut}, with(newest), "lease_expired"},
+	{"max_hold: of a lease in a session where a live one is demanded", given{
+		under(store.Policy{MaxHold: time.Hour, RequireLiveLease: true}), openSession, inSession(acquire), holdOut},
+		with(newest), "lease_expired"},
 	{"max_hold: of a lease in a session that has ended since",
-		given{holdAnHour, openSession, inSession(acquire), holdOut, endSession}, with(newest), "token_stale max_hold"},
-	{"max_hold: the policy came after the grant in a session",
-		given{openSession, inSession(acquire), backdate, holdAnHour, keepAlive}, with(newest), "token_stale max_hold"},
-	{"max_hold: the policy came after the grant in a session and went",
-		given{openSession, inSession(acquire), holdAnHour, keepAlive, dropPolicy, holdOut}, with(newest),
-		"token_stale max_hold"},
-}
-
-// firstHoldOut is when the hold_until of the first of two leases has come, which expired before.
-func firstHoldOut(ctx context.Context, s *fixture) error {
-	first := &fixture{testbed: s.testbed, lock: s.lock, leases: s.leases[:1]}
-	return first.holdOut(ctx, time.Minute)
+		given{holdAnHour, openSession, inSession(acquire), holdOut, endSession}, with(newest), "admitted"},
+	{"max_hold: of a lease whose session had expired",
+		given{holdAnHour, openSession, inSession(acquire), expireSession, holdOut, sweep}, with(newest),
+		"token_stale released"},
 }

@@ -198,25 +198,19 @@ func (r *randomRun) expire(t *rapid.T) {
 	r.model = r.model.ExpireAt(name, token, at.UnixMicro())
 }
 
-// holdOut moves the hold_until of a lease, and with it its end, to now.
+// holdOut moves the hold_until of a lease that runs, and with it its end, to now.
 func (r *randomRun) holdOut(t *rapid.T) {
 	name := r.name(t)
-	grants := r.model.Resource(name).Running()
-	if newest, ok := r.model.Resource(name).Newest(); ok {
-		grants = append(grants, newest)
+	running := r.model.Resource(name).Running()
+	if len(running) == 0 {
+		t.Skip("no lease runs")
 	}
-	if len(grants) == 0 {
-		t.Skip("there is no lease")
-	}
-	token := rapid.SampledFrom(grants).Draw(t, "lease").Token
+	token := rapid.SampledFrom(running).Draw(t, "lease").Token
 	var at time.Time
 	err := r.sql.QueryRow(t.Context(), `
-		update fence.leases l
-		set hold_until = now.at, expires_at = case when l.session_id is null then least(l.expires_at, now.at) else
-			l.expires_at end
+		update fence.leases l set hold_until = now.at, expires_at = now.at, check_at = now.at
 		from (select clock_timestamp() as at) now
-		where l.lock = $1 and l.fencing_token = $2 and l.hold_until > now.at and (l.ended_at is null or l.end_reason =
-			'expired')
+		where l.lock = $1 and l.fencing_token = $2 and l.hold_until is not null
 		returning now.at`, name, token).Scan(&at)
 	if err != nil {
 		t.Skip("the lease has no limit")
@@ -224,17 +218,14 @@ func (r *randomRun) holdOut(t *rapid.T) {
 	r.model = r.model.HoldOut(name, token, at.UnixMicro())
 }
 
-// sweep may change no answer, but that it closes the fences of sessions that are over and of leases whose hold is over.
-// The first sweep ends leases that have expired; the second finds those of them whose hold is over.
+// sweep may change no answer, but that it closes the fences of sessions that are over.
 func (r *randomRun) sweep(t *rapid.T) {
-	for range 2 {
-		sweeper, err := postgres.NewSweeper(r.gateway, postgres.SweeperConfig{})
-		if err == nil {
-			_, err = sweeper.Sweep(t.Context())
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+	sweeper, err := postgres.NewSweeper(r.gateway, postgres.SweeperConfig{})
+	if err == nil {
+		_, err = sweeper.Sweep(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 	r.model = r.model.Settle()
 }

@@ -135,7 +135,6 @@ type sweepPart struct {
 func (s *Sweeper) parts(swept *store.Swept) []sweepPart {
 	c, uncounted := s.config, new(int64)
 	return []sweepPart{
-		{"holds", 0, 0, &swept.Expired},
 		{"leases", 0, 0, &swept.Expired},
 		{"sessions", c.LeaseRetention, 0, &swept.SessionsExpired},
 		{"expiries", 0, 0, &swept.Expired},

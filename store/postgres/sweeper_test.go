@@ -41,7 +41,7 @@ func TestSweepEndsExpiredLeases(t *testing.T) {
 }
 
 // TestSweepCountsEachExpiryOnce checks that sweeps count each lease that has expired once: also one that the next grant
-// has ended before a sweep, of whatever kind the two are, and one that was swept before its hold was over.
+// has ended before a sweep, of whatever kind the two are.
 func TestSweepCountsEachExpiryOnce(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -71,7 +71,6 @@ func TestSweepCountsEachExpiryOnce(t *testing.T) {
 			return err
 		}},
 		{holdAnHour, acquire, holdOut, acquire},
-		{holdAnHour, acquire, expire, expireAndHoldOut},
 		{provided, provided},
 		{provided, gone},
 		{openSession, inSession(acquire), expireSession, acquire},
@@ -192,17 +191,16 @@ func TestSweepSkipsWhatIsLocked(t *testing.T) {
 		}
 		b.Exec(t, "delete from fence.unused")
 		for _, sql := range []string{
-			"insert into fence.fences (resource, granted_token, open, limited) select $1 || kind || n, 1, true, true " + eachOf,
-			`insert into fence.leases (lock, fencing_token, lease_id, owner_id, ttl_ms, granted_at, expires_at, check_at, hold_until)
-				select $1 || kind || n, 1, gen_random_uuid(), 'w', 1000, at - interval '9 s', at, case kind when ' hold ' then 'infinity'
-					else at end, case kind when ' hold ' then at end ` + eachOf,
+			"insert into fence.fences (resource, granted_token, open) select $1 || n, 1, true " + eachOf,
+			`insert into fence.leases (lock, fencing_token, lease_id, owner_id, ttl_ms, granted_at, expires_at, check_at)
+				select $1 || n, 1, gen_random_uuid(), 'w', 1000, at - interval '9 s', at, at ` + eachOf,
 			"insert into fence.sessions (session_id, owner_id, ttl_ms, created_at, expires_at, check_at) " +
-				"select gen_random_uuid(), $1, 1000, at, at, at " + eachOf + " and kind = ' hold '",
+				"select gen_random_uuid(), $1, 1000, at, at, at " + eachOf,
 			`insert into fence.gateway_states (gateway_id, name, version, started_at, seen_at, waiting, streams, queue,
 					connections_busy, connections_max, listening, accepted, rejected, failed, durations)
 				select gen_random_uuid(), $1, '', old, old, 0, 0, 0, 0, 0, true, 0, '{}', 0, '{}' ` + eachOf,
 			"insert into fence.audit (at, principal, address, action, name, details) select now(), 'anonymous', '', 'x', $1, '{}' " +
-				eachOf + " and kind = ' hold ' and n <= 900", // the sweep reads as many from the oldest on
+				eachOf + " and n <= 900", // the sweep reads as many from the oldest on
 		} {
 			b.Exec(t, sql, of, count, seconds)
 		}
@@ -210,21 +208,20 @@ func TestSweepSkipsWhatIsLocked(t *testing.T) {
 			continue
 		}
 		unlock = b.hold(t, `do $$ begin
-			perform from fence.fences where resource like 'locked hold %' for update;
-			perform from fence.leases where lock like 'locked lease %' for update;
+			perform from fence.leases for update;
 			perform from fence.sessions for update;
 			perform from fence.gateway_states for update;
 			perform from fence.audit for update;
 		end $$`)
 	}
-	expectSwept(t, newSweeper(t, b.Store, config), store.Swept{Expired: 2, SessionsExpired: 1})
+	expectSwept(t, newSweeper(t, b.Store, config), store.Swept{Expired: 1, SessionsExpired: 1})
 	expectSQL(t, b, "locked", "select string_agg(distinct name, ' ') from fence.gateway_states")
 	unlock()
-	expectSwept(t, newSweeper(t, b.Store, config), store.Swept{Expired: 2200, SessionsExpired: 1100, AuditForgotten: 900})
+	expectSwept(t, newSweeper(t, b.Store, config), store.Swept{Expired: 1100, SessionsExpired: 1100, AuditForgotten: 900})
 }
 
 // eachOf are rows of two kinds: $2 of each, that were due $3 seconds ago.
-const eachOf = `from generate_series(1, $2::integer) n, unnest(array[' hold ', ' lease ']) kind,
+const eachOf = `from generate_series(1, $2::integer) n,
 	lateral (select clock_timestamp() - $3::integer * interval '1 s' as at, clock_timestamp() - interval '40 days' as old) t
 	where $1::text <> ''`
 

@@ -96,7 +96,7 @@ func (l *Leases) Renew(ctx context.Context, ref store.LeaseRef, ttl time.Duratio
 	switch {
 	case renewed >= l.quorum():
 		return l.renewed(ref, answers, time.Since(begun))
-	case count(answers, said("gone", "other", "max_hold")) < l.quorum():
+	case count(answers, said("gone", "other")) < l.quorum():
 		return store.Lease{}, l.unavailable(store.OutcomeUnknown, answers)
 	case renewed > 0: // what a minority still has is in the way of others
 		l.running.Go(func() { l.deleteKeys(context.WithoutCancel(ctx), ref, l.servers) })

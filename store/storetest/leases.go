@@ -47,7 +47,7 @@ func (m Model) Acquire(request store.AcquireRequest, made Grant) (Model, Answer)
 		return m, Answer{Code: "a grant, with a token greater than all before"}
 	}
 	for _, late := range against {
-		if (late.End == Expired || late.End == HeldOut) && late.SessionID == uuid.Nil && made.GrantedAt < late.ExpiresAt {
+		if late.End == Expired && late.SessionID == uuid.Nil && made.GrantedAt < late.ExpiresAt {
 			return m, Answer{Code: "a grant, not before the lease that it replaces has expired"}
 		}
 	}
@@ -164,14 +164,12 @@ func (m Model) leaseStatus(ref store.LeaseRef) (Grant, string) {
 		return Grant{}, "superseded" // of a lease this old nothing else is remembered
 	case !ok, grant.ID != ref.ID || grant.OwnerID != ref.OwnerID:
 		return Grant{}, "mismatch"
-	case grant.End == Released || grant.End == Broken || grant.End == HeldOut:
+	case grant.End == Released || grant.End == Broken:
 		return grant, string(grant.End)
 	case grant.End == Running:
 		return grant, "live"
 	case grant.Token < r.GrantedToken, grant.Token < m.inForce(ref.Lock).token:
 		return grant, "superseded"
-	case grant.holdPassed && !grant.settled:
-		return grant, string(HeldOut)
 	}
 	return grant, "expired"
 }
@@ -204,22 +202,15 @@ func (m Model) limited(lock store.Name, grant Grant) Grant {
 	return grant
 }
 
-// HoldOut lets a lease that has a HoldUntil reach it, at a time in microseconds, and closes its fence. A lease that had
-// expired and was replaced stays as it is. One that had expired and was not replaced ends by HeldOut with the next
-// sweep ([Model.Settle]); if it is replaced before that, it was superseded.
+// HoldOut lets a lease that runs reach its HoldUntil, at a time in microseconds. The end of its session finds it expired.
 func (m Model) HoldOut(lock store.Name, token, at int64) Model {
 	r := m.Resource(lock)
 	grant, ok := r.grant(token)
-	late := grant.End == Expired && r.Open && r.GrantedToken == token
-	if !ok || grant.HoldUntil == 0 || grant.End != Running && !late {
+	if !ok || grant.HoldUntil == 0 || grant.End != Running {
 		return m
 	}
-	if grant.End == Running {
-		grant.ExpiresAt, grant.End = at, HeldOut
-	} else {
-		grant.holdPassed = true
-	}
-	return m.With(lock, r.with(grant).closed(token))
+	grant.ExpiresAt, grant.End, grant.heldOut = at, Expired, true
+	return m.With(lock, r.with(grant))
 }
 
 // Release ends a lease, live or late, and closes the fence behind it.

@@ -62,9 +62,9 @@ type Grant struct {
 	HoldUntil int64         // 0: no limit
 	End       End
 
-	replaced   bool // it had expired, and the lock was granted to another owner
-	holdPassed bool // it had expired before its HoldUntil, which has passed since
-	settled    bool // its session was over, and its fence was closed for that
+	replaced bool // it had expired, and the lock was granted to another owner
+	heldOut  bool // it expired at its HoldUntil
+	settled  bool // its session was over, and its fence was closed for that
 }
 
 // End is how a lease ended.
@@ -76,7 +76,6 @@ const (
 	Expired  End = "expired" // and was not released or broken since
 	Released End = "released"
 	Broken   End = "broken"
-	HeldOut  End = "max_hold" // at its HoldUntil, or late and not replaced by then
 )
 
 // Record is a record as the model keeps it.

@@ -94,28 +94,12 @@ func (m Model) changeRunning(id uuid.UUID, change func(lock store.Name, grant Gr
 	return m
 }
 
-// Settle does what a sweep does: it closes the fences of all leases of sessions that are over, and ends leases that
-// reached their HoldUntil after they had expired.
+// Settle does what a sweep does: it closes the fences of all leases of sessions that are over.
 func (m Model) Settle() Model {
 	for id, session := range m.sessions {
 		if session.End != Running {
 			m = m.settled(id, session.End)
 		}
-	}
-	for _, of := range m.resources {
-		r := *of.resource
-		for _, grant := range r.grants {
-			if !grant.holdPassed {
-				continue
-			}
-			last := r.GrantedToken == grant.Token && m.inForce(of.name).token == grant.Token
-			if grant.End == Expired && last && !grant.settled {
-				grant.End = HeldOut
-			}
-			grant.holdPassed = false
-			r = r.with(grant)
-		}
-		m = m.With(of.name, r)
 	}
 	return m
 }
@@ -125,7 +109,7 @@ func (m Model) settled(id uuid.UUID, end End) Model {
 	for _, of := range m.resources {
 		r := *of.resource
 		for _, grant := range r.grants {
-			if grant.SessionID == id && (grant.End == Running || grant.End == Expired && !grant.replaced) {
+			if grant.SessionID == id && (grant.End == Running || grant.End == Expired && !grant.replaced && !grant.heldOut) {
 				grant.End, grant.settled = end, true
 				r = r.with(grant).closed(grant.Token)
 			}

@@ -77,8 +77,6 @@ func (r Resource) staleReason(token store.WriteToken, newest force, builtin bool
 		return "superseded"
 	case builtin && !newest.open && newest.Mode == store.Shared:
 		return "shared"
-	case builtin && !newest.open && (newest.End == HeldOut || newest.End == Expired && newest.holdPassed):
-		return string(HeldOut)
 	case builtin && !newest.open:
 		return "released"
 	}

@@ -249,7 +249,7 @@ export class Lease {
     try {
       return await retry(untilAnswered, () => this.#send(call, read), { signal: call.signal });
     } catch (error) {
-      const stale = error instanceof TokenStale && ['superseded', 'released', 'max_hold'].includes(error.reason);
+      const stale = error instanceof TokenStale && ['superseded', 'released'].includes(error.reason);
       const ended = stale || error instanceof LeaseExpired || error instanceof LeaseLost;
       if (ended && resource === this.name && this.info.mode !== 'shared') this.#endWith(error);
       throw error;

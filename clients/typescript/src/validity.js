@@ -5,7 +5,7 @@ import { FencegateError, Loss, NotHolderError, local } from './errors.js';
 const checkEveryMs = 1000;
 export const beatsPerTTL = 3;
 /** Reasons of gateways which no renewal would have prevented. */
-const lostWithoutPause = ['broken', 'released', 'max_hold'];
+const lostWithoutPause = ['broken', 'released'];
 
 /**
  * A hundredth of the TTL does not count: the database's clock may run faster than this machine's.
@@ -68,8 +68,8 @@ export class Validity {
   set(since, ttlMs, holdLeftMs) {
     this.#lookAtClock();
     this.ttlMs = ttlMs;
-    this.#windows = [{ since, lengthMs: window(ttlMs), reason: 'expired' }];
-    if (holdLeftMs !== undefined) this.#windows.push({ since, lengthMs: window(holdLeftMs), reason: 'max_hold' });
+    this.#windows = [{ since, lengthMs: window(ttlMs) }];
+    if (holdLeftMs !== undefined) this.#windows.push({ since, lengthMs: window(holdLeftMs) });
     this.#arm();
   }
 
@@ -80,9 +80,9 @@ export class Validity {
    */
   check() {
     this.#lookAtClock();
-    const over = this.#windows.find(({ since, lengthMs }) => since.elapsed() >= lengthMs);
+    const over = this.#windows.some(({ since, lengthMs }) => since.elapsed() >= lengthMs);
     if (over && !this.#controller.signal.aborted) {
-      this.end(this.lost('its TTL may have run out before a renewal was answered', over.reason));
+      this.end(this.lost('its TTL may have run out before a renewal was answered', 'expired'));
     }
     return this.#controller.signal.reason;
   }

@@ -40,7 +40,7 @@ export function inWords(policy) {
     policy.require_principal_owner &&
       'The owner_id of an acquire must be the name of the principal, or begin with it and a slash.',
     policy.max_hold_ms &&
-      `A lease ends ${duration(policy.max_hold_ms)} after its grant, however often it is renewed. Its fence closes.`,
+      `A lease ends ${duration(policy.max_hold_ms)} after its grant, however often it is renewed.`,
     providers[policy.leases],
     policy.require_principal_owner &&
       'An acquire needs an owner that is the name of its principal, or begins with that and a slash.',

@@ -41,8 +41,8 @@ export function mount(container, params, app) {
     {name: 'owner_id', label: 'Owner'},
     {name: 'kind', label: 'Kind', options: [['', 'any'], ...kindNames.map((kind) => [kind, kindLabel(kind)])]},
     {name: 'code', label: 'Code', options: [['', 'any'], ...codeNames.map((code) => [code, code])]},
-    {name: 'reason', label: 'Reason', options: ['', 'superseded', 'released', 'reused', 'shared',
-      'max_hold'].map((reason) => [reason, reason || 'any'])},
+    {name: 'reason', label: 'Reason', options: ['', 'superseded', 'released', 'reused',
+      'shared'].map((reason) => [reason, reason || 'any'])},
     {name: 'source', label: 'Source', options: ['', 'http', 'bulk',
       'transaction', 'sql'].map((source) => [source, source || 'any'])},
   ]});

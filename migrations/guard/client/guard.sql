@@ -82,7 +82,7 @@ $$;
 -- a rejection.
 --
 -- verdict  admitted; replayed: the transaction was committed before; or the code of the rejection
--- reason   of token_stale: superseded, released, reused, shared, max_hold; otherwise ''
+-- reason   of token_stale: superseded, released, reused, shared; otherwise ''
 -- granted_token, last_token, last_sequence  the fence as it was judged
 --
 -- A rejection is recorded if the caller commits. It keeps nothing locked.
@@ -175,8 +175,7 @@ begin
                 hint = 'Repeat the transaction, and call fence.guard first in it.';
         end if;
         exit when p_resource = any (v_locked)
-            or v_ruling.verdict in ('token_required', 'token_unknown', 'token_stale', 'token_reused')
-                and v_ruling.reason <> 'max_hold';
+            or v_ruling.verdict in ('token_required', 'token_unknown', 'token_stale', 'token_reused');
     end loop;
 
     if v_ruling.verdict = 'admitted' then
@@ -185,7 +184,7 @@ begin
             last_sequence = fence.raised_sequence(f, p_token, v_sequence),
             last_digest = case when p_sequence is not null then v_digest end, admitted_in = pg_current_xact_id()
         where f.resource = p_resource;
-    elsif v_snapshot and (v_ruling.verdict in ('lease_expired', 'lease_mismatch') or v_ruling.reason = 'max_hold') then
+    elsif v_snapshot and v_ruling.verdict in ('lease_expired', 'lease_mismatch') then
         perform from fence.leases l
         where l.lock = any (fence.ancestors(p_resource) || p_resource) and l.fencing_token = p_token for share;
     end if;

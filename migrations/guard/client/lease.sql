@@ -6,8 +6,7 @@
 --         held     holder and expires_at are those of the lease in the way, of several the one that runs longest; both
 --                  are null if the lock is free and waiters are ahead, and for a lease above that the role may not see.
 --                  queue_length is the number of waiters; recommended_retry_ms is how long to wait before the next try
---         lost     the lease that this request_id was granted before has ended; reason: expired, released, broken or
---                  max_hold
+--         lost     the lease that this request_id was granted before has ended; reason: expired, released or broken
 --
 -- Raises 22023 for a bad argument, also for a request_id that was used otherwise; LF003 if the policy says that another
 -- lock service issues the tokens; LF005 if the policy says that leases are kept in Redis; LF002 from mint; LF007, see
@@ -85,8 +84,8 @@ $$;
 -- its arguments and columns stay. → one row:
 --
 -- status  renewed  expires_at and hold_until are the lease's
---         lost     the caller no longer holds the lock; reason: expired, released, broken, max_hold, superseded,
---                  mismatch or not_found, see fence.lease_status
+--         lost     the caller no longer holds the lock; reason: expired, released, broken, superseded, mismatch
+--                  or not_found, see fence.lease_status
 --
 -- Raises 22023 for a bad argument, also for a lease in a session; 42501, see fence.check_use; 25000 and 25006, see
 -- fence.check_lease_call. It leaves synchronous_commit to the caller: a renewal that a crash loses makes the lease
@@ -121,7 +120,7 @@ $$;
 -- twice. It is part of the public interface: docs/sql/leases.md describes it, and its arguments and columns stay. → one row:
 --
 -- status  released  the lease has ended, once the transaction is committed; the next waiter is notified then
---         lost      the lease had ended otherwise; reason: broken, max_hold, superseded, mismatch or not_found, see
+--         lost      the lease had ended otherwise; reason: broken, superseded, mismatch or not_found, see
 --                   fence.lease_status
 --
 -- Raises 22023 for a bad argument; 42501, see fence.check_use; 25000 and 25006, see fence.check_lease_call; 54000, see

@@ -71,7 +71,7 @@ $$;
 create or replace function fence.causes() returns text[]
 language sql immutable
 return array['token_required/', 'token_unknown/', 'token_stale/superseded', 'token_stale/released',
-    'token_stale/reused', 'token_stale/shared', 'token_stale/max_hold', 'token_reused/', 'lease_mismatch/',
+    'token_stale/reused', 'token_stale/shared', 'token_reused/', 'lease_mismatch/',
     'lease_expired/', 'truncate/'];
 
 -- fence.slot_key(name, cause, table, role) → the hash of a group of rejections by SQL, in the highest 43 bits of a

@@ -79,7 +79,6 @@ begin
                 message := format('the token %s is stale: %s', v_write, case p_ruling.reason
                     when 'superseded' then format('the newest token is %s',
                         greatest(p_ruling.granted_token, p_ruling.last_token))
-                    when 'max_hold' then 'its lease reached the longest hold that the policy allows'
                     else 'its lease was released or broken' end);
                 hint := 'The lease is lost. Stop this work, and acquire the lock anew before you read and write again.';
             end if;

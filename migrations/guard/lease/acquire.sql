@@ -75,7 +75,7 @@ begin
                 where l.lock = lease.lock and l.fencing_token = lease.fencing_token;
             end if;
             if outcome = 'lost' then
-                lease.end_reason := coalesce(lease.end_reason, fence.expiry_reason(lease));
+                lease.end_reason := coalesce(lease.end_reason, 'expired');
             end if;
             return;
         end if;
@@ -113,7 +113,7 @@ begin
     end if;
     if lease.lock is not null then
         outcome := 'granted';
-        lease.expires_at := least(v_session.expires_at, lease.expires_at, lease.hold_until);
+        lease.expires_at := least(v_session.expires_at, lease.expires_at);
         if ticket is not null then
             delete from fence.waiters w where w.ticket = acquire_lease.ticket;
             perform fence.wake(p_request.lock, p_request.scope, fence.left_ms(lease));

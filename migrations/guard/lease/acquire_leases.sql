@@ -53,7 +53,7 @@ begin
         -- sweep ends leases without the fence.
         cross join lateral (select clock_timestamp() as now offset 0) t
         cross join lateral (
-            select case when v_policies then fence.hold_until(r.lock, t.now) end as hold_until offset 0) h
+            select case when v_policies then fence.hold_until(r.lock, t.now, t.now) end as hold_until offset 0) h
         cross join lateral (
             select least(t.now + r.ttl_ms * interval '1 millisecond', h.hold_until) as expires_at offset 0) e
         where r.lock = any (v_locks)

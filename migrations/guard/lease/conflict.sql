@@ -4,8 +4,8 @@
 --
 -- That a lease runs is seen without locking it: while the fence is locked it can only be renewed, and still runs. That
 -- it has expired is decided by a later statement, with the lease and its session locked, because a heartbeat may have
--- been renewing them. Leases on other names that end with a session, or at their hold_until, are left to
--- fence.settle_leases and fence.sweep_holds, which close their fences.
+-- been renewing them. Leases on other names that end with a session are left to fence.settle_leases, which closes their
+-- fences.
 create or replace function fence.expire_or_blocker(p_lock text, p_mode text, p_scope text) returns fence.leases
 language plpgsql
 as $$
@@ -32,10 +32,10 @@ begin
     end if;
 
     perform fence.end_leases(array(
-        select row(l.lock, l.fencing_token, fence.expiry_reason(l))::fence.lease_end
+        select row(l.lock, l.fencing_token, 'expired')::fence.lease_end
         from unnest(v_running) r
         join fence.leases l on l.lock = r.lock and l.fencing_token = r.fencing_token
-        where l.ended_at is null and (l.lock = p_lock or l.session_id is null and fence.expiry_reason(l) = 'expired')));
+        where l.ended_at is null and (l.lock = p_lock or l.session_id is null)));
     return null;
 end
 $$;

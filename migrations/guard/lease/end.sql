@@ -24,11 +24,10 @@ begin
         where l.lock = v_end.lock and l.fencing_token = v_end.fencing_token
         returning l.* into v_lease;
         continue when not found;
-        if v_end.reason in ('expired', 'max_hold') and not p_swept then
+        if v_end.reason = 'expired' and not p_swept then
             insert into fence.expiries default values;
         end if;
-        perform fence.publish_lease_event(v_lease, case v_end.reason when 'max_hold' then 'expired' else v_end.reason end,
-            case v_end.reason when 'max_hold' then 'max_hold' when 'broken' then p_note end);
+        perform fence.publish_lease_event(v_lease, v_end.reason, case v_end.reason when 'broken' then p_note end);
         return next v_lease;
     end loop;
 end
@@ -65,8 +64,7 @@ begin
         select * from fence.end_leases(array(
             select row(l.lock, l.fencing_token, 'broken')::fence.lease_end from fence.leases l
             where l.lock = p_lock and (l.ended_at is null and fence.runs_until(l) > clock_timestamp()
-                or l.fencing_token = v_fence.granted_token and v_fence.open
-                    and coalesce(l.hold_until > clock_timestamp(), true))), p_note)
+                or l.fencing_token = v_fence.granted_token and v_fence.open)), p_note)
     loop
         outcome := 'broken';
         lease := v_ended; -- at last the newest

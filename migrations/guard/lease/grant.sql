@@ -64,10 +64,9 @@ begin
             where s.name = any (fence.ancestors(p_request.lock) || p_request.lock::text)));
     end if;
 
-    v_hold := fence.hold_until(p_request.lock, v_now);
-    v_until := case when p_request.session_id is null
-        then least(v_now + p_request.ttl_ms * interval '1 millisecond', v_hold)
-        else 'infinity' end;
+    v_hold := fence.hold_until(p_request.lock, v_now, v_now);
+    v_until := least(v_hold, case when p_request.session_id is null
+        then v_now + p_request.ttl_ms * interval '1 millisecond' else 'infinity' end);
     v_check := v_until;
     if fence.lease_provider(p_request.lease_id) <> 'postgres' then -- fence.grant_provided
         v_until := least(v_until + interval '1 minute', v_hold);
@@ -115,8 +114,7 @@ begin
         returning l.*
     ), raised as (
         update fence.fences f
-        set granted_token = l.fencing_token, limited = l.hold_until is not null, open = l.mode = 'exclusive',
-            admitted_in = null
+        set granted_token = l.fencing_token, open = l.mode = 'exclusive', admitted_in = null
         from granted l
         where f.resource = l.lock
     )

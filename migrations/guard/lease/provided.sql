@@ -66,7 +66,7 @@ begin
     where l.lock = p_request.lock collate "POSIX" and l.request_id = p_request.request_id;
     if found then
         outcome := coalesce(fence.request_conflict(lease, p_request), 'lost');
-        lease.end_reason := coalesce(lease.end_reason, fence.expiry_reason(lease));
+        lease.end_reason := coalesce(lease.end_reason, 'expired');
         return;
     end if;
     if greatest(v_fence.granted_token, v_fence.last_token) = 0 then
@@ -103,8 +103,7 @@ begin
     where l.lock = s.lock and l.fencing_token = s.token and l.ended_at is null and s.left_ms > 0;
     for v_lease in
         select * from fence.end_leases(array(
-            select row(l.lock, l.fencing_token,
-                case when l.hold_until <= v_now then 'max_hold' else 'expired' end)::fence.lease_end
+            select row(l.lock, l.fencing_token, 'expired')::fence.lease_end
             from unnest(p_locks, p_tokens, p_lefts_ms) as s (lock, token, left_ms)
             join fence.leases l on l.lock = s.lock and l.fencing_token = s.token
             where l.ended_at is null and s.left_ms <= 0))

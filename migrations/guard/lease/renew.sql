@@ -1,14 +1,15 @@
 -- fence.renew_lease(lock, owner_id, lease_id, fencing_token, ttl_ms) → one row: the status of the lease and, if that is
 -- live, the lease. It now expires ttl_ms from now (null: the TTL it had), but not after its hold_until, which the policy
--- in force sets again. status is max_hold if that has passed, or in_session if its session must be kept alive instead.
+-- in force sets again; if that is over already, the lease expires now. status is in_session if its session must be kept
+-- alive instead.
 -- If the lease ends earlier now, the next waiters are notified. late_ms is how much later it came than a third of the
 -- TTL after the grant or the renewal before, negative if earlier; for a live or expired lease that still exists.
 --
 -- Raises LF005 for a lease in Redis: only its gateways can renew it.
 --
--- Locks nothing but the lease, and its fence if nobody else has that locked. A renewal need not reach the disk before
--- it is answered: one that a crash loses makes the lease shorter, never longer. The caller sets synchronous_commit
--- accordingly, because it knows what else its transaction does.
+-- Locks nothing but the lease. A renewal need not reach the disk before it is answered: one that a crash loses makes the
+-- lease shorter, never longer. The caller sets synchronous_commit accordingly, because it knows what else its transaction
+-- does.
 create or replace function fence.renew_lease(
     p_lock text, p_owner_id text, p_lease_id uuid, p_fencing_token bigint, p_ttl_ms integer,
     out status text, out lease fence.leases, out late_ms bigint)
@@ -26,10 +27,10 @@ begin
     -- Read before the lease is judged: a renewal counts from a moment at which the lease was live.
     v_now := clock_timestamp();
     status := fence.lease_status(p_lock, p_owner_id, p_lease_id, p_fencing_token);
-    if status in ('live', 'expired', 'superseded', 'max_hold') then
+    if status in ('live', 'expired', 'superseded') then
         select l.expires_at, fence.late_ms(l.ttl_ms, l.expires_at) into v_until, late_ms
         from fence.leases l
-        where l.lock = p_lock and l.fencing_token = p_fencing_token and isfinite(l.expires_at);
+        where l.session_id is null and l.lock = p_lock and l.fencing_token = p_fencing_token;
     end if;
     if status <> 'live' then
         return;
@@ -39,7 +40,7 @@ begin
         expires_at = least(v_now + coalesce(p_ttl_ms, l.ttl_ms) * interval '1 millisecond', h.until),
         check_at = least(l.check_at, v_now + coalesce(p_ttl_ms, l.ttl_ms) * interval '1 millisecond', h.until)
     from (
-        select fence.hold_until(p_lock, g.granted_at) as until
+        select fence.hold_until(p_lock, g.granted_at, v_now) as until
         from fence.leases g where g.lock = p_lock and g.fencing_token = p_fencing_token
     ) h
     where l.lock = p_lock and l.fencing_token = p_fencing_token and l.session_id is null
@@ -48,12 +49,8 @@ begin
         status := 'in_session';
         return;
     end if;
-    if lease.hold_until is not null then
-        perform fence.limit_fences(array[p_lock]);
-    end if;
-    if lease.expires_at <= clock_timestamp() then
-        -- The policy is newer than the grant, and the time that it allows is over.
-        status := 'max_hold';
+    if lease.expires_at <= clock_timestamp() then -- the time that the policy allows is over
+        status := 'expired';
         perform fence.wake(p_lock, lease.scope, 0);
         return;
     end if;
@@ -107,7 +104,7 @@ begin
             and o.ended_at is null and o.hold_until is null
             and fence.lease_provider(o.lease_id) = 'postgres'
             and o.expires_at > clock_timestamp() and o.expires_at <= t.expires_at -- in a session it is infinity
-            and not (v_policies and fence.hold_until(o.lock, o.granted_at) is not null)
+            and not (v_policies and fence.hold_until(o.lock, o.granted_at, v_now) is not null)
             and not exists (
                 select from fence.watched w where w.lock = o.lock and w.until > clock_timestamp() offset 0)
     ) v

@@ -1,7 +1,6 @@
 -- fence.lease_status(lock, owner_id, lease_id, fencing_token) → the status of the lease that the caller names: live,
--- expired, released, broken, max_hold (it ended at its hold_until, or that has passed and nobody has replaced it),
--- superseded (expired, and the lock granted again since), mismatch (no such lease, or not with this owner, lease_id and
--- token together), or not_found (no such lock).
+-- expired, released, broken, superseded (expired, and the lock granted again since), mismatch (no such lease, or not with
+-- this owner, lease_id and token together), or not_found (no such lock).
 --
 -- Locks the lease, and not the fence; the clock is read after that. A grant to another owner locks the lease, too. All
 -- three must match (P6): an owner_id may be shared by mistake, and a token is no secret.
@@ -12,13 +11,12 @@ as $$
 declare
     v_lease   fence.leases;
     v_granted bigint;
-    v_open    boolean;
 begin
     select * into v_lease
     from fence.leases l
     where l.lock = p_lock and l.fencing_token = p_fencing_token
     for update;
-    select f.granted_token, f.open into v_granted, v_open from fence.fences f where f.resource = p_lock;
+    select f.granted_token into v_granted from fence.fences f where f.resource = p_lock;
     if coalesce(v_granted, 0) = 0 then
         return 'not_found';
     end if;
@@ -28,14 +26,12 @@ begin
 
     return case
         when (v_lease.lease_id, v_lease.owner_id) is distinct from (p_lease_id, p_owner_id) then 'mismatch'
-        when v_lease.end_reason in ('released', 'broken', 'max_hold') then v_lease.end_reason
+        when v_lease.end_reason in ('released', 'broken') then v_lease.end_reason
         when v_lease.ended_at is null and fence.runs_until(v_lease) > clock_timestamp() then 'live'
-        when v_lease.ended_at is null and fence.expiry_reason(v_lease) = 'max_hold' then 'max_hold'
         when v_lease.fencing_token < v_granted or exists (
             select from fence.subtrees s where s.name = any (fence.ancestors(p_lock))
                 and s.granted_token > p_fencing_token)
             then 'superseded'
-        when v_open and v_lease.hold_until <= clock_timestamp() then 'max_hold'
         else 'expired'
     end;
 end
@@ -57,8 +53,8 @@ $$;
 
 -- fence.lease_until(lease, session) → when a lease that has not ended expires. session is the lease's session, or null.
 --
--- A lease without a session lasts until its expires_at, which is never after its hold_until. A lease in a session lasts
--- as long as the session, but no longer than its hold_until. If its session does not exist, it has expired.
+-- A lease without a session lasts until its expires_at. A lease in a session lasts as long as the session, but no longer
+-- than its expires_at, which is its hold_until. If its session does not exist, it has expired.
 --
 -- Other code repeats only the first case, to read no session where there is none (fence.live_leases, fence.blockers).
 -- The planner inlines it, so queries can join leases with sessions; for one lease there is fence.runs_until.
@@ -67,7 +63,7 @@ language sql immutable
 return case
         when p_lease.session_id is null then p_lease.expires_at
         when p_session.session_id is null then '-infinity'
-        else least(p_session.ended_at, p_session.expires_at, p_lease.hold_until)
+        else least(p_session.ended_at, p_session.expires_at, p_lease.expires_at)
     end;
 
 -- fence.live_leases() → the leases that have not ended and that have not expired by the clock (fence.lease_until).
@@ -91,15 +87,5 @@ language plpgsql volatile
 as $$
 begin
     return greatest(1, ceil(extract(epoch from fence.runs_until(p_lease) - clock_timestamp()) * 1000));
-end
-$$;
-
--- fence.expiry_reason(lease) → the end_reason of a lease that has expired: max_hold if it ran until its hold_until,
--- otherwise expired.
-create or replace function fence.expiry_reason(p_lease fence.leases) returns text
-language plpgsql stable
-as $$
-begin
-    return case when fence.runs_until(p_lease) >= p_lease.hold_until then 'max_hold' else 'expired' end;
 end
 $$;

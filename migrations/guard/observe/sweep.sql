@@ -31,7 +31,6 @@ begin
         update fence.sweeps s set swept_at = clock_timestamp() where s.part = p_part;
         perform fence.note_jump();
         case p_part
-            when 'holds' then select * into done, more from fence.sweep_holds(p_rows_max);
             when 'leases' then select * into done, more from fence.sweep_leases(p_rows_max);
             when 'sessions' then select * into done, more, unsettled from fence.sweep_sessions(p_rows_max, p_age);
             when 'expiries' then select * into done, more from fence.sweep_expiries(p_rows_max);

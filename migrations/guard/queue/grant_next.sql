@@ -100,7 +100,7 @@ begin
         v_granted := lease;
         delete from fence.waiters w where w.ticket = v_waiter.ticket;
         left_ms := fence.left_ms(v_granted);
-        lease.expires_at := least(v_session.expires_at, lease.expires_at, lease.hold_until);
+        lease.expires_at := least(v_session.expires_at, lease.expires_at);
         return next;
         exit when v_waiter.mode = 'exclusive';
     end loop;

@@ -91,7 +91,7 @@ begin
     set ended_at = least(clock_timestamp(), l.expires_at), end_reason = 'released'
     where l.lock = p_lock and l.fencing_token = p_fencing_token
         and (l.lease_id, l.owner_id, l.mode, l.scope) = (p_lease_id, p_owner_id, 'exclusive', 'node')
-        and l.ended_at is null and l.session_id is null and l.hold_until is null and not l.kept
+        and l.ended_at is null and l.session_id is null and not l.kept
         and l.expires_at > clock_timestamp()
     returning l.ended_at, l.ended_at - l.granted_at into v_now, age;
     if not found then

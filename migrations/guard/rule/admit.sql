@@ -12,8 +12,7 @@
 --
 -- ruling  verdict   admitted, or the code of the first step that failed; busy: the fence is not locked and wait is
 --                   false, so nothing is decided
---         reason    of token_stale: superseded, released, reused, shared, max_hold (its lease reached its hold_until);
---                   otherwise ''
+--         reason    of token_stale: superseded, released, reused, shared; otherwise ''
 --         replayed  the write token repeats the last accepted write of its fence: do not apply it, return the first
 --                   answer again. Only if this is true of every token of a write; otherwise the verdict holds.
 --         granted_token, last_token, last_sequence, last_version  the fence
@@ -75,12 +74,7 @@ begin
             select coalesce(above.granted_token, stored.granted_token, 0) as granted_token,
                 case when above.name is null then coalesce(stored.open, false)
                     else above.open and (p_wait is null
-                        or above.name = any (p_covering) and stored.resource is not null) end
-                    -- At its hold_until a lease closes the fence, even before the sweep (fence.sweep_holds).
-                    and not ((v_policies or stored.limited or above.name is not null) and exists (
-                        select from fence.leases l
-                        where l.lock = coalesce(above.name::text, c.resource) and l.hold_until <= clock_timestamp()
-                            and l.fencing_token = coalesce(above.granted_token, stored.granted_token))) as open,
+                        or above.name = any (p_covering) and stored.resource is not null) end as open,
                 coalesce(above.name::text, c.resource) as granted_on,
                 coalesce(stored.last_token, 0) as last_token, coalesce(stored.last_sequence, 0) as last_sequence,
                 coalesce(stored.last_version, 0) as last_version
@@ -118,15 +112,8 @@ begin
                 case
                     when ruled.verdict = 'token_stale' and stepped.reason = 'closed'
                         then coalesce((
-                            select case
-                                when l.mode = 'shared'
-                                    then 'shared'
-                                when l.hold_until <= clock_timestamp()
-                                        and coalesce(l.end_reason, 'expired') in ('expired', 'max_hold')
-                                    then 'max_hold'
-                            end
-                            from fence.leases l
-                            where l.lock = f.granted_on and l.fencing_token = c.token), 'released')
+                            select 'shared' from fence.leases l
+                            where l.lock = f.granted_on and l.fencing_token = c.token and l.mode = 'shared'), 'released')
                     when ruled.verdict = 'token_stale'
                         then stepped.reason
                     else ''

@@ -92,8 +92,7 @@ begin
         into governed, same_token
         from (select distinct u collate "C" from unnest(p_resources) u) r (resource)
         cross join lateral (
-            select p.rule, p.authority <> 'builtin' or p.require_lease_id or p.require_live_lease
-                    or p.max_hold_ms is not null as governed
+            select p.rule, p.authority <> 'builtin' or p.require_lease_id or p.require_live_lease as governed
             from fence.policy_for(r.resource) p) p
         where p.governed or p.rule = 'same_token';
     end if;
@@ -119,9 +118,9 @@ begin
 end
 $$;
 
--- fence.hold_until(lock, granted_at) → when a lease on the lock that was granted then must end, by the policy in force:
--- max_hold_ms after the grant, but not before now. Null if no policy limits it.
-create or replace function fence.hold_until(p_lock text, p_granted_at timestamptz) returns timestamptz
+-- fence.hold_until(lock, granted_at, now) → when a lease on the lock that was granted then must end, by the policy in
+-- force: max_hold_ms after the grant, but not before now. Null if no policy limits it.
+create or replace function fence.hold_until(p_lock text, p_granted_at timestamptz, p_now timestamptz) returns timestamptz
 language plpgsql
 as $$
 declare
@@ -132,7 +131,7 @@ begin
     end if;
     v_max_hold_ms := (select p.max_hold_ms from fence.policy_for(p_lock) p);
     return case when v_max_hold_ms is not null
-        then greatest(p_granted_at + v_max_hold_ms * interval '1 millisecond', clock_timestamp()) end;
+        then greatest(p_granted_at + v_max_hold_ms * interval '1 millisecond', p_now) end;
 end
 $$;
 

@@ -17,7 +17,7 @@ $$;
 
 -- fence.keep_alive(session_id) → one row: the status of the session (live, released, expired, or not_found) and, if
 -- that is live, the session. It now expires its TTL from now, and all its leases with it, except those that reach their
--- hold_until, which the policy in force sets again. late_ms as of fence.renew_lease; see there about the disk.
+-- hold_until, which the policy in force sets again: for those that run by the clock of that change. late_ms as of fence.renew_lease; see there about the disk.
 --
 -- Waits for no lease: one that another transaction has locked gets its hold_until by the next keepalive.
 create or replace function fence.keep_alive(
@@ -26,7 +26,6 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_policies bigint;
-    v_limited  text[];
     v_all      boolean;
     v_now      timestamptz;
 begin
@@ -45,21 +44,20 @@ begin
             with changed as materialized (
                 select l.lock, l.fencing_token, h.until
                 from fence.leases l
-                cross join lateral (select fence.hold_until(l.lock, l.granted_at) as until offset 0) h
-                where l.session_id = p_session_id and l.ended_at is null
-                    and coalesce(l.hold_until, 'infinity') > clock_timestamp() and l.hold_until is distinct from h.until
+                cross join lateral (select fence.hold_until(l.lock, l.granted_at, v_now) as until offset 0) h
+                where l.session_id = p_session_id and l.ended_at is null and l.hold_until is distinct from h.until
             ), free as materialized (
                 select l.lock, l.fencing_token, c.until
                 from changed c join fence.leases l on l.lock = c.lock and l.fencing_token = c.fencing_token
                 for update of l skip locked
             ), held as (
-                update fence.leases l set hold_until = f.until from free f
-                where l.lock = f.lock and l.fencing_token = f.fencing_token
-                returning l.lock, l.hold_until
+                update fence.leases l
+                set hold_until = f.until, expires_at = coalesce(f.until, 'infinity'), check_at = coalesce(f.until, 'infinity')
+                from free f
+                where l.lock = f.lock and l.fencing_token = f.fencing_token and l.expires_at > clock_timestamp()
+                returning 1
             )
-            select array_agg(h.lock) filter (where h.hold_until is not null), count(*) = (select count(*) from changed)
-            into v_limited, v_all from held h;
-            perform fence.limit_fences(v_limited);
+            select count(*) = (select count(*) from changed) into v_all from held;
             if v_all then
                 update fence.sessions s set policies_seen = v_policies where s.session_id = p_session_id;
             end if;

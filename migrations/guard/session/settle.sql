@@ -3,7 +3,8 @@
 -- which nothing was ended, because something was locked for longer than wait_ms; last: the last of those locks, null if
 -- there is none left.
 --
--- Their fences are closed: the session's end releases its leases, also if it expired. Any number of callers may settle
+-- Their fences are closed: the session's end releases its leases, also if it expired. A lease that reached its hold_until
+-- before that has expired by itself, and its fence stays open. Any number of callers may settle
 -- one session at once. One call takes at most 64 gates, or those of one lock.
 create or replace function fence.settle_leases(
     p_session_id uuid, p_after text, p_locks_max integer, p_wait_ms integer, out ended bigint, out skipped integer,
@@ -41,12 +42,14 @@ begin
         for v_lease in
             select * from fence.end_leases(array(
                 select row(l.lock, l.fencing_token,
-                    case when l.hold_until <= s.ended_at then 'max_hold' else s.end_reason end)::fence.lease_end
+                    case when l.expires_at <= s.ended_at then 'expired' else s.end_reason end)::fence.lease_end
                 from fence.leases l join fence.sessions s on s.session_id = l.session_id
                 where l.session_id = p_session_id and l.lock = any (v_locks) and l.ended_at is null))
         loop
-            ended := ended + (v_lease.end_reason <> 'max_hold')::integer;
-            perform fence.close_fence(v_lease.lock, v_lease.fencing_token);
+            ended := ended + 1;
+            if v_lease.ended_at < v_lease.expires_at then
+                perform fence.close_fence(v_lease.lock, v_lease.fencing_token);
+            end if;
             perform fence.wake(v_lease.lock, v_lease.scope, 0);
         end loop;
     exception when lock_not_available or deadlock_detected or out_of_memory then -- out of room in the lock table, too

@@ -23,8 +23,7 @@
 --     the rest is the fence
 --
 -- Most writes take the fast path: a put with nothing but a token, to a resource of which no policy but same_token says
--- anything about writes (fence.write_policies). Then only fence.rule on the fence row decides, for a grant without a
--- hold_until. One statement judges and raises the fence: under READ COMMITTED an update looks again at a row for which
+-- anything about writes (fence.write_policies). Then only fence.rule on the fence row decides. One statement judges and raises the fence: under READ COMMITTED an update looks again at a row for which
 -- it had to wait. Subtree leases need no look: the grant of one closes the open fences below it (fence.grant_lease). The
 -- fast path leaves writes that it does not admit as they were, and does not reject them: fence.write_ruled decides them
 -- by the whole rule, and names the reason.
@@ -81,9 +80,7 @@ begin
         and p_kinds <@ array['put'] and cardinality(array_remove(p_lease_ids, null)) = 0
             and cardinality(array_remove(p_expected, null)) = 0
         and not exists (select from fence.policies)
-        and not exists (select from fence.subtrees s where s.open and s.granted_token = any (p_tokens))
-        -- There is none in a database that never limited a hold.
-        and not exists (select from fence.fences f where f.limited);
+        and not exists (select from fence.subtrees s where s.open and s.granted_token = any (p_tokens));
     if not v_plain then
         v_locks := fence.lock_write_tokens(p_resources, p_tokens, p_wait_ms is distinct from 0);
         v_covering := v_locks.covering;

@@ -1,7 +1,7 @@
 -- renew: KEYS[1] is the key of a lock. ARGV: lease_id, owner_id, fencing_token, ttl_ms (0: the one it has).
 -- → {'renewed', now_ms, ttl_ms, late_ms, value}: the lease now runs ttl_ms, which its hold_until may have made shorter;
 -- late_ms is how much later the renewal came than a third of the TTL after the one before, negative if earlier.
--- {'max_hold'}: its hold_until has come. {'gone'}: the key is free. {'other', value}: it has something else.
+-- {'gone'}: the key is free, or the lease's hold_until has come. {'other', value}: it has something else.
 -- Errors: WRONGTYPE, OOM, READONLY.
 --
 -- Invariant (P6): a lease is renewed only by its lease_id, owner_id and fencing_token.
@@ -22,7 +22,7 @@ local changed = string.gsub(value, '"ttl_ms":%d+', string.format('"ttl_ms":%.0f'
 if lease.hold_until_ms then
   local hold = lease.hold_until_ms - now
   if hold <= 0 then
-    return {'max_hold'}
+    return {'gone'}
   end
   if left >= hold then
     late = 0 -- its end was made earlier, so it does not show when the last renewal was

@@ -223,7 +223,7 @@ class AsyncLease:
         try:
             return await retry(UNTIL_ANSWERED, lambda: self._client.send(call, read))
         except ApiError as error:
-            stale = isinstance(error, TokenStale) and error.reason in ("superseded", "released", "max_hold")
+            stale = isinstance(error, TokenStale) and error.reason in ("superseded", "released")
             if resource == self.name and self.info.get("mode") != "shared" and (
                 stale or isinstance(error, (LeaseExpired, LeaseLost))
             ):

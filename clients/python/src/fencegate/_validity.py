@@ -13,7 +13,7 @@ from .errors import FencegateError, LeaseLost, LeaseReleased, Loss, NotHolder
 _CHECK_EVERY = 1.0
 BEATS_PER_TTL = 3
 #: Reasons of gateways which no renewal would have prevented.
-_LOST_WITHOUT_PAUSE = ("broken", "released", "max_hold")
+_LOST_WITHOUT_PAUSE = ("broken", "released")
 
 
 def window(ttl: float) -> float:
@@ -46,7 +46,7 @@ class Validity:
         self._what, self._beats_fail = what, beats_fail
         self._loop = asyncio.get_running_loop()
         self._mutex = threading.Lock()
-        self._windows: List[Tuple[Clocks, float, str]] = []
+        self._windows: List[Tuple[Clocks, float]] = []
         self._timer: Optional[asyncio.TimerHandle] = None
         self._cause: Optional[FencegateError] = None
         self._callbacks: List[Callable[[FencegateError], None]] = []
@@ -60,9 +60,9 @@ class Validity:
     def set(self, since: Clocks, ttl: float, hold_left: Optional[float]) -> None:
         """Moves the window after a grant or a renewal that was requested after since. hold_left is the rest of the
         longest time that the lease may be held, which no renewal moves."""
-        windows = [(since, window(ttl), "expired")]
+        windows = [(since, window(ttl))]
         if hold_left is not None:
-            windows.append((since, window(hold_left), "max_hold"))
+            windows.append((since, window(hold_left)))
         with self._mutex:
             self._note_pause()
             self.ttl, self._windows = ttl, windows
@@ -73,16 +73,16 @@ class Validity:
         with self._mutex:
             cause, windows = self._cause, self._windows
             self._note_pause()
-        for since, length, reason in windows:
+        for since, length in windows:
             if cause is None and since.elapsed() >= length:
-                cause = self.end(self.lost("its TTL may have run out before a renewal was answered", reason))
+                cause = self.end(self.lost("its TTL may have run out before a renewal was answered", "expired"))
         return cause
 
     def left(self) -> float:
         """The seconds that are left of the window."""
         if self.check() is not None:
             return 0
-        return max(0, min((length - since.elapsed() for since, length, _ in self._windows), default=0))
+        return max(0, min((length - since.elapsed() for since, length in self._windows), default=0))
 
     def end(self, cause: FencegateError) -> FencegateError:
         """Ends the validity, calls all callbacks, and returns the cause of its first end. A callback that raises is

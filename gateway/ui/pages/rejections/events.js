@@ -11,7 +11,6 @@ const ends = {
   expired: ['expired', 'The lease expires: it was not renewed in time.'],
   released: ['released', 'The lease is released.'],
   broken: ['broken', 'An administrator breaks the lease.'],
-  max_hold: ['hold limit', 'The lease reaches the longest hold that its policy allows.'],
 };
 
 export function eventsOf({rejection: row, lease, successor}) {

@@ -22,7 +22,7 @@ function cause(row, lease, successor) {
   const ended = row.code === 'lease_expired' ? 'expired' : lease?.end_reason ?? row.reason;
   const texts = {
     expired: 'its lease had expired', released: 'its lease had been released', broken: 'its lease had been broken',
-    max_hold: 'its lease had reached the longest hold', reused: `${token(row.last_token, row.last_sequence)} was accepted`,
+    reused: `${token(row.last_token, row.last_sequence)} was accepted`,
     shared: 'its lease is shared',
   };
   const text = texts[row.reason === 'reused' || row.reason === 'shared' ? row.reason : ended];
