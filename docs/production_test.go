@@ -81,7 +81,7 @@ func TestSlow_Production(t *testing.T) {
 	}
 	text := onOneMachine
 	for _, b := range blocksOf(t, "docs/production.md") {
-		elsewhere := strings.HasPrefix(b.text, "apt-get") || strings.HasPrefix(b.text, "fencegate load")
+		elsewhere := strings.HasPrefix(b.text, "apt-get") || strings.HasPrefix(b.text, "bin/fencegate-bench load")
 		if b.language == "sh" && !elsewhere {
 			text += fmt.Sprintf("echo '<line %d>'\n", b.line) + adapted.Replace(b.text)
 		}

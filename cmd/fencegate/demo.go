@@ -5,14 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencegate/fencegate/demo"
-	"github.com/fencegate/fencegate/internal/load"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
@@ -180,84 +178,4 @@ func (c *demoWorkerCmd) Run(ctx context.Context, streams streams) error {
 		return fmt.Errorf("worker %s: %w", c.Name, err)
 	}
 	return nil
-}
-
-type loadCmd struct {
-	gatewayFlags
-	outputFlag
-
-	Clients  int           `help:"How many clients work at once." default:"80"`
-	Locks    int           `help:"How many locks they contend for; 0: a quarter of --clients." default:"0"`
-	Duration time.Duration `help:"How long." default:"20s"`
-	Seed     uint64        `help:"Seed of the clients' random choices; 0: a random one." default:"0"`
-	Pressure []string      `help:"Load on other names beside it, to see what that costs the checked clients: queue (--waiters clients wait for one lock), fence (one kept locked in the database), zombies (superseded writers without a pause), sessions (of 1,000 deep leases, ended one after the other)." placeholder:"KIND"`
-	Waiters  int           `help:"How many clients --pressure queue has wait." default:"5000"`
-	Database string        `name:"database-url" help:"PostgreSQL of the gateways, for --pressure fence." env:"FENCEGATE_DATABASE_URL" placeholder:"URL"`
-}
-
-// Help is shown by --help.
-func (loadCmd) Help() string {
-	return "Clients acquire, renew, write and release, send writes twice, lose answers, leave leases to expire, and " +
-		"pause past their TTL to come back " +
-		"as zombies. Every answer is checked against the contract while they work: one holder, rising tokens, old tokens " +
-		"rejected, nothing lost, " +
-		"every numbered write applied exactly once.\n\n" +
-		"Give all gateways of one database by --url. Locks and records have new names, load/…; they are left behind. " +
-		"Exits 0 if there was no violation, 1 if there was one or an answer that no client can have deserved. An interrupt " +
-		"ends it early, with the report."
-}
-
-// errViolated is returned by a load that found violations. The report has them.
-var errViolated = errors.New("the contract was violated: see the report")
-
-// Run loads the gateways.
-func (c *loadCmd) Run(ctx context.Context, con *console) error {
-	var gateways []*lockclient.API
-	var clients []*lockclient.Client
-	defer func() {
-		for _, client := range clients {
-			client.Close()
-		}
-	}()
-	for _, url := range c.urls() {
-		// A client for each, without failover: a call that was sent again unseen could not be judged.
-		client, err := c.connect("--url", url)
-		if err != nil {
-			return err
-		}
-		clients, gateways = append(clients, client), append(gateways, client.API())
-	}
-	var pressure []load.Pressure
-	for _, kind := range c.Pressure {
-		pressure = append(pressure, load.Pressure(kind))
-	}
-	if slices.Contains(pressure, load.PressureFence) {
-		err := connect(ctx, con, "--database-url", c.Database, func(*pgx.Conn) error { return nil })
-		if err != nil {
-			return err
-		}
-	}
-	report, err := load.Run(ctx, load.Config{
-		Gateways: gateways, URLs: c.urls(), Clients: c.Clients, Locks: c.Locks, Duration: c.Duration, Seed: c.Seed,
-		Pressure: pressure, Waiters: c.Waiters, DatabaseURL: c.Database,
-		Progress: func(p load.Progress) {
-			_, _ = fmt.Fprintf(con.err, "%6.0fs  %d clients  %6.0f ops/s  %d zombies rejected  %d violations\n",
-				p.Elapsed.Seconds(), p.Clients, p.PerSecond, p.Zombies, p.Violations)
-		},
-	})
-	switch {
-	case errors.Is(err, load.ErrConfig):
-		return usagef("%v", err)
-	case err != nil:
-		return err
-	}
-	if con.format.documents() {
-		err = con.document(report)
-	} else {
-		err = report.WriteText(con.out)
-	}
-	if err == nil && (report.ViolationsTotal > 0 || report.Counts.Unexpected > 0) {
-		return errViolated
-	}
-	return err
 }

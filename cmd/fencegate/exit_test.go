@@ -139,8 +139,7 @@ func TestExitUsage(t *testing.T) {
 		{"session"}, {"session", "get"}, {"session", "create", "--ttl", "1ns"}, {"session", "create", "--metadata", "[]"},
 		{"watch"}, {"watch", "a", "--after", "now"}, {"elect"}, {"elect", "a", "--ttl", "1ms"}, {"run", "true"},
 		{"run", "--lock", "a"},
-		{"load", "--clients", "0"}, {"load", "--clients", "10001"}, {"load", "--locks=-1"}, {"load", "--duration", "0s"},
-		{"load", "--url", "gateway"}, {"watch", "a", "--url", "gateway"},
+		{"watch", "a", "--url", "gateway"},
 		{"version", "extra"},
 	} {
 		s.fails(2, ` --help".`, args...)

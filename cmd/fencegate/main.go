@@ -59,7 +59,6 @@ type commands struct {
 	DevCert devCertCmd `cmd:"" group:"gateway" help:"Make certificates for a first try of TLS."`
 
 	Demo    demoCmds   `cmd:"" group:"other" help:"See a zombie's write rejected."`
-	Load    loadCmd    `cmd:"" group:"other" help:"Load running gateways, and check every answer against the contract."`
 	Version versionCmd `cmd:"" group:"other" help:"Show the version of this program."`
 
 	Completion completionCmd `cmd:"" group:"other" help:"Write the script that completes commands and flags in a shell."`

@@ -52,9 +52,6 @@ func TestCommandsOverTLS(t *testing.T) {
 	if got := s.must(with("rejections", "--record", "k")...); strings.Count(got, "\n") > 1 {
 		t.Errorf("rejections wrote %q, expected none", got)
 	}
-	if got := s.do(with("load", "--clients", "4", "--duration", "200ms")...); got.code != exitOK {
-		t.Errorf("load exited with %d: %s", got.code, got.errOut)
-	}
 
 	secret := filepath.Join(dir, "token")
 	check(t, os.WriteFile(secret, []byte("fgk_secret\n"), 0o600))

@@ -13,8 +13,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/fencegate/fencegate/internal/load"
 	"github.com/fencegate/fencegate/internal/test/journal"
+	"github.com/fencegate/fencegate/internal/test/load"
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
 	"github.com/fencegate/fencegate/lockclient/api"
 )

@@ -50,7 +50,7 @@ func TestFields(t *testing.T) {
 	tagged := regexp.MustCompile("^`(json|yaml):")
 	var lines []string
 	for _, directory := range []string{
-		"cmd/fencegate", "gateway/auth/accessfile", "internal/checks", "internal/load", "migrations",
+		"cmd/fencegate", "gateway/auth/accessfile", "internal/checks", "migrations",
 	} {
 		fset := token.NewFileSet()
 		for _, file := range parse(t, fset, directory) {

@@ -33,6 +33,7 @@ type commands struct {
 	Locks  locksCmd  `cmd:"" help:"Measure locks beside etcd's and Redis's."`
 	Tables tablesCmd `cmd:"" help:"Measure fenced writes to tables of a user's own beside unfenced ones."`
 	Names  namesCmd  `cmd:"" help:"Measure a database of many names beside one of few."`
+	Load   loadCmd   `cmd:"" help:"Load running gateways, and check every answer against the contract."`
 	Soak   soakCmd   `cmd:"" help:"Load two gateways for long, and find what grows."`
 	CPU    cpuCmd    `cmd:"" help:"Measure PostgreSQL's CPU time for a call, as a multiple of a bare upsert's."`
 	Memory memoryCmd `cmd:"" help:"Measure what waiters, streams, sessions and connections add to the memory of a gateway."`

@@ -21,8 +21,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/fencegate/fencegate/internal/load"
 	"github.com/fencegate/fencegate/internal/test/bench/rig"
+	"github.com/fencegate/fencegate/internal/test/load"
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/api"
 )

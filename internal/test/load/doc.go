@@ -1,4 +1,4 @@
-// Package load is the engine of "fencegate load": clients that acquire, write, pause past their leases and come back,
+// Package load is the engine of "fencegate-bench load": clients that acquire, write, pause past their leases and come back,
 // against running gateways, and a checker that compares every answer with the contract while they work.
 //
 // # What is checked
