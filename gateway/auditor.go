@@ -36,12 +36,12 @@ func (g *Gateway) audit(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
 	defer cancel()
 	if refused := g.Refusals.Take(); len(refused) > 0 {
-		if err := g.database.NoteRefusals(ctx, refused); err != nil {
+		if err := g.service.NoteRefusals(ctx, refused); err != nil {
 			g.Refusals.Lose(refused)
 			return err
 		}
 	}
-	seal, hash, err := g.database.AuditHead(ctx)
+	seal, hash, err := g.service.AuditHead(ctx)
 	if head := fmt.Sprintf("%d:%s", seal, hash); err == nil && seal > 0 && head != g.auditHead {
 		g.auditHead = head
 		g.Logger.InfoContext(ctx, "audit log sealed", "head", head)

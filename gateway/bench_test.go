@@ -17,7 +17,7 @@ import (
 
 // answered is an engine with fixed results, for measuring the gateway alone.
 type answered struct {
-	Engine
+	Service
 
 	result store.Result
 }
@@ -37,9 +37,9 @@ var (
 	rejects = answered{result: store.Result{Err: errors.New("rejected")}}
 )
 
-func newBenchGateway(b *testing.B, engine Engine) *Gateway {
+func newBenchGateway(b *testing.B, service Service) *Gateway {
 	b.Helper()
-	gateway, err := New(Config{}, engine, nil, postgres.NewRecorder(nil), NewMetrics("bench"))
+	gateway, err := New(Config{}, service, postgres.NewRecorder(nil), NewMetrics("bench"))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func BenchmarkPutTraced(b *testing.B) {
 	for name, ratio := range map[string]float64{"none": 0, "each": 1} {
 		_, provider := otlptest.Start(b, ratio)
 		config := Config{Tracing: store.Tracing{Provider: provider}}
-		gateway, err := New(config, accepts, nil, postgres.NewRecorder(nil), NewMetrics("bench"))
+		gateway, err := New(config, accepts, postgres.NewRecorder(nil), NewMetrics("bench"))
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -153,15 +153,15 @@ func benchLeases(b *testing.B, of func(testing.TB, http.Handler) func()) {
 // log. The race detector allocates, too: so it is a slow test.
 func TestSlow_Allocations(t *testing.T) {
 	for _, c := range []struct {
-		name   string
-		engine Engine
-		send   func(testing.TB, http.Handler) func()
-		most   float64
+		name    string
+		service Service
+		send    func(testing.TB, http.Handler) func()
+		most    float64
 	}{
 		{"put", accepts, benchPut, 6}, {"refused", rejects, benchPut, 10},
 		{"acquire", accepts, benchAcquire, 10}, {"release", accepts, benchRelease, 4},
 	} {
-		gateway, err := New(Config{}, c.engine, nil, postgres.NewRecorder(nil), NewMetrics("test"))
+		gateway, err := New(Config{}, c.service, postgres.NewRecorder(nil), NewMetrics("test"))
 		if err != nil {
 			t.Fatal(err)
 		}

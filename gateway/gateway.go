@@ -41,13 +41,14 @@ import (
 	"github.com/fencegate/fencegate/store/readiness"
 )
 
-// Engine is what the machines of this process do, and how they are; *engine.Engine is one.
-type Engine interface {
-	locks.Engine
-	writes.Engine
-	events.Engine
-	admin.Engine
-	terraform.Engine
+// Service is what the gateway needs of the store; *engine.Engine is one.
+type Service interface {
+	locks.Service
+	writes.Service
+	events.Service
+	rejections.Service
+	admin.Service
+	terraform.Service
 
 	GatewayID() uuid.UUID
 	Waiting() int
@@ -57,16 +58,6 @@ type Engine interface {
 	// waits at the start until it does, or ctx ends.
 	Ready(context.Context) error
 	NotReady() *readiness.NotReadyError
-}
-
-// Database is what needs none of the machines; *postgres.Store is one, that of the Engine.
-type Database interface {
-	locks.Database
-	writes.Database
-	events.Database
-	rejections.Database
-	admin.Database
-	terraform.Database
 
 	PoolStats() store.PoolStats
 	KeepSample(ctx context.Context, state store.GatewayState, uptime time.Duration) (at time.Time, err error)
@@ -237,11 +228,10 @@ func isPrintable(name string, most int) bool {
 type Gateway struct {
 	*endpoint.Server
 
-	config   Config
-	engine   Engine
-	database Database
-	handler  http.Handler
-	hosts    *hosts // nil: every one
+	config  Config
+	service Service
+	handler http.Handler
+	hosts   *hosts // nil: every one
 
 	locks      *locks.Endpoints
 	writes     *writes.Endpoints
@@ -264,9 +254,9 @@ type Gateway struct {
 // NewMetrics returns the metrics of a gateway, for a program of this version.
 func NewMetrics(version string) *metrics.Metrics { return metrics.New(version, endpoint.CodeOf) }
 
-// New returns a Gateway that serves an engine and its database. It returns ErrInvalidConfig.
+// New returns a Gateway that serves a store. It returns ErrInvalidConfig.
 func New(
-	config Config, engine Engine, database Database, recorder writes.Recorder, counted *metrics.Metrics,
+	config Config, service Service, recorder writes.Recorder, counted *metrics.Metrics,
 ) (*Gateway, error) {
 	config, err := config.withDefaults()
 	if err != nil {
@@ -285,16 +275,16 @@ func New(
 		AccessLogSample: config.AccessLogSample, Tracing: config.Tracing,
 	}, counted)
 	g := &Gateway{
-		Server: server, config: config, engine: engine, database: database, hosts: allowed,
+		Server: server, config: config, service: service, hosts: allowed,
 		headerTimeout: headerTimeout, started: time.Now(),
-		rejections: rejections.New(server, database), admin: admin.New(server, engine, database),
-		signIn: signin.New(server, config.SignIn), writes: writes.New(server, engine, database, recorder),
+		rejections: rejections.New(server, service), admin: admin.New(server, service),
+		signIn: signin.New(server, config.SignIn), writes: writes.New(server, service, recorder),
 	}
-	g.locks = locks.New(server, engine, database, locks.Config{
+	g.locks = locks.New(server, service, locks.Config{
 		WaitingMax: config.WaitingMax, CallerLeasesMax: config.CallerLeasesMax, LeasesOf: g.leasesOf,
 	})
-	g.events = events.New(server, g.locks, engine, database)
-	g.terraform = terraform.New(server, g.locks, g.writes, engine, database, terraform.Config{
+	g.events = events.New(server, g.locks, service)
+	g.terraform = terraform.New(server, g.locks, g.writes, service, terraform.Config{
 		Enabled: config.Terraform, LockTTL: config.TerraformLockTTL, StateBytesMax: config.TerraformStateBytesMax,
 		VersionsMax: config.TerraformVersionsMax,
 	})

@@ -136,7 +136,7 @@ func newGatewayWith(t testing.TB, config Config, database postgres.Config, servi
 	}
 	config.RequestTimeout = cmp.Or(config.RequestTimeout, time.Minute)
 	var err error
-	if h.gateway, err = New(config, h.engine, h.store, h.recorder, h.newMetrics()); err != nil {
+	if h.gateway, err = New(config, h.engine, h.recorder, h.newMetrics()); err != nil {
 		t.Fatal(err)
 	}
 	if h.db, err = pgxpool.New(t.Context(), pgtest.AsOwner(database.DatabaseURL)); err != nil {
@@ -149,7 +149,7 @@ func newGatewayWith(t testing.TB, config Config, database postgres.Config, servi
 // withoutDatabase is a gateway that has no database: a request that would need it fails with a panic.
 func withoutDatabase(t testing.TB, config Config) *Gateway {
 	t.Helper()
-	g, err := New(config, nil, nil, nil, NewMetrics("test"))
+	g, err := New(config, nil, nil, NewMetrics("test"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +171,7 @@ func parallel(t testing.TB) {
 // newMetrics returns metrics of the engine, its store and the recorder.
 func (h *harness) newMetrics() *metrics.Metrics {
 	metrics := NewMetrics("test")
-	metrics.Watch(h.engine, h.store)
+	metrics.Watch(h.engine)
 	metrics.WatchRecorder(h.recorder)
 	metrics.WatchTracing(func() uint64 { return 0 })
 	return metrics

@@ -49,7 +49,7 @@ func (g *Gateway) ready(ctx context.Context, _ *http.Request) (any, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	if notReady, is := errors.AsType[*readiness.NotReadyError](g.engine.Ready(ctx)); is {
+	if notReady, is := errors.AsType[*readiness.NotReadyError](g.service.Ready(ctx)); is {
 		return nil, g.notReadyProblem(notReady)
 	}
 	return api.Health{Status: "ready"}, nil
@@ -71,7 +71,7 @@ func (g *Gateway) notReadyProblem(notReady *readiness.NotReadyError) *api.Proble
 func (g *Gateway) getDrain(_ context.Context, r *http.Request) (any, error) {
 	_, err := endpoint.Query(r)
 	return api.Drain{
-		Draining: g.Leaving.Load(), Waiting: int64(g.engine.Waiting()), Streams: g.Streams.Load(),
+		Draining: g.Leaving.Load(), Waiting: int64(g.service.Waiting()), Streams: g.Streams.Load(),
 		BulkStreams: g.writes.BulkStreams.Load(),
 	}, err
 }

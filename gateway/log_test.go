@@ -71,7 +71,7 @@ func TestAccessLog(t *testing.T) {
 		config := Config{
 			AccessLogSample: c.sample, Logger: slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: c.level})),
 		}
-		gateway, err := New(config, failing{answered: accepts}, nil, postgres.NewRecorder(nil), NewMetrics("test"))
+		gateway, err := New(config, failing{answered: accepts}, postgres.NewRecorder(nil), NewMetrics("test"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -54,13 +54,13 @@ func isUnavailable(err error) bool {
 func (g *Gateway) readOverview(ctx context.Context) (knownOverview, error) {
 	ctx, cancel := context.WithTimeout(ctx, overviewTimeout)
 	defer cancel()
-	overview, err := g.database.Overview(ctx)
+	overview, err := g.service.Overview(ctx)
 	known := knownOverview{Overview: overview, read: time.Now()}
 	if err != nil {
 		return *g.known.Load(), err
 	}
 	g.known.Store(&known)
-	g.history.add(overview, g.engine.GatewayID())
+	g.history.add(overview, g.service.GatewayID())
 	return known, nil
 }
 
@@ -70,7 +70,7 @@ func (g *Gateway) overviewState(known knownOverview, failed error) api.OverviewS
 	if !known.Inventory.At.IsZero() {
 		state.Inventory = inventoryAnswer(known.Inventory)
 	}
-	state.Database, state.Alerts = databaseAnswer(known, failed, g.engine.NotReady()), g.alerts.Load()
+	state.Database, state.Alerts = databaseAnswer(known, failed, g.service.NotReady()), g.alerts.Load()
 	return state
 }
 
@@ -157,11 +157,11 @@ func (g *Gateway) gatewaysAnswer(known knownOverview) []api.OverviewGateway {
 
 // selfState is the current state of this gateway.
 func (g *Gateway) selfState() store.GatewayState {
-	pool := g.database.PoolStats()
+	pool := g.service.PoolStats()
 	return store.GatewayState{
-		ID: g.engine.GatewayID(), Name: g.config.Name, Version: g.Metrics.Version(),
-		Waiting: int64(g.engine.Waiting()), Streams: g.Streams.Load(), Queue: g.engine.GroupStats().Queued,
-		ConnectionsBusy: pool.Busy, ConnectionsMax: pool.Max, Listening: g.engine.Listening(),
+		ID: g.service.GatewayID(), Name: g.config.Name, Version: g.Metrics.Version(),
+		Waiting: int64(g.service.Waiting()), Streams: g.Streams.Load(), Queue: g.service.GroupStats().Queued,
+		ConnectionsBusy: pool.Busy, ConnectionsMax: pool.Max, Listening: g.service.Listening(),
 		Draining: g.Leaving.Load(),
 	}
 }

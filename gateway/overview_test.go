@@ -93,21 +93,21 @@ const overviewStream = "/v1/overview/stream"
 
 // countingDatabase counts the overviews that are read.
 type countingDatabase struct {
-	Database
+	Service
 
 	overviews atomic.Int64
 }
 
 func (b *countingDatabase) Overview(ctx context.Context) (store.Overview, error) {
 	b.overviews.Add(1)
-	return b.Database.Overview(ctx)
+	return b.Service.Overview(ctx)
 }
 
 // All readers share one query and one encoded event. Without readers there are no queries.
 func TestOverviewStreamIsShared(t *testing.T) {
 	h := newGateway(t, Config{}, patientDatabase(t))
-	database := &countingDatabase{Database: h.store}
-	h.gateway.database = database
+	database := &countingDatabase{Service: h.engine}
+	h.gateway.service = database
 	h.client = serve(t, conforming(t, h.gateway))
 	streams := make([]*stream, 20)
 	for i := range streams {

@@ -62,7 +62,7 @@ func (g *Gateway) keepAndCount(ctx context.Context) (at time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
 	defer cancel()
 	if at, err = g.keepSample(ctx); err == nil {
-		_, err = g.database.Recount(ctx)
+		_, err = g.service.Recount(ctx)
 	}
 	return at, err
 }
@@ -74,7 +74,7 @@ func (g *Gateway) keepSample(ctx context.Context) (time.Time, error) {
 	}
 	state := g.selfState()
 	state.Totals = totals
-	return g.database.KeepSample(ctx, state, time.Since(g.started))
+	return g.service.KeepSample(ctx, state, time.Since(g.started))
 }
 
 // leave stores the last counts, and removes this gateway.
@@ -83,7 +83,7 @@ func (g *Gateway) leave(ctx context.Context, onError func(error)) {
 	defer cancel()
 	_, err := g.keepSample(ctx)
 	if err == nil {
-		err = g.database.ForgetGateway(ctx, g.engine.GatewayID())
+		err = g.service.ForgetGateway(ctx, g.service.GatewayID())
 	}
 	if err != nil {
 		onError(err)

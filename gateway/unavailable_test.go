@@ -203,7 +203,7 @@ func TestNoConnectionFree(t *testing.T) {
 	patient := newHarnessOn(t, Config{}, postgres.Config{
 		DatabaseURL: pgtest.Migrated(t), ConnectionsMax: 2, LockTimeout: time.Minute, StatementTimeout: time.Hour,
 	})
-	hasty, err := New(Config{RequestTimeout: 200 * time.Millisecond}, patient.engine, patient.store, patient.recorder, NewMetrics("test"))
+	hasty, err := New(Config{RequestTimeout: 200 * time.Millisecond}, patient.engine, patient.recorder, NewMetrics("test"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +256,7 @@ func TestTooManyWritesWait(t *testing.T) {
 
 // defective is an engine whose reads of locks fail.
 type defective struct {
-	Engine
+	Service
 
 	fail func() error
 }
@@ -276,7 +276,7 @@ func TestDefects(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var log strings.Builder
 			config := Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}
-			gateway, err := New(config, defective{fail: fail}, nil, nil, NewMetrics("test"))
+			gateway, err := New(config, defective{fail: fail}, nil, NewMetrics("test"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -322,7 +322,7 @@ func TestConfigLimits(t *testing.T) {
 		"--bodies-bytes-max is 33554432, it must be at least 67108864": {Terraform: true, BodiesBytesMax: 32 << 20},
 		"--access-log-sample":                                          {AccessLogSample: -1},
 	} {
-		_, err := New(config, nil, nil, nil, NewMetrics("test"))
+		_, err := New(config, nil, nil, NewMetrics("test"))
 		if !errors.Is(err, ErrInvalidConfig) || !strings.Contains(err.Error(), flag) {
 			t.Errorf("%+v: %v, want ErrInvalidConfig with %q", config, err, flag)
 		}
@@ -331,7 +331,7 @@ func TestConfigLimits(t *testing.T) {
 		{}, {BodyBytesMax: 1024}, {BodyBytesMax: 256 << 20},
 		{BodyTimeout: 100 * time.Millisecond, RequestTimeout: 100 * time.Millisecond, ShutdownTimeout: 1},
 	} {
-		if _, err := New(config, nil, nil, nil, NewMetrics("test")); err != nil {
+		if _, err := New(config, nil, nil, NewMetrics("test")); err != nil {
 			t.Errorf("%+v: %v", config, err)
 		}
 	}

@@ -191,7 +191,7 @@ func (c *serveCmd) serveOn(
 	if err != nil {
 		return err
 	}
-	metrics.Watch(service, st)
+	metrics.Watch(service)
 	metrics.WatchRedis(providers...)
 	recorder := postgres.NewRecorder(st)
 	metrics.WatchRecorder(recorder)
@@ -212,7 +212,7 @@ func (c *serveCmd) serveOn(
 		Terraform: c.Terraform, TerraformLockTTL: c.TerraformLockTTL, TerraformVersionsMax: c.TerraformVersionsMax,
 		TerraformStateBytesMax: c.TerraformStateBytesMax, ConnectionsMax: c.ConnectionsMax,
 		AddressConnectionsMax: c.AddressConnectionsMax, KeysRead: c.keysRead(service), SignIn: c.signIn(directory),
-	}, service, st, recorder, metrics)
+	}, service, recorder, metrics)
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,7 @@ func (e *Endpoints) listAudit(ctx context.Context, r *http.Request) (any, error)
 	if page.Err != nil {
 		return nil, page.Err
 	}
-	entries, err := e.database.Audit(ctx, query)
+	entries, err := e.service.Audit(ctx, query)
 	next := endpoint.NextCursor(page, entries, func(last store.AuditEntry) string {
 		return strconv.FormatInt(last.ID, 10)
 	})
@@ -53,7 +53,7 @@ func (e *Endpoints) listSeals(ctx context.Context, r *http.Request) (any, error)
 	if parameters.Err != nil {
 		return nil, parameters.Err
 	}
-	seals, unsealed, err := e.database.AuditSeals(ctx, int64(after))
+	seals, unsealed, err := e.service.AuditSeals(ctx, int64(after))
 	return api.AuditSeals{
 		Seals: endpoint.Convert(seals, sealAnswer), More: len(seals) == store.AuditSealsMax, Unsealed: unsealed,
 	}, err

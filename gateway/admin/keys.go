@@ -45,7 +45,7 @@ func (e *Endpoints) createKey(ctx context.Context, a endpoint.Action[store.Name,
 	}
 	request, text := newKey(lifetime, a.W.Principal)
 	request.Principal, request.Description, request.Grants = a.Body.Principal, a.Body.Description, grants
-	key, err := e.engine.CreateKey(e.AsActor(ctx, a.W, a.R), request)
+	key, err := e.service.CreateKey(e.AsActor(ctx, a.W, a.R), request)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func (e *Endpoints) rotateKey(ctx context.Context, a endpoint.Action[string, api
 		return nil, err
 	}
 	request, text := newKey(lifetime, a.W.Principal)
-	key, err := e.engine.RotateKey(e.AsActor(ctx, a.W, a.R), a.Key, request, overlap)
+	key, err := e.service.RotateKey(e.AsActor(ctx, a.W, a.R), a.Key, request, overlap)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +101,7 @@ func (e *Endpoints) revokeKey(w *endpoint.Answer, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	key, err := e.engine.RevokeKey(e.AsActor(e.Work(r), w, r), id)
+	key, err := e.service.RevokeKey(e.AsActor(e.Work(r), w, r), id)
 	if err == nil {
 		e.logKey(w, r, "revoked", key)
 	}
@@ -115,7 +115,7 @@ func (e *Endpoints) listKeys(ctx context.Context, r *http.Request) (any, error) 
 	if page.Err != nil {
 		return nil, page.Err
 	}
-	keys, err := e.database.Keys(ctx, query)
+	keys, err := e.service.Keys(ctx, query)
 	next := endpoint.NextCursor(page, keys, func(last store.Key) string {
 		return fmt.Sprint(last.CreatedAt.UnixMicro(), " ", last.ID)
 	})

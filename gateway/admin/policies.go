@@ -16,17 +16,14 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// Engine changes what each gateway remembers. Once a method has returned, this one decides by the change.
-type Engine interface {
+// Service is what administration reads and changes. Once a method has returned, this gateway decides by the change.
+type Service interface {
 	PutPolicy(context.Context, store.Policy) error
 	DeletePolicy(ctx context.Context, prefix string) error
 	CreateKey(context.Context, store.KeyRequest) (store.Key, error)
 	RotateKey(ctx context.Context, id string, request store.KeyRequest, overlap time.Duration) (store.Key, error)
 	RevokeKey(ctx context.Context, id string) (store.Key, error)
-}
 
-// Database is what administration reads.
-type Database interface {
 	Policies(context.Context) ([]store.Policy, error)
 	Policy(ctx context.Context, prefix string) (store.Policy, error)
 	Keys(context.Context, store.KeyQuery) ([]store.Key, error)
@@ -40,13 +37,12 @@ type Database interface {
 type Endpoints struct {
 	*endpoint.Server
 
-	engine   Engine
-	database Database
+	service Service
 }
 
 // New returns the endpoints of administrators.
-func New(server *endpoint.Server, engine Engine, database Database) *Endpoints {
-	return &Endpoints{server, engine, database}
+func New(server *endpoint.Server, service Service) *Endpoints {
+	return &Endpoints{server, service}
 }
 
 // Routes adds the routes of policies, keys, the audit log and tables.
@@ -68,7 +64,7 @@ func (e *Endpoints) listPolicies(ctx context.Context, r *http.Request) (any, err
 	if _, err := endpoint.Query(r); err != nil {
 		return nil, err
 	}
-	policies, err := e.database.Policies(ctx)
+	policies, err := e.service.Policies(ctx)
 	policies = slices.DeleteFunc(policies, func(policy store.Policy) bool {
 		return !endpoint.PrincipalOf(ctx).May(access.Admin, policy.Prefix)
 	})
@@ -76,7 +72,7 @@ func (e *Endpoints) listPolicies(ctx context.Context, r *http.Request) (any, err
 }
 
 func (e *Endpoints) getPolicy(ctx context.Context, prefix store.Name) (any, error) {
-	policy, err := e.database.Policy(ctx, string(prefix))
+	policy, err := e.service.Policy(ctx, string(prefix))
 	return endpoint.PolicyAnswer(policy), err
 }
 
@@ -92,7 +88,7 @@ func (e *Endpoints) putPolicy(ctx context.Context, a endpoint.Action[store.Name,
 		RequireLeaseID: a.Body.RequireLeaseID, RequireLiveLease: a.Body.RequireLiveLease, MaxHold: maxHold,
 		Leases: store.Provider(a.Body.Leases), RequirePrincipalOwner: a.Body.RequirePrincipalOwner,
 	}
-	if err := e.engine.PutPolicy(e.AsActor(ctx, a.W, a.R), policy); err != nil {
+	if err := e.service.PutPolicy(e.AsActor(ctx, a.W, a.R), policy); err != nil {
 		return nil, err
 	}
 	e.Metrics.AdminAction("policy_set")
@@ -109,7 +105,7 @@ func (e *Endpoints) deletePolicy(w *endpoint.Answer, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := e.engine.DeletePolicy(e.AsActor(e.Work(r), w, r), string(prefix)); err != nil {
+	if err := e.service.DeletePolicy(e.AsActor(e.Work(r), w, r), string(prefix)); err != nil {
 		return err
 	}
 	e.Metrics.AdminAction("policy_deleted")

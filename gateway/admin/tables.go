@@ -17,7 +17,7 @@ func (e *Endpoints) listTables(ctx context.Context, r *http.Request) (any, error
 	if page.Err != nil {
 		return nil, page.Err
 	}
-	tables, err := e.database.Tables(ctx, query)
+	tables, err := e.service.Tables(ctx, query)
 	next := endpoint.NextCursor(page, tables, func(last store.ProtectedTable) string {
 		return fmt.Sprint(last.ID, " ", last.Name)
 	})
@@ -39,7 +39,7 @@ func (e *Endpoints) listSQLRoles(ctx context.Context, r *http.Request) (any, err
 	if _, err := endpoint.Query(r); err != nil {
 		return nil, err
 	}
-	roles, err := e.database.SQLRoles(ctx)
+	roles, err := e.service.SQLRoles(ctx)
 	return api.SQLRoles{SQLRoles: endpoint.Convert(roles, func(role store.SQLRole) api.SQLRole {
 		return api.SQLRole{Role: role.Name, Prefixes: role.Prefixes}
 	})}, err

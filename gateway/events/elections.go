@@ -25,14 +25,11 @@ import (
 // ValueBytesMax bounds a leader's value. The metadata of its lease keeps it, and has room for a little more.
 const ValueBytesMax = 4000
 
-// Engine shows locks as they are now, wherever their leases are kept, and their events.
-type Engine interface {
+// Service shows locks as they are now, wherever their leases are kept, their events, and elections.
+type Service interface {
 	Lock(context.Context, store.Name) (store.Lock, error)
 	Watch(ctx context.Context, lock store.Name, after *int64) (*watch.Subscription, error)
-}
 
-// Database lists elections.
-type Database interface {
 	Elections(context.Context, store.ElectionQuery) ([]store.Lock, error)
 }
 
@@ -40,14 +37,13 @@ type Database interface {
 type Endpoints struct {
 	*endpoint.Server
 
-	locks    *locks.Endpoints
-	engine   Engine
-	database Database
+	locks   *locks.Endpoints
+	service Service
 }
 
 // New returns the endpoints of events.
-func New(server *endpoint.Server, locks *locks.Endpoints, engine Engine, database Database) *Endpoints {
-	return &Endpoints{server, locks, engine, database}
+func New(server *endpoint.Server, locks *locks.Endpoints, service Service) *Endpoints {
+	return &Endpoints{server, locks, service}
 }
 
 // Routes adds the routes of watches and elections.
@@ -132,7 +128,7 @@ func (e *Endpoints) resign(ctx context.Context, a endpoint.Action[store.Name, ap
 }
 
 func (e *Endpoints) getElection(ctx context.Context, election store.Name) (any, error) {
-	lock, err := e.engine.Lock(ctx, election)
+	lock, err := e.service.Lock(ctx, election)
 	return electionAnswer(lock), err
 }
 
@@ -143,7 +139,7 @@ func (e *Endpoints) listElections(ctx context.Context, r *http.Request) (any, er
 	}
 	query := store.ElectionQuery{Prefix: page.Prefix, After: page.After, Limit: page.Limit}
 	query.Within = endpoint.PrincipalOf(ctx).Within(access.Observe)
-	locks, err := e.database.Elections(ctx, query)
+	locks, err := e.service.Elections(ctx, query)
 	next := endpoint.NextCursor(page, locks, func(last store.Lock) string { return string(last.Lock) })
 	return api.Elections{Elections: endpoint.Convert(locks, electionAnswer), NextCursor: next}, err
 }
@@ -222,7 +218,7 @@ func (e *leaderEvents) Send(ctx context.Context, stream *endpoint.EventStream) e
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.of.RequestTimeout)
 	defer cancel()
-	lock, err := e.of.engine.Lock(ctx, e.event.Lock)
+	lock, err := e.of.service.Lock(ctx, e.event.Lock)
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ func (e *Endpoints) watchLock(w *endpoint.Answer, r *http.Request) error {
 
 // watch begins to watch a lock, after an event if that is given.
 func (e *Endpoints) watch(r *http.Request, lock store.Name, after *int64) (*lockEvents, error) {
-	watch, err := e.engine.Watch(e.Work(r), lock, after)
+	watch, err := e.service.Watch(e.Work(r), lock, after)
 	return &lockEvents{watch: watch}, err
 }
 

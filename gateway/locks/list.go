@@ -27,12 +27,12 @@ func (e *Endpoints) listLocks(ctx context.Context, r *http.Request) (any, error)
 	if page.Err != nil {
 		return nil, page.Err
 	}
-	locks, err := e.database.Locks(ctx, query)
+	locks, err := e.service.Locks(ctx, query)
 	next := endpoint.NextCursor(page, locks, func(last store.Lock) string { return lockCursor(query, last) })
 	answer := api.Locks{Locks: endpoint.Convert(locks, endpoint.LockAnswer), NextCursor: next}
 	if err == nil && count { // all pages
 		var total int64
-		total, err = e.database.CountLocks(ctx, query)
+		total, err = e.service.CountLocks(ctx, query)
 		answer.Total = &total
 	}
 	return answer, err
@@ -86,7 +86,7 @@ func (e *Endpoints) listLeases(ctx context.Context, r *http.Request) (any, error
 	if page.Err != nil {
 		return nil, page.Err
 	}
-	leases, err := e.database.Leases(ctx, query)
+	leases, err := e.service.Leases(ctx, query)
 	next := endpoint.NextCursor(page, leases, func(last store.LeaseInfo) string {
 		return fmt.Sprint(last.Token, " ", last.Lock)
 	})
@@ -113,9 +113,9 @@ func (e *Endpoints) getWaits(ctx context.Context, r *http.Request) (any, error) 
 	var graph store.WaitGraph
 	var err error
 	if owner != "" {
-		graph, err = e.database.WaitsOf(ctx, owner, limit, within)
+		graph, err = e.service.WaitsOf(ctx, owner, limit, within)
 	} else {
-		graph, err = e.database.Waits(ctx, lock, limit, within)
+		graph, err = e.service.Waits(ctx, lock, limit, within)
 	}
 	return api.Waits{Waits: endpoint.Convert(graph.Waits, waitAnswer), Truncated: graph.Truncated}, err
 }

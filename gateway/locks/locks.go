@@ -20,18 +20,15 @@ import (
 // LockRoute is the path of a lock.
 const LockRoute = "/v1/locks/{lock" + endpoint.AnyText
 
-// Engine grants, shows and ends leases, wherever they are kept. When the context of a waiting AcquireInto ends, it
+// Service grants, shows and ends leases, wherever they are kept. When the context of a waiting AcquireInto ends, it
 // leaves the queue. It cuts off no statement, and releases a lease granted after that.
-type Engine interface {
+type Service interface {
 	AcquireInto(context.Context, *store.AcquireRequest, *store.Lease) error
 	Renew(context.Context, store.LeaseRef, time.Duration) (store.Lease, error)
 	ReleaseLease(context.Context, store.LeaseRef) (store.Released, error)
 	Break(ctx context.Context, lock store.Name, reason string) (store.Lease, error)
 	LockAndFence(context.Context, store.Name) (store.Lock, *store.Fence, error)
-}
 
-// Database has the lists, and the sessions.
-type Database interface {
 	Locks(context.Context, store.LockQuery) ([]store.Lock, error)
 	CountLocks(context.Context, store.LockQuery) (int64, error)
 	Leases(context.Context, store.LeaseQuery) ([]store.LeaseInfo, error)
@@ -57,15 +54,14 @@ type Config struct {
 type Endpoints struct {
 	*endpoint.Server
 
-	config   Config
-	engine   Engine
-	database Database
-	waiting  atomic.Int64 // acquires that wait
+	config  Config
+	service Service
+	waiting atomic.Int64 // acquires that wait
 }
 
 // New returns the endpoints of leases and sessions.
-func New(server *endpoint.Server, engine Engine, database Database, config Config) *Endpoints {
-	return &Endpoints{Server: server, engine: engine, database: database, config: config}
+func New(server *endpoint.Server, service Service, config Config) *Endpoints {
+	return &Endpoints{Server: server, service: service, config: config}
 }
 
 // Routes adds the routes of locks, leases, waits and sessions.
@@ -155,7 +151,7 @@ func (e *Endpoints) renew(ctx context.Context, a endpoint.Action[store.Name, api
 		return nil, err
 	}
 	begun := time.Now()
-	lease, err := e.engine.Renew(ctx, ref, duration)
+	lease, err := e.service.Renew(ctx, ref, duration)
 	e.Metrics.Renewed(lease, time.Since(begun), err)
 	return leaseAnswer(&lease), err
 }
@@ -171,7 +167,7 @@ func (e *Endpoints) release(ctx context.Context, a endpoint.Action[store.Name, a
 // Release releases a lease and counts that.
 func (e *Endpoints) Release(ctx context.Context, ref store.LeaseRef) error {
 	begun := time.Now()
-	lease, err := e.engine.ReleaseLease(ctx, ref)
+	lease, err := e.service.ReleaseLease(ctx, ref)
 	e.Metrics.Released(lease, time.Since(begun), err)
 	return err
 }
@@ -185,7 +181,7 @@ func (e *Endpoints) Break(
 	ctx context.Context, w *endpoint.Answer, r *http.Request, lock store.Name, reason string,
 ) (any, error) {
 	begun := time.Now()
-	lease, err := e.engine.Break(e.AsActor(ctx, w, r), lock, reason)
+	lease, err := e.service.Break(e.AsActor(ctx, w, r), lock, reason)
 	e.Metrics.Broken(lease, time.Since(begun), err)
 	if err != nil {
 		return nil, err
@@ -208,7 +204,7 @@ func leaseAnswer(lease *store.Lease) any {
 }
 
 func (e *Endpoints) getLock(ctx context.Context, name store.Name) (any, error) {
-	lock, fence, err := e.engine.LockAndFence(ctx, name)
+	lock, fence, err := e.service.LockAndFence(ctx, name)
 	answer := endpoint.LockAnswer(lock)
 	if fence != nil && endpoint.PrincipalOf(ctx).May(access.Read, string(name)) {
 		answer.Fence = new(endpoint.FenceAnswer(*fence))

@@ -38,7 +38,7 @@ func (e *Endpoints) createSession(ctx context.Context, a endpoint.Action[store.N
 	if err := e.checkLeases(principal); err != nil {
 		return nil, err
 	}
-	session, err := e.database.CreateSession(ctx, store.SessionRequest{
+	session, err := e.service.CreateSession(ctx, store.SessionRequest{
 		OwnerID: a.Body.OwnerID, TTL: duration, Metadata: endpoint.OptionalJSON(a.Body.Metadata), Principal: principal,
 	})
 	e.Metrics.SessionCreated(err)
@@ -46,20 +46,20 @@ func (e *Endpoints) createSession(ctx context.Context, a endpoint.Action[store.N
 }
 
 func (e *Endpoints) keepSessionAlive(ctx context.Context, a endpoint.Action[uuid.UUID, struct{}]) (any, error) {
-	session, err := e.database.KeepAlive(ctx, a.Key)
+	session, err := e.service.KeepAlive(ctx, a.Key)
 	e.Metrics.SessionKeptAlive(session, err)
 	return sessionAnswer(session), err
 }
 
 func (e *Endpoints) getSession(ctx context.Context, id uuid.UUID) (any, error) {
-	session, leases, err := e.database.Session(ctx, id)
+	session, leases, err := e.service.Session(ctx, id)
 	answer := sessionAnswer(session)
 	answer.Leases = &leases
 	return answer, err
 }
 
 func (e *Endpoints) endSession(ctx context.Context, id uuid.UUID) (any, error) {
-	released, err := e.database.EndSession(ctx, id)
+	released, err := e.service.EndSession(ctx, id)
 	e.Metrics.SessionEnded(err)
 	return api.SessionEnded{Ended: true, Released: released}, err
 }
@@ -95,7 +95,7 @@ func (e *Endpoints) listSessions(ctx context.Context, r *http.Request) (any, err
 	if page.Err != nil {
 		return nil, page.Err
 	}
-	sessions, err := e.database.Sessions(ctx, query)
+	sessions, err := e.service.Sessions(ctx, query)
 	next := endpoint.NextCursor(page, sessions, func(last store.SessionInfo) string {
 		return fmt.Sprint(last.CreatedAt.UnixMicro(), " ", last.SortKey)
 	})

@@ -61,24 +61,24 @@ var (
 		Label{Name: "reason", Values: texts(store.RetryReasons...)})
 )
 
-func (r *readings) database(engine WatchedEngine, database WatchedDatabase) {
-	notReady := engine.NotReady()
+func (r *readings) database(service Watched) {
+	notReady := service.NotReady()
 	r.flag(databaseUpFamily, notReady == nil)
 	for _, reason := range readiness.Reasons {
 		r.flag(notReadyFamily, notReady != nil && notReady.Reason == reason, string(reason))
 	}
-	r.flag(listeningFamily, engine.Listening())
-	r.value(reconnectsFamily, float64(engine.Reconnects()))
-	pool := database.PoolStats()
+	r.flag(listeningFamily, service.Listening())
+	r.value(reconnectsFamily, float64(service.Reconnects()))
+	pool := service.PoolStats()
 	r.value(connectionsFamily, float64(pool.Max), "max")
 	r.value(connectionsFamily, float64(pool.Busy), "busy")
 	r.value(connectionsFamily, float64(pool.Idle), "idle")
 	r.value(connectionWaitsFamily, float64(pool.Waited))
-	r.reasons(failuresFamily, database.Failures())
-	for sign, times := range database.WentBack() {
+	r.reasons(failuresFamily, service.Failures())
+	for sign, times := range service.WentBack() {
 		r.value(wentBackFamily, float64(times), string(sign))
 	}
-	r.reasons(retriesFamily, database.Retries())
+	r.reasons(retriesFamily, service.Retries())
 }
 
 var inventorySubject = &subject{

@@ -88,18 +88,14 @@ func (m *Metrics) result(err error, ok string) string {
 	return string(m.codeOf(err))
 }
 
-// WatchedEngine is what the machines count.
-type WatchedEngine interface {
+// Watched is what connections, statements and group commit count.
+type Watched interface {
 	NotReady() *readiness.NotReadyError
 	Listening() bool
 	Reconnects() uint64
 	GroupStats() groupcommit.Stats
 	RefusedEarly() uint64
 	RefusalsRemembered() int
-}
-
-// WatchedDatabase is what the connections and statements count.
-type WatchedDatabase interface {
 	PoolStats() store.PoolStats
 	Failures() map[store.Reason]uint64
 	Retries() map[store.Reason]uint64
@@ -107,12 +103,12 @@ type WatchedDatabase interface {
 }
 
 // Watch shows how the database is used, how writes are committed together, and which are refused without the database.
-func (m *Metrics) Watch(engine WatchedEngine, database WatchedDatabase) {
-	m.registry.onScrape(func(to *readings) { to.database(engine, database) }, databaseSubject.families...)
-	m.registry.onScrape(func(to *readings) { to.group(engine.GroupStats()) }, groupSubject.families...)
+func (m *Metrics) Watch(service Watched) {
+	m.registry.onScrape(func(to *readings) { to.database(service) }, databaseSubject.families...)
+	m.registry.onScrape(func(to *readings) { to.group(service.GroupStats()) }, groupSubject.families...)
 	m.registry.onScrape(func(to *readings) {
-		to.value(earlyFamily, float64(engine.RefusedEarly()))
-		to.value(rememberedFamily, float64(engine.RefusalsRemembered()))
+		to.value(earlyFamily, float64(service.RefusedEarly()))
+		to.value(rememberedFamily, float64(service.RefusalsRemembered()))
 	}, earlyFamily, rememberedFamily)
 }
 

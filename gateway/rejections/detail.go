@@ -22,7 +22,7 @@ func (e *Endpoints) getRejection(w *endpoint.Answer, r *http.Request) error {
 	if _, err := endpoint.Query(r); err != nil {
 		return err
 	}
-	detail, err := e.database.RejectionDetail(e.Work(r), id, w.Principal.Within(access.Observe))
+	detail, err := e.service.RejectionDetail(e.Work(r), id, w.Principal.Within(access.Observe))
 	return endpoint.AnswerJSON(w, api.RejectionDetail{
 		Rejection: rejectionAnswer(detail.Rejection), Lease: optionalLease(detail.Lease),
 		Successor: optionalLease(detail.Successor),

@@ -37,20 +37,20 @@ type rejectionEvent struct {
 type Feed struct {
 	endpoint.Broadcast[*rejectionBatch]
 
-	database Database
+	service  Service
 	Interval time.Duration // between readings
 	Patience time.Duration // how long they may fail
 }
 
-func newFeed(until context.Context, database Database) *Feed {
-	f := &Feed{database: database, Interval: feedInterval, Patience: feedPatience}
+func newFeed(until context.Context, service Service) *Feed {
+	f := &Feed{service: service, Interval: feedInterval, Patience: feedPatience}
 	f.Broadcast = endpoint.Broadcast[*rejectionBatch]{Until: until, BehindMax: feedBehindMax, Produce: f.run}
 	return f
 }
 
 // run reads until ctx ends, or until readings fail for long.
 func (f *Feed) run(ctx context.Context, to *endpoint.Production[*rejectionBatch]) error {
-	reader := feedReader{feed: f, follower: f.database.FollowRejections(), to: to}
+	reader := feedReader{feed: f, follower: f.service.FollowRejections(), to: to}
 	ticker := time.NewTicker(f.Interval)
 	defer ticker.Stop()
 	for {

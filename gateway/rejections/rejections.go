@@ -16,8 +16,8 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// Database is what lists and streams of rejections need.
-type Database interface {
+// Service is what lists and streams of rejections need.
+type Service interface {
 	Rejections(context.Context, store.RejectionQuery) ([]store.Rejection, error)
 	RejectionSummary(context.Context, store.RejectionFilter) (store.RejectionSummary, error)
 	RejectionDetail(ctx context.Context, id int64, within []string) (store.RejectionDetail, error)
@@ -29,13 +29,13 @@ type Database interface {
 type Endpoints struct {
 	*endpoint.Server
 
-	database Database
-	Feed     *Feed
+	service Service
+	Feed    *Feed
 }
 
 // New returns the endpoints of rejections. Their streams end with the server.
-func New(server *endpoint.Server, database Database) *Endpoints {
-	return &Endpoints{server, database, newFeed(server.Cut, database)}
+func New(server *endpoint.Server, service Service) *Endpoints {
+	return &Endpoints{server, service, newFeed(server.Cut, service)}
 }
 
 // Wait returns when the streams have ended, after server.CutOff.
@@ -61,7 +61,7 @@ func (e *Endpoints) listRejections(ctx context.Context, r *http.Request) (_ any,
 	if query.After, err = rejectionMark(query.Order, page.After); err != nil {
 		return nil, err
 	}
-	rejections, err := e.database.Rejections(ctx, query)
+	rejections, err := e.service.Rejections(ctx, query)
 	next := endpoint.NextCursor(page, rejections, func(last store.Rejection) string {
 		return rejectionCursor(query.Order, last)
 	})
@@ -88,7 +88,7 @@ func (e *Endpoints) summarizeRejections(ctx context.Context, r *http.Request) (a
 	if p.Err != nil {
 		return nil, p.Err
 	}
-	summary, err := e.database.RejectionSummary(ctx, filter)
+	summary, err := e.service.RejectionSummary(ctx, filter)
 	if err != nil {
 		return nil, err
 	}

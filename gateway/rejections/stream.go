@@ -48,7 +48,7 @@ func (e *Endpoints) followRejections(
 func (e *Endpoints) missedRejections(
 	ctx context.Context, filter store.RejectionFilter, after time.Time,
 ) (*rejectionBatch, error) {
-	changes, err := e.database.RejectionsSince(ctx, filter, after)
+	changes, err := e.service.RejectionsSince(ctx, filter, after)
 	batch := &rejectionBatch{after: after, events: rejectionEvents(changes.Changed)}
 	if changes.Missed {
 		batch.after, batch.missed = changes.At, missedEvent(changes.Since)

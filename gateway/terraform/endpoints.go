@@ -20,12 +20,6 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// Engine shows locks as they are now, and renews leases, wherever they are kept.
-type Engine interface {
-	Lock(context.Context, store.Name) (store.Lock, error)
-	Renew(ctx context.Context, ref store.LeaseRef, ttl time.Duration) (store.Lease, error)
-}
-
 // Config configures the endpoints of Terraform, as gateway.Config says.
 type Config struct {
 	Enabled       bool
@@ -44,7 +38,6 @@ type Endpoints struct {
 
 	locks   *locks.Endpoints
 	writes  *writes.Endpoints
-	engine  Engine
 	states  States
 	config  Config
 	storing chan struct{} // has the write of a large state that is in the database
@@ -52,12 +45,12 @@ type Endpoints struct {
 
 // New returns the endpoints of Terraform.
 func New(
-	server *endpoint.Server, locks *locks.Endpoints, writes *writes.Endpoints, engine Engine, database Database,
+	server *endpoint.Server, locks *locks.Endpoints, writes *writes.Endpoints, service Service,
 	config Config,
 ) *Endpoints {
 	return &Endpoints{
-		Server: server, locks: locks, writes: writes, engine: engine,
-		states: States{Database: database, VersionsMax: config.VersionsMax}, config: config, storing: make(chan struct{}, 1),
+		Server: server, locks: locks, writes: writes,
+		states: States{Service: service, VersionsMax: config.VersionsMax}, config: config, storing: make(chan struct{}, 1),
 	}
 }
 
@@ -136,7 +129,7 @@ func (e *Endpoints) readState(w *endpoint.Answer, r *http.Request) (store.Name, 
 
 // answerLocked answers as Terraform expects: with the holder's description of its lock.
 func (e *Endpoints) answerLocked(ctx context.Context, w *endpoint.Answer, held *store.HeldError) error {
-	lock, err := e.engine.Lock(ctx, held.Lock)
+	lock, err := e.states.Service.Lock(ctx, held.Lock)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return err
 	}
@@ -174,7 +167,7 @@ func (e *Endpoints) unlockState(w *endpoint.Answer, r *http.Request) error {
 // releaseState releases a lock by its ID. It also succeeds if the lock is already gone. Otherwise Terraform would
 // advise force-unlock, which breaks the next holder's lock.
 func (e *Endpoints) releaseState(ctx context.Context, w *endpoint.Answer, state store.Name, info LockInfo) error {
-	lease, err := e.states.Database.RequestedLease(ctx, state, info.ID)
+	lease, err := e.states.Service.RequestedLease(ctx, state, info.ID)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return nil
@@ -205,7 +198,7 @@ func (e *Endpoints) getState(w *endpoint.Answer, r *http.Request) error {
 	if err := e.Hold(w, r, size); err != nil {
 		return err
 	}
-	record, err := e.states.Database.DurableRecord(ctx, state, StateKey)
+	record, err := e.states.Service.DurableRecord(ctx, state, StateKey)
 	if err != nil {
 		return err
 	}
@@ -244,7 +237,7 @@ func (e *Endpoints) put(ctx context.Context, writer Writer, state State) (Writte
 	written, err := e.states.Put(ctx, writer, state)
 	if err == nil {
 		// Fails for a lock that has expired, whose holder may write on until another one is granted.
-		_, _ = e.engine.Renew(ctx, written.Lease, 0)
+		_, _ = e.states.Service.Renew(ctx, written.Lease, 0)
 	}
 	return written, err
 }

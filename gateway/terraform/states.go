@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/go-json-experiment/json"
 
@@ -21,8 +22,10 @@ const (
 // VersionsLimit is the most versions of a state that may be kept.
 const VersionsLimit = store.PageMax
 
-// Database is what States needs.
-type Database interface {
+// Service keeps records, and shows locks and renews leases, wherever they are kept.
+type Service interface {
+	Lock(context.Context, store.Name) (store.Lock, error)
+	Renew(ctx context.Context, ref store.LeaseRef, ttl time.Duration) (store.Lease, error)
 	RequestedLease(ctx context.Context, lock store.Name, requestID string) (store.Lease, error)
 	Fence(context.Context, store.Name) (store.Fence, error)
 	Records(context.Context, store.RecordQuery) ([]store.Record, error)
@@ -32,7 +35,7 @@ type Database interface {
 
 // States keeps states, and VersionsMax versions of each.
 type States struct {
-	Database    Database
+	Service     Service
 	VersionsMax int // 1 to VersionsLimit
 }
 
@@ -90,7 +93,7 @@ func (s States) Put(ctx context.Context, writer Writer, state State) (Written, e
 
 // Size returns the size of a state in bytes, 0 if there is none. It returns store.ErrUnavailable.
 func (s States) Size(ctx context.Context, state store.Name) (int64, error) {
-	records, err := s.Database.Records(ctx, store.RecordQuery{Resource: state, Prefix: string(StateKey), Limit: 1})
+	records, err := s.Service.Records(ctx, store.RecordQuery{Resource: state, Prefix: string(StateKey), Limit: 1})
 	if err != nil || len(records) == 0 || records[0].Key != StateKey {
 		return 0, err
 	}
@@ -103,7 +106,7 @@ func (s States) Delete(ctx context.Context, writer Writer) (Written, error) {
 	if err != nil {
 		return Written{}, err
 	}
-	fence, err := s.Database.Fence(ctx, writer.State)
+	fence, err := s.Service.Fence(ctx, writer.State)
 	if err != nil {
 		return Written{}, err
 	}
@@ -120,7 +123,7 @@ func (s States) Lease(ctx context.Context, writer Writer) (store.Lease, error) {
 	if writer.LockID == "" {
 		return store.Lease{}, rejected
 	}
-	lease, err := s.Database.RequestedLease(ctx, writer.State, writer.LockID)
+	lease, err := s.Service.RequestedLease(ctx, writer.State, writer.LockID)
 	if errors.Is(err, store.ErrNotFound) || err == nil && lease.Principal != writer.Principal {
 		rejected.Verdict = store.VerdictLeaseMismatch
 		return store.Lease{}, rejected
@@ -138,7 +141,7 @@ func (s States) write(
 		transaction.Operations = append(transaction.Operations,
 			store.ResourceOperation{Resource: lease.Lock, Operation: operation})
 	}
-	result, err := s.Database.Transact(ctx, transaction)
+	result, err := s.Service.Transact(ctx, transaction)
 	if err != nil {
 		return Written{}, err
 	}

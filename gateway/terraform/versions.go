@@ -12,7 +12,7 @@ import (
 // Versions returns the versions of a state that are kept, without their values, the newest first. It returns
 // store.ErrUnavailable.
 func (s States) Versions(ctx context.Context, state store.Name) ([]store.Record, error) {
-	versions, err := s.Database.Records(ctx, store.RecordQuery{
+	versions, err := s.Service.Records(ctx, store.RecordQuery{
 		Resource: state, Prefix: versionsPrefix, Limit: store.PageMax,
 	})
 	slices.SortFunc(versions, func(a, b store.Record) int { return cmp.Compare(b.Version, a.Version) })
@@ -36,7 +36,7 @@ func (s States) Version(
 	if err := hold(versions[at].Size); err != nil {
 		return store.Record{}, err
 	}
-	record, err := s.Database.DurableRecord(ctx, state, versions[at].Key)
+	record, err := s.Service.DurableRecord(ctx, state, versions[at].Key)
 	if err == nil && record.Version != version { // a newer one has taken its place meanwhile
 		return store.Record{}, missing
 	}

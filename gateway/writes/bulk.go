@@ -237,7 +237,7 @@ func (s *bulkStream) throttle() {
 func (s *bulkStream) submit(line *bulkLine) {
 	began, pause := time.Now(), bulkPauseMin
 	line.taken = began
-	enter := func() { s.endpoints.engine.Submit(s.spans.context(s.ctx), line.write, line.decided) }
+	enter := func() { s.endpoints.service.Submit(s.spans.context(s.ctx), line.write, line.decided) }
 	if line.transaction != nil {
 		s.deadline.disarm() // the client is not late, however long this takes
 		s.window.awaitDecided()

@@ -35,7 +35,7 @@ func (l *bulkLine) parseTransaction(line bulkDocument) error {
 
 // transact decides a transaction. All lines before it have been decided, and none after it is taken meanwhile.
 func (s *bulkStream) transact(line *bulkLine) {
-	result, err := s.endpoints.database.Transact(s.endpoints.Work(s.request), line.transaction.transaction)
+	result, err := s.endpoints.service.Transact(s.endpoints.Work(s.request), line.transaction.transaction)
 	if err == nil {
 		var answer bytes.Buffer
 		endpoint.EncodeJSON(&answer, transactionAnswer(line.transaction.body, result))

@@ -28,15 +28,13 @@ const (
 	RecordRoute = resourceRoute + "/records/{key" + endpoint.AnyText
 )
 
-// Engine commits writes of many callers together, and remembers which are refused.
-type Engine interface {
+// Service commits writes of many callers together, and remembers which are refused. It takes transactions, each alone,
+// and has what was written.
+type Service interface {
 	Commit(context.Context, store.Write) (store.Result, error)
 	Submit(ctx context.Context, write store.Write, done func(store.Result, error))
 	SetFence(ctx context.Context, resource store.Name, last store.Accepted, reason string) (was store.Accepted, err error)
-}
 
-// Database takes transactions, each alone, and has what was written.
-type Database interface {
 	Transact(context.Context, store.Transaction) (store.TransactionResult, error)
 	Record(ctx context.Context, resource, key store.Name) (store.Record, error)
 	DurableRecord(ctx context.Context, resource, key store.Name) (store.Record, error)
@@ -53,15 +51,14 @@ type Recorder interface {
 type Endpoints struct {
 	*endpoint.Server
 
-	engine      Engine
-	database    Database
+	service     Service
 	recorder    Recorder
 	BulkStreams atomic.Int64 // open bulk streams
 }
 
 // New returns the endpoints of writes.
-func New(server *endpoint.Server, engine Engine, database Database, recorder Recorder) *Endpoints {
-	return &Endpoints{Server: server, engine: engine, database: database, recorder: recorder}
+func New(server *endpoint.Server, service Service, recorder Recorder) *Endpoints {
+	return &Endpoints{Server: server, service: service, recorder: recorder}
 }
 
 // Routes adds the routes of records, fences, transactions and bulk writes.
@@ -168,7 +165,7 @@ func readWriteToken(header http.Header, token *store.WriteToken) error {
 
 func (e *Endpoints) write(w *endpoint.Answer, r *http.Request, write store.Write) error {
 	begun := time.Now()
-	result, err := e.engine.Commit(e.Work(r), write)
+	result, err := e.service.Commit(e.Work(r), write)
 	if err == nil {
 		err = result.Err
 	}
@@ -186,9 +183,9 @@ func (e *Endpoints) getRecord(w *endpoint.Answer, r *http.Request) error {
 		return err
 	}
 	parameters := endpoint.ReadParameters(r, "consistency")
-	read := e.database.Record
+	read := e.service.Record
 	if parameters.Choice("consistency", "default", "durable") {
-		read = e.database.DurableRecord
+		read = e.service.DurableRecord
 	}
 	if parameters.Err != nil {
 		return parameters.Err
@@ -239,7 +236,7 @@ func (e *Endpoints) listRecords(ctx context.Context, r *http.Request) (any, erro
 	if page.Err != nil {
 		return nil, page.Err
 	}
-	records, err := e.database.Records(ctx, query)
+	records, err := e.service.Records(ctx, query)
 	return api.Records{
 		Resource: string(resource), Records: endpoint.Convert(records, recordInfo), NextCursor: endpoint.NextCursor(page, records, mark),
 	}, err
@@ -265,7 +262,7 @@ func contentTypeOf(header http.Header) (string, error) {
 }
 
 func (e *Endpoints) getFence(ctx context.Context, resource store.Name) (any, error) {
-	fence, err := e.database.Fence(ctx, resource)
+	fence, err := e.service.Fence(ctx, resource)
 	return endpoint.FenceAnswer(fence), err
 }
 
@@ -274,7 +271,7 @@ func (e *Endpoints) setFence(ctx context.Context, a endpoint.Action[store.Name, 
 		return nil, endpoint.Invalid("last_token is missing or null.")
 	}
 	last := store.Accepted{Token: *a.Body.LastToken, Sequence: a.Body.LastSequence}
-	was, err := e.engine.SetFence(e.AsActor(ctx, a.W, a.R), a.Key, last, a.Body.Reason)
+	was, err := e.service.SetFence(e.AsActor(ctx, a.W, a.R), a.Key, last, a.Body.Reason)
 	if err != nil {
 		return nil, err
 	}

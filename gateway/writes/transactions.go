@@ -21,7 +21,7 @@ func (e *Endpoints) transact(ctx context.Context, a endpoint.Action[store.Name, 
 		return nil, err
 	}
 	begun := time.Now()
-	result, err := e.database.Transact(ctx, transaction)
+	result, err := e.service.Transact(ctx, transaction)
 	e.Count(a.W, a.R, metrics.SourceTransaction, time.Since(begun), err)
 	if err != nil {
 		return nil, endpoint.Redacted(a.W.Principal, err)

@@ -67,14 +67,14 @@ func (e *Engine) refuse(write *store.Write, rejected *store.RejectedError) (stor
 // PutPolicy is postgres.Store.PutPolicy. After it has returned, this Engine decides nothing by the former policy. Other
 // Engines on the database stop doing so when they are notified.
 func (e *Engine) PutPolicy(ctx context.Context, policy store.Policy) error {
-	err := e.store.PutPolicy(ctx, policy)
+	err := e.Store.PutPolicy(ctx, policy)
 	e.policiesChanged() // after an error, too: the change may have been made
 	return err
 }
 
 // DeletePolicy is postgres.Store.DeletePolicy; see PutPolicy.
 func (e *Engine) DeletePolicy(ctx context.Context, prefix string) error {
-	err := e.store.DeletePolicy(ctx, prefix)
+	err := e.Store.DeletePolicy(ctx, prefix)
 	e.policiesChanged()
 	return err
 }
@@ -84,7 +84,7 @@ func (e *Engine) DeletePolicy(ctx context.Context, prefix string) error {
 func (e *Engine) SetFence(
 	ctx context.Context, resource store.Name, last store.Accepted, reason string,
 ) (store.Accepted, error) {
-	was, err := e.store.SetFence(ctx, resource, last, reason)
+	was, err := e.Store.SetFence(ctx, resource, last, reason)
 	e.refusals.forget() // after an error, too: the change may have been made
 	return was, err
 }

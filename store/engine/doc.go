@@ -1,13 +1,13 @@
-// Package engine puts together the machines that work beside a store. A gateway serves the two.
+// Package engine puts together a store and the machines that work beside it. A gateway serves the two.
 //
-//	gateway ─┬▶ Engine ─┬─ groupcommit  writes of many clients in one commit
-//	         │          ├─ waitqueue    acquires that wait for their turn
-//	         │          ├─ watch        events of locks
-//	         │          ├─ keyring      API keys in memory
-//	         │          ├─ readiness    the probe for /readyz
-//	         │          ├─ Refusals     writes that are certainly rejected, without asking the database
-//	         │          └─ listener     the connection on which the database notifies
-//	         └▶ postgres.Store          all that needs none of these
+//	gateway ─▶ Engine ─┬─ groupcommit     writes of many clients in one commit
+//	                   ├─ waitqueue       acquires that wait for their turn
+//	                   ├─ watch           events of locks
+//	                   ├─ keyring         API keys in memory
+//	                   ├─ readiness       the probe for /readyz
+//	                   ├─ Refusals        writes that are certainly rejected, without asking the database
+//	                   ├─ listener        the connection on which the database notifies
+//	                   └─ postgres.Store  all that needs none of these
 //
 // An [Engine] decides nothing by itself. Every grant and every verdict is the database's, so any number of engines may
 // work on one database. Its memory of rejected writes can only refuse what the database would refuse.

@@ -16,11 +16,12 @@ import (
 	"github.com/fencegate/fencegate/store/watch"
 )
 
-// Engine has what a Store alone has not: acquires that wait, leases in Redis, writes that are committed together, events
-// of locks, and changes of what it remembers of the database. For all else its callers use the Store itself. An Engine
-// keeps one connection on which the database notifies it. Any number of Engines may work on one database.
+// Engine is a Store with what that alone has not: acquires that wait, leases in Redis, writes that are committed together,
+// events of locks, and changes of what it remembers of the database. It keeps one connection on which the database
+// notifies it. Any number of Engines may work on one database.
 type Engine struct {
-	store     *postgres.Store
+	*postgres.Store
+
 	tracer    trace.Tracer // nil: nothing is traced
 	id        uuid.UUID
 	group     *groupcommit.Group
@@ -50,7 +51,7 @@ func New(on *postgres.Store, config Config) (*Engine, error) {
 	}
 	id := uuid.New()
 	e := &Engine{
-		store:     on,
+		Store:     on,
 		providers: providers,
 		tracer:    on.Tracing().Tracer(),
 		id:        id,

@@ -17,7 +17,7 @@ func (e *Engine) RunKeyring(ctx context.Context, onError func(error)) { e.keyrin
 // CreateKey is postgres.Store.CreateKey. After it has returned, this Engine accepts the key. Other Engines on the database
 // accept it when they are notified.
 func (e *Engine) CreateKey(ctx context.Context, request store.KeyRequest) (store.Key, error) {
-	key, err := e.store.CreateKey(ctx, request)
+	key, err := e.Store.CreateKey(ctx, request)
 	e.keysChanged(ctx)
 	return key, err
 }
@@ -26,7 +26,7 @@ func (e *Engine) CreateKey(ctx context.Context, request store.KeyRequest) (store
 func (e *Engine) RotateKey(
 	ctx context.Context, id string, request store.KeyRequest, overlap time.Duration,
 ) (store.Key, error) {
-	key, err := e.store.RotateKey(ctx, id, request, overlap)
+	key, err := e.Store.RotateKey(ctx, id, request, overlap)
 	e.keysChanged(ctx)
 	return key, err
 }
@@ -34,7 +34,7 @@ func (e *Engine) RotateKey(
 // RevokeKey is postgres.Store.RevokeKey. After it has returned, this Engine refuses the key. Other Engines on the database
 // refuse it when they are notified, or after keyring.PollInterval.
 func (e *Engine) RevokeKey(ctx context.Context, id string) (store.Key, error) {
-	key, err := e.store.RevokeKey(ctx, id)
+	key, err := e.Store.RevokeKey(ctx, id)
 	e.keysChanged(ctx)
 	return key, err
 }

@@ -190,7 +190,7 @@ func (e *Engine) refuseGrant(ctx context.Context, leases leaser, lease *store.Le
 	if err := end(context.WithoutCancel(ctx), old); err != nil {
 		return err
 	}
-	return e.store.RefuseGrant(ctx, old, newestToken)
+	return e.Store.RefuseGrant(ctx, old, newestToken)
 }
 
 // mayBeKnown reports whether the newest token that a client knows may be that of a lease that its request was granted
@@ -201,7 +201,7 @@ func (e *Engine) mayBeKnown(ctx context.Context, lease *store.Lease, newestToken
 	if !lease.Replayed || lease.Mode != store.Shared || lease.Token == newestToken {
 		return lease.Replayed && lease.Token == newestToken
 	}
-	beside, err := e.store.Leases(ctx, store.LeaseQuery{Lock: lease.Lock, AfterToken: newestToken, Limit: 1})
+	beside, err := e.Store.Leases(ctx, store.LeaseQuery{Lock: lease.Lock, AfterToken: newestToken, Limit: 1})
 	return err == nil && len(beside) > 0 && beside[0].Token == newestToken
 }
 
@@ -214,7 +214,7 @@ func (e *Engine) Renew(ctx context.Context, ref store.LeaseRef, ttl time.Duratio
 	case provider != nil:
 		return provider.Renew(ctx, ref, ttl)
 	}
-	return e.store.Renew(ctx, ref, ttl)
+	return e.Store.Renew(ctx, ref, ttl)
 }
 
 // ReleaseLease ends a lease and closes the fence behind it; see postgres.Store.ReleaseLease.
@@ -237,7 +237,7 @@ func (e *Engine) Release(ctx context.Context, ref store.LeaseRef) error {
 
 // Break ends whatever lease there is on a lock; see postgres.Store.Break.
 func (e *Engine) Break(ctx context.Context, lock store.Name, reason string) (store.Lease, error) {
-	lease, err := e.store.Break(ctx, lock, reason)
+	lease, err := e.Store.Break(ctx, lock, reason)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return lease, err
 	}
@@ -261,7 +261,7 @@ func (e *Engine) Lock(ctx context.Context, name store.Name) (store.Lock, error) 
 	if err != nil {
 		return store.Lock{}, err
 	}
-	lock, err := e.store.Lock(ctx, name)
+	lock, err := e.Store.Lock(ctx, name)
 	showEnds(lock, running)
 	return lock, err
 }
@@ -272,7 +272,7 @@ func (e *Engine) LockAndFence(ctx context.Context, name store.Name) (store.Lock,
 	if err != nil {
 		return store.Lock{}, nil, err
 	}
-	lock, fence, err := e.store.LockAndFence(ctx, name)
+	lock, fence, err := e.Store.LockAndFence(ctx, name)
 	showEnds(lock, running)
 	return lock, fence, err
 }

@@ -25,7 +25,7 @@ func (e *Engine) beginWrite(ctx context.Context, write store.Write) (context.Con
 	if write.Sequence != nil {
 		attributes = append(attributes, attribute.Int64("fencegate.sequence", *write.Sequence))
 	}
-	if !e.store.Tracing().LeaveOutNames {
+	if !e.Store.Tracing().LeaveOutNames {
 		attributes = append(attributes,
 			attribute.String("fencegate.resource", string(write.Resource)), attribute.String("fencegate.key", string(write.Key)))
 	}

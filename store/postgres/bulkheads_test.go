@@ -27,12 +27,12 @@ type namedCall struct {
 
 // others are a lock, its lease, a session and a policy that have nothing to do with what is stuck.
 type others struct {
-	on           enginetest.Served
+	on           *engine.Engine
 	held, ending store.Lease
 	session      store.Session
 }
 
-func newOthers(t *testing.T, on enginetest.Served) *others {
+func newOthers(t *testing.T, on *engine.Engine) *others {
 	t.Helper()
 	o := &others{on: on}
 	var heldErr, endingErr, err error
@@ -138,7 +138,7 @@ func TestOpenTransactionsDelayNobodyElse(t *testing.T) {
 			b := newTestbed(t)
 			// The timeouts are long: what ends the wait of the others is not that.
 			on := openStore(t, postgres.Config{DatabaseURL: b.URL, StatementTimeout: time.Hour, LockTimeout: time.Hour})
-			o := newOthers(t, runService(t, on, engine.Config{}).Served)
+			o := newOthers(t, runService(t, on, engine.Config{}).Engine)
 			var hot []store.Lease
 			var names []string
 			for i := range locks {

@@ -31,26 +31,17 @@ type Engines struct {
 	All []*Running
 }
 
-// Served is an Engine and its Store, as a gateway has them. Where both have a method, it is the Engine's.
-type Served struct {
-	*engine.Engine
-	under
-}
-
-// under has the methods of a Store one level deeper, so that those of an Engine come first.
-type under struct{ *postgres.Store }
-
 // Serve returns an Engine that does not run.
-func Serve(t *testing.T, on *postgres.Store, config engine.Config) Served {
+func Serve(t *testing.T, on *postgres.Store, config engine.Config) *engine.Engine {
 	t.Helper()
 	service, err := engine.New(on, config)
 	check(t, err)
-	return Served{service, under{on}}
+	return service
 }
 
 // Running is an Engine whose Run is under way.
 type Running struct {
-	Served
+	*engine.Engine
 	Stop func() // ends Run, and waits for that; the waiters stay in their queues
 }
 
