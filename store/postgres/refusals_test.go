@@ -59,15 +59,6 @@ var refusalScripts = []struct {
 	name  string
 	lines []string
 }{
-	{"a zombie, once it was refused", []string{"acquire", "acquire", "2.1=v: admitted", "1=v: token_stale superseded",
-		"1=v: early token_stale superseded", "1.7=v: early token_stale superseded", "2.2=v: admitted"}},
-	{"every older token", []string{"acquire", "acquire", "acquire", "acquire", "4.1=v: admitted",
-		"2=v: token_stale superseded",
-		"1=v: early token_stale superseded", "3=v: early token_stale superseded", "3.1=v: early token_stale superseded",
-		"4.2=v: admitted"}},
-	{"a newer grant that has not written yet", []string{"acquire", "1.1=v: admitted", "acquire", "acquire",
-		"1.2=v: token_stale superseded",
-		"1.3=v: early token_stale superseded", "2.1=v: early token_stale superseded", "3=v: admitted"}},
 	{"where nothing was accepted, a number is learned with the second verdict",
 		[]string{"acquire", "acquire", "1.1=v: token_stale superseded",
 			"1=v: early token_stale superseded", "1.1=v: token_stale superseded", "1.1=v: early token_stale superseded",
@@ -84,30 +75,14 @@ var refusalScripts = []struct {
 	{"what is released may yet be superseded", []string{"acquire", "1.1=v: admitted", "release",
 		"1.2=v: token_stale released",
 		"1.2=v: token_stale released", "acquire", "1.2=v: token_stale superseded", "1.2=v: early token_stale superseded"}},
-	{"a shared lease", []string{"acquire shared", "1=v: token_stale shared", "1=v: token_stale shared", "release",
-		"acquire",
-		"1=v: token_stale superseded", "1=v: early token_stale superseded"}},
-	{"readers shut a writer out", []string{"acquire", "1.1=v: admitted", "release", "acquire shared",
-		"1.2=v: token_stale superseded",
-		"1.2=v: early token_stale superseded"}},
 	{"a subtree lease above", []string{"acquire", "1.1=v: admitted", "release", "acquire above",
 		"1.2=v: token_stale superseded",
 		"1.2=v: early token_stale superseded", "2.1=v: admitted", "release above", "acquire", "2.2=v: token_stale superseded",
 		"2.2=v: early token_stale superseded", "2.1=v: admitted replayed", "3.1=v: admitted"}},
-	{"a token beneath the last one, which was never granted", []string{"external", "9+1=v: admitted", "builtin", "acquire",
-		"external", "1=v: admitted",
-		"9+1=v: token_stale superseded", "9+1=v: early token_stale superseded", "builtin", "1+1=v: token_unknown"}},
-	{"tokens of another lock service above our own", []string{"acquire", "acquire", "external", "900=v: admitted",
-		"builtin", "1=v: token_stale superseded",
-		"1=v: early token_stale superseded", "2=v: early token_stale superseded", "2+1=v: token_unknown",
-		"900=v: token_unknown"}},
 	{"tokens of another lock service", []string{"acquire", "acquire", "acquire", "1=v: token_stale superseded",
 		"2=v: early token_stale superseded",
 		"external", "1=v: admitted", "2=v: admitted", "1=v: token_stale superseded", "1=v: early token_stale superseded",
 		"2.1=v: admitted", "builtin", "2=v: token_stale superseded", "3=v: admitted"}},
-	{"the rule same_token", []string{"same_token", "acquire", "1=v: admitted", "1=v: admitted", "acquire",
-		"1=v: token_stale superseded",
-		"1=v: early token_stale superseded", "2=v: admitted", "2=v: admitted"}},
 }
 
 // TestEarlyRefusals checks which writes are refused without the database.
@@ -142,14 +117,8 @@ func (r *refusalScript) run(ctx context.Context, line string) error {
 		return r.acquire(ctx, rest)
 	case "release":
 		return r.Release(ctx, r.leases[len(r.leases)-1].Ref())
-	case "external", "builtin", "same_token":
-		policy := store.Policy{Prefix: string(r.lock), Rule: store.RuleStrict, Authority: store.AuthorityBuiltin}
-		switch action {
-		case "external":
-			policy.Authority = store.AuthorityExternal
-		case "same_token":
-			policy.Rule = store.RuleSameToken
-		}
+	case "external", "builtin":
+		policy := policyOf(r.lock, store.Authority(action))
 		return r.change(ctx, func() error { return r.PutPolicy(ctx, policy) })
 	}
 	text, want, _ := strings.Cut(line, ": ")
@@ -189,10 +158,7 @@ func (r refusing) awaitForgotten(ctx context.Context, times uint64) error {
 // acquire breaks the lock and acquires it.
 func (r *refusalScript) acquire(ctx context.Context, how string) error {
 	request := store.AcquireRequest{Lock: r.lock, OwnerID: "A"}
-	switch how {
-	case "shared":
-		request.Mode = store.Shared
-	case "above":
+	if how == "above" {
 		request.Scope = store.Subtree
 		above, _, _ := strings.Cut(string(r.lock), "/")
 		request.Lock = store.Name(above)

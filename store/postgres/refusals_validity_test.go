@@ -83,52 +83,24 @@ func TestRefusalsForgetAtTheirOwnPolicy(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	r := newRefusing(t, b, engine.Config{})
-	put := func(prefix store.Name, authority store.Authority) func() error {
-		return func() error { return r.PutPolicy(patient(t), policyOf(prefix, authority)) }
+	if err := r.change(patient(t), func() error { return r.PutPolicy(patient(t), policyOf("", store.AuthorityExternal)) }); err != nil {
+		t.Fatal(err)
 	}
-	admits := func(lock store.Name, change func() error) {
-		t.Helper()
-		script := superseded(t, r, lock)
+	put := func() error { return r.PutPolicy(patient(t), policyOf("lock", store.AuthorityBuiltin)) }
+	for range 10 {
+		if err := r.change(patient(t), put); err != nil {
+			t.Fatal(err)
+		}
+		script := &refusalScript{refusing: r, lock: "lock"}
+		script.expect(t, "acquire", "acquire", "1=v: token_stale superseded", "1=v: early token_stale superseded")
 		err := r.change(patient(t), func() error {
-			err := change()
-			script.expect(t, "1.1=v: admitted")
+			err := r.DeletePolicy(patient(t), "lock")
+			script.expect(t, "1=v: admitted")
 			return err
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	for n := range 10 {
-		above := store.Name(fmt.Sprintf("tree-%d", n))
-		admits(above+"/lock", put(above+"/lock", store.AuthorityExternal))
-
-		lock := above + "/other"
-		aboveErr := r.change(patient(t), put(above, store.AuthorityExternal))
-		if err := errors.Join(aboveErr, r.change(patient(t), put(lock, store.AuthorityBuiltin))); err != nil {
-			t.Fatal(err)
-		}
-		admits(lock, func() error { return r.DeletePolicy(patient(t), string(lock)) })
-	}
-}
-
-// TestRefusalsForgetASetFence checks that a fence that was set through the Service is in force when it is answered,
-// without a notification, and that the gateways are notified.
-func TestRefusalsForgetASetFence(t *testing.T) {
-	t.Parallel()
-	b := newTestbed(t)
-	r := newRefusing(t, b, engine.Config{})
-	script := superseded(t, r, "lock")
-	script.expect(t, "external", "2.1=v: admitted", "1.1=v: token_stale superseded", "1.1=v: early token_stale superseded")
-	err := r.change(patient(t), func() error {
-		was, err := r.SetFence(patient(t), "lock", store.Accepted{Token: script.leases[0].Token - 1}, "test")
-		if want := (store.Accepted{Token: script.leases[1].Token, Sequence: 1}); was != want {
-			t.Errorf("the fence was at %+v, want %+v", was, want)
-		}
-		script.expect(t, "1.1=v: admitted")
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 
