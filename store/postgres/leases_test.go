@@ -35,9 +35,6 @@ var leaseCases = []storeCase{
 	{"a lease begins after the one before it has ended", all(acquire, expire, grantedAfterSweep)},
 	{"a renewal in time that is not committed yet", all(acquire, expire, renewedInTime)},
 	{"a late release closes the fence", all(acquire, expire, sweep, release, expectOpen(false))},
-	{"a release sent again leaves the next grant's fence open", all(acquire, release, acquire,
-		changingNothing(func(ctx context.Context, s *fixture) error { return s.Release(ctx, s.leases[0].Ref()) }),
-		expectOpen(true))},
 	{"a lock under an external authority is not granted",
 		all(external, changingNothing(func(ctx context.Context, s *fixture) error {
 			if err := acquire(ctx, s); !errors.Is(err, store.ErrExternalAuthority) {

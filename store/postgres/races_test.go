@@ -200,7 +200,6 @@ var queueCases = []storeCase{
 		onBelow("/x", acquire))},
 	{"P8: a try for a subtree stands behind a waiter for a name",
 		behindWaiter("/x", "exclusive", "node", acquireSubtree)},
-	{"P8: readers do not stand behind readers", all(waiter("", "shared", "node", time.Minute), share)},
 	{"P8: nobody stands behind a waiter that is gone", all(waiter("", "exclusive", "node", 0), acquire)},
 }
 
@@ -238,41 +237,21 @@ func behindWaiter(suffix store.Name, mode, scope string, acquire step) step {
 var sharingCases = []storeCase{
 	// P1: locks that no two may hold at the same time.
 	{"P1: no writer beside a reader", held(acquire, "owner-1", share)},
-	{"P1: no reader beside a writer", held(share, "owner-1", acquire)},
 	{"P1: no writer beside the readers that are left", held(acquire, "owner-2", share, share, expireFirst)},
 	{"P1: of two in the way, the one that runs longer", held(acquire, "owner-1", share, share, renewFirst)},
 	{"P1: no name below a subtree", held(onBelow("/x/y", acquire), "owner-1", acquireSubtree)},
-	{"P1: no reader of a name below a subtree", held(onBelow("/x/y", share), "owner-1", acquireSubtree)},
-	{"P1: no subtree below a subtree", held(onBelow("/x/y", acquireSubtree), "owner-1", acquireSubtree)},
 	{"P1: no subtree above a name", held(acquireSubtree, "owner-1", onBelow("/x/y", acquire))},
-	{"P1: no reader of a subtree above a name", held(shareSubtree, "owner-1", onBelow("/x/y", acquire))},
 	{"P1: no subtree above a reader of a name", held(acquireSubtree, "owner-1", onBelow("/x/y", share))},
 	{"P1: no subtree above a subtree", held(acquireSubtree, "owner-1", onBelow("/x/y", acquireSubtree))},
-	{"P1: no name where its subtree is held", held(acquireNode, "owner-1", acquireSubtree)},
-	{"P1: no subtree where the name is held", held(acquireSubtree, "owner-1", acquireNode)},
 	{"P1: no writer of a name below readers of a subtree", held(onBelow("/x", acquire), "owner-1", shareSubtree)},
-	{"P1: no writer beside the lease of a session", held(acquire, "owner-1", openSession, inSession(acquire))},
 
 	// Grants that nothing is in the way of.
 	{"P1: readers beside readers", all(share, share, share)},
-	{"P1: a reader of a name below readers of a subtree", all(shareSubtree, onBelow("/x", share))},
-	{"P1: readers of a subtree above a reader", all(onBelow("/x", share), shareSubtree)},
-	{"P1: readers of a subtree beside readers of the name", all(share, shareSubtree)},
 	{"P1: a name below a name", all(onBelow("-s", acquireSubtree), acquireNode, onBelow("/x", acquire))},
-	{"P1: a name above a subtree", all(onBelow("/x", acquireSubtree), acquireNode)},
-	{"P1: a name beside a subtree", all(acquireSubtree, onBelow("-x", acquire), onBelow("-x/y", acquire),
-		onBelow("0", acquire))},
-	{"P1: subtrees beside each other", all(onBelow("/x", acquireSubtree), onBelow("/y", acquireSubtree))},
 	{"P1: subtrees beside each other, one a prefix of the other", all(onBelow("-x", acquireSubtree), acquireSubtree)},
-	{"P7: a writer after readers have expired", all(share, expire, share, expire, acquire)},
-	{"P7: a name below a subtree that has expired", all(acquireSubtree, expire, onBelow("/x", acquire))},
-	{"P7: a subtree above a name that has expired", all(onBelow("/x", acquire, expire), acquireSubtree)},
 	{"P7: a name after its session has expired", all(openSession, inSession(acquire), expireSession, acquire)},
 	{"P7: a name below after the session of the subtree has expired",
 		all(openSession, inSession(acquireSubtree), expireSession, onBelow("/x", acquire))},
-	{"P7: a subtree above after the session of a name has expired",
-		all(onBelow("/x", openSession, inSession(acquire), expireSession), acquireSubtree)},
-	{"P7: a name after the release of the last reader", all(share, release, share, release, acquire)},
 
 	{"P2: a sequence that lags behind the subtree above",
 		lagging(given{acquireSubtree, expire}, onBelow("/x", acquire), (*fixture).newestBelow)},
@@ -280,8 +259,6 @@ var sharingCases = []storeCase{
 		lagging(given{onBelow("/x", acquire, release)}, acquireSubtree, (*fixture).newest)},
 	{"P6: a name that has expired, since the subtree above was granted", all(onBelow("/x", acquire, expire),
 		acquireSubtree, status((*fixture).newestBelow, "superseded", "superseded"))},
-	{"P6: a subtree that has expired, since a name below was granted", all(acquireSubtree, expire,
-		onBelow("/x", acquire), status((*fixture).newest, "expired", ""))},
 	{"a break ends all readers", all(share, share, share, expire, breakAll)},
 	{"a grant is closed by its own token alone", all(acquireSubtree, expire, acquireSubtree, closedByItself)},
 }

@@ -349,27 +349,19 @@ func expireSession(ctx context.Context, s *fixture) error {
 
 // sessionRuleCases: a lease in a session writes as others do, until the session ends.
 var sessionRuleCases = []ruleCase{
-	{"session: a lease in it", given{openSession, inSession(acquire)}, with(newest), "admitted"},
-	{"session: a lease in it where a live one is demanded", given{requireLiveLease, openSession, inSession(acquire)},
-		with(newest), "admitted"},
 	{"session: after its end", given{openSession, inSession(acquire), endSession}, with(newest), "token_stale released"},
 	{"session: below, after its end", given{openSession, inSession(acquireSubtree), endSession},
 		with(newest, at("/x")), "token_stale released"},
-	{"session: when it has expired", given{openSession, inSession(acquire), expireSession}, with(newest), "admitted"},
 	{"session: when it has expired where a live lease is demanded",
 		given{requireLiveLease, openSession, inSession(acquire), expireSession}, with(newest), "lease_expired"},
 	{"session: when it has expired and was swept", given{openSession, inSession(acquire), expireSession, sweep},
 		with(newest), "token_stale released"},
-	{"session: below, when it has expired and was swept",
-		given{openSession, inSession(acquireSubtree), expireSession, sweep}, with(newest, at("/x")), "token_stale released"},
 	{"session: below, after its end, while a name below was granted",
 		given{openSession, inSession(acquireSubtree), beginToEndSession, onBelow("/x", acquire), endSession},
 		with(newest, at("/y")), "token_stale released"},
 	{"session: below, swept after a name below was granted",
 		given{openSession, inSession(acquireSubtree), expireSession, onBelow("/x", acquire), sweep},
 		with(newest, at("/y")), "token_stale released"},
-	{"session: a holder that was granted the lock while it ended",
-		given{openSession, inSession(acquire), beginToEndSession, acquire, endSession}, with(newest), "admitted"},
 }
 
 // sessionCases are promises of leases in a session that need more than the calls of the conformance suite.
@@ -381,8 +373,6 @@ var sessionCases = []storeCase{
 			}
 			return nil
 		}))},
-	{"session: a lease in it is released", all(openSession, inSession(acquire), release, acquire, endSession,
-		wrote(with(newest)))},
 	{"session: over", all(openSession, endSession, changingNothing(sessionLost("released"), endSession))},
 	{"session: expired", all(openSession, expireSession, changingNothing(sessionLost("expired")),
 		func(ctx context.Context, s *fixture) error {

@@ -26,9 +26,6 @@ var setCases = []storeCase{
 		setCase{with(newest, sequence(1)), "admitted v1 created"},
 		setCase{with(newest, sequence(2)), "admitted v2"},
 		setCase{with(newest, sequence(3), key("other")), "admitted v3 created"}))},
-	{"set: the first of two plain tokens counts", all(acquire, setOf(
-		setCase{with(newest), "admitted v1 created"},
-		setCase{with(newest, key("other")), "token_stale reused"}))},
 	{"set: a later one does not go first", all(acquire, setOf(
 		setCase{with(newest, sequence(2)), "admitted v1 created"},
 		setCase{with(newest, sequence(1)), "token_stale reused"},
