@@ -175,16 +175,3 @@ func decoded(token string) (parts [3]string) {
 	}
 	return parts
 }
-
-// BenchmarkToken measures what each request with a token costs that was verified before.
-func BenchmarkToken(b *testing.B) {
-	issuer := issuertest.New(b)
-	d := newDirectory(b, issuer, accessFile)
-	token := issuer.Token(map[string]any{"x": strings.Repeat("x", 500)})
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, reason := d.token(token); reason != Accepted {
-			b.Fatal(reason)
-		}
-	}
-}

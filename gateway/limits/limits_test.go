@@ -100,12 +100,3 @@ func TestCallersAreBounded(t *testing.T) {
 	}
 	runtime.KeepAlive(l)
 }
-
-// BenchmarkTake measures what each request costs.
-func BenchmarkTake(b *testing.B) {
-	l, principal := New(Config{RequestsPerSecond: 1_000_000}), access.New("p", access.Key, nil)
-	b.ReportAllocs()
-	for b.Loop() {
-		l.OfPrincipal(principal).Take()
-	}
-}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
 	"github.com/fencegate/fencegate/internal/test/testenv/enginetest"
-	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
 )
@@ -203,36 +202,6 @@ func crowd(t testing.TB, url string, waiters int, has string) {
 	} {
 		if _, err := conn.Exec(t.Context(), sql); err != nil {
 			t.Fatal(err)
-		}
-	}
-}
-
-// BenchmarkDeadlockSearch measures the search for a cycle where there is none, among many waiters:
-//
-//	go test ./store/waitqueue -run '^$' -bench BenchmarkDeadlockSearch -benchtime 20x
-func BenchmarkDeadlockSearch(b *testing.B) {
-	for _, waiters := range []int{100, 1000, 10_000} {
-		for _, locks := range [][2]string{{"hot", "cold"}, {"cold", "hot"}} {
-			b.Run(fmt.Sprintf("has %s, waits for %s/%d", locks[0], locks[1], waiters), func(b *testing.B) {
-				url := postgres.Migrated(b)
-				crowd(b, url, waiters, locks[0])
-				conn, err := pgx.Connect(b.Context(), url)
-				if err != nil {
-					b.Fatal(err)
-				}
-				defer conn.Close(context.WithoutCancel(b.Context()))
-				var ticket int64
-				err = conn.QueryRow(b.Context(), `insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, queued_at, deadline_at)
-					select $1, gateway_id, 'X', mode, scope, ttl_ms, queued_at, deadline_at from fence.waiters limit 1 returning ticket`, locks[1]).Scan(&ticket)
-				if err != nil {
-					b.Fatal(err)
-				}
-				for b.Loop() {
-					if _, err := conn.Exec(b.Context(), "select fence.find_deadlocks($1)", []int64{ticket}); err != nil {
-						b.Fatal(err)
-					}
-				}
-			})
 		}
 	}
 }

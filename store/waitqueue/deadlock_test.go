@@ -13,7 +13,6 @@ import (
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
 	"github.com/fencegate/fencegate/internal/test/testenv/enginetest"
 	"github.com/fencegate/fencegate/store"
-	"github.com/fencegate/fencegate/store/postgres"
 )
 
 // A wait that would close a cycle is refused with the cycle, in whichever way the owners are in each other's way. No
@@ -120,59 +119,6 @@ func TestDeadlockOfTicketsAtTheSameInstant(t *testing.T) {
 		}
 		requests.Wait()
 	}
-	s.ExpectQuiet(t)
-}
-
-// What looks like a cycle and is none, is not refused.
-func TestNoDeadlockWhereThereIsNone(t *testing.T) {
-	t.Parallel()
-	s := newEngines(t, enginetest.New(t), 3, enginetest.NoPoll)
-	for name, end := range map[string]func(t *testing.T, r *enginetest.Ring){
-		"an expired lease breaks it": func(t *testing.T, r *enginetest.Ring) {
-			s.Exec(t, "update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where lock = $1",
-				r.Leases[1].Lock)
-		},
-		"a released lease breaks it": func(t *testing.T, r *enginetest.Ring) { s.Release(t, 0, r.Leases[1]) },
-		"an ended session breaks it": func(t *testing.T, r *enginetest.Ring) {
-			s.Exec(t, "update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity' where session_id = $1",
-				r.Leases[1].SessionID)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := enginetest.BuildRing(t, s.Engines, enginetest.Hold{InSession: name == "an ended session breaks it"}, 3)
-			end(t, r)
-			last := s.Queue(t, 2, r.Wanted(2))
-			if _, err := enginetest.NewSweeper(t, s.Store, postgres.SweeperConfig{}).Sweep(await.Context(t)); err != nil {
-				t.Error(err)
-			}
-			s.Release(t, 0, enginetest.Granted(t, r.Waits[0]))
-			s.Release(t, 0, r.Leases[0])
-			s.Release(t, 2, enginetest.Granted(t, last))
-			s.Release(t, 2, r.Leases[2])
-			s.Release(t, 1, enginetest.Granted(t, r.Waits[1]))
-		})
-	}
-	t.Run("an owner waits for a lease of its own", func(t *testing.T) {
-		lease := s.Acquire(t, 0, store.AcquireRequest{Lock: "own", OwnerID: "owner"})
-		first := s.Queue(t, 1, store.AcquireRequest{Lock: "own", OwnerID: "owner"})
-		second := s.Queue(t, 2, store.AcquireRequest{Lock: "own", OwnerID: "owner"})
-		s.Release(t, 0, lease)
-		s.Release(t, 0, enginetest.Granted(t, first))
-		s.Release(t, 0, enginetest.Granted(t, second))
-	})
-	t.Run("readers beside each other", func(t *testing.T) {
-		var leases [2]store.Lease
-		for i := range 2 {
-			leases[i] = s.Acquire(t, i, store.AcquireRequest{Lock: store.Name(fmt.Sprint("readers ", i)),
-				OwnerID: fmt.Sprint("reader ", i), Mode: store.Shared})
-		}
-		for i := range 2 {
-			s.Release(t, i, s.Acquire(t, i, store.AcquireRequest{Lock: leases[1-i].Lock, OwnerID: leases[i].OwnerID,
-				Mode: store.Shared, Wait: time.Minute}))
-		}
-		s.Release(t, 0, leases[0])
-		s.Release(t, 1, leases[1])
-	})
 	s.ExpectQuiet(t)
 }
 
