@@ -6,36 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"reflect"
 	"testing"
 
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/api"
 )
-
-// A value is any bytes, or none, and keeps its type.
-func TestAPIWrites(t *testing.T) {
-	t.Parallel()
-	shared, lock := shared(t)
-	client, ctx := shared.API(), t.Context()
-	lease, err := client.Acquire(ctx, lock, api.AcquireRequest{OwnerID: "w"})
-	check(t, err)
-	for i, want := range []lockclient.Record{
-		{Value: []byte("\x00v\xff"), ContentType: "application/octet-stream"},
-		{Value: []byte{}, ContentType: "text/plain; charset=utf-8"},
-	} {
-		want.Version, want.Token = int64(i)+1, numbered(lease.FencingToken, int64(i)+1)
-		write := lockclient.Write{Token: want.Token, LeaseID: lease.LeaseID, Value: want.Value}
-		if i > 0 {
-			write.ContentType = want.ContentType
-		}
-		check(t, second(client.Put(ctx, lock, "k", write)))
-		if record, err := client.Get(ctx, lock, "k"); err != nil || !reflect.DeepEqual(record, want) {
-			t.Errorf("Get returned %+v, %v, expected %+v", record, err, want)
-		}
-	}
-}
 
 // Each call sends its method, its path and its query as the API defines them.
 func TestAPIRequests(t *testing.T) {

@@ -11,13 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"go.opentelemetry.io/otel/propagation"
 	"go.uber.org/goleak"
 
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
-	"github.com/fencegate/fencegate/internal/test/testenv/gateway"
-	"github.com/fencegate/fencegate/internal/test/testenv/otlptest"
-	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/admin"
 )
@@ -248,56 +244,4 @@ func useEverything(ctx context.Context, t *testing.T, client *lockclient.Client,
 	check(t, session.Close(ctx))
 	watch.Close()
 	observed.Close()
-}
-
-// One trace leads from the caller through the SDK and the gateway to the database's statement, for every kind of
-// request. The gateway itself starts no trace.
-func TestOneTrace(t *testing.T) {
-	t.Parallel()
-	received, provider := otlptest.Start(t, 1)
-	gateway := gateway.Serve(t, postgres.Migrated(t), "--trace-endpoint", received.URL, "--trace-sample-ratio", "0")
-	propagator := propagation.TraceContext{}
-	client := newClient(t, gateway.URL, lockclient.WithHeaders(func(ctx context.Context, header http.Header) {
-		propagator.Inject(ctx, propagation.HeaderCarrier(header))
-	}))
-	lease, err := client.Acquire(await.Context(t), "job") // outside of any trace
-	check(t, err)
-
-	trip := func(what string, call func(ctx context.Context), chain ...string) {
-		t.Helper()
-		ctx, span := provider.Tracer("test").Start(await.Context(t), what)
-		call(ctx)
-		span.End()
-		parent := received.Await(t, what, func(s otlptest.Span) bool { return s.Name == what })
-		for _, name := range chain {
-			parent = received.Await(t, name, func(s otlptest.Span) bool { return s.Name == name && s.ParentID == parent.SpanID })
-			if parent.TraceID != span.SpanContext().TraceID().String() || parent.Failed {
-				t.Errorf("%s of %s is in another trace, or failed: %+v", name, what, parent)
-			}
-		}
-	}
-	trip("a write", func(ctx context.Context) { check(t, second(lease.Put(ctx, "k", []byte("v")))) },
-		"PUT /v1/resources/{resource}/records/{key}", "write", "write batch", "query fence.write_one")
-	trip("a stream", func(ctx context.Context) {
-		pipeline, err := lease.Pipeline(ctx)
-		check(t, err)
-		check(t, second(pipeline.Put(ctx, "k", []byte("v"))))
-		check(t, pipeline.Close())
-	}, "POST /v1/writes", "write", "write batch", "query fence.write_one")
-	trip("a renewal", func(ctx context.Context) { check(t, lease.Renew(ctx)) },
-		"POST /v1/locks/{lock}/renew", "query fence.renew_leases")
-	trip("an acquire", func(ctx context.Context) { check(t, second(client.Acquire(ctx, "other"))) },
-		"POST /v1/locks/{lock}/acquire", "query fence.acquire_lease")
-	trip("a session", func(ctx context.Context) { check(t, second(client.NewSession(ctx))) },
-		"POST /v1/sessions", "query fence.create_session")
-	trip("a read", func(ctx context.Context) { check(t, second(admin.New(client).Fence(ctx, "job"))) },
-		"GET /v1/resources/{resource}/fence")
-	trip("a release", func(ctx context.Context) { check(t, lease.Release(ctx)) },
-		"POST /v1/locks/{lock}/release", "query fence.release_one")
-
-	for _, span := range received.Spans() {
-		if span.Name == "sweep" || span.ParentID == "" && span.Server {
-			t.Errorf("the gateway started a trace: %+v", span)
-		}
-	}
 }

@@ -82,42 +82,6 @@ func TestRelease(t *testing.T) {
 	(*lockclient.Lease)(nil).ReleaseOnce()
 }
 
-// Without renewals the context ends before another lease is granted.
-func TestContextEndsBeforeTheNextGrant(t *testing.T) {
-	t.Parallel()
-	client, lock := shared(t)
-	ctx := await.Context(t)
-	lease := mustAcquire(t, client, lock, lockclient.WithTTL(2*time.Second), lockclient.WithoutHeartbeat())
-	held, derived := lease.Context(), context.WithValue(lease.Context(), t, t)
-	next, err := client.AcquireWithRetry(ctx, lock, often)
-	check(t, err)
-	if derived.Err() == nil || lease.Valid() {
-		t.Errorf("another lease is granted, and the first is valid: %v, %v", derived.Err(), lease.Err())
-	}
-	wantErr(t, "Err of the context", held.Err(), lockclient.ErrLeaseLost)
-	wantErr(t, "Err of the context", held.Err(), context.Canceled)
-	wantErr(t, "the cause", causeOf(t, "the context", held), lockclient.ErrLeaseLost)
-	wantErr(t, "Release", lease.Release(ctx), lockclient.ErrLeaseLost)
-	check(t, next.Release(ctx))
-}
-
-func TestHeartbeatOfABrokenLease(t *testing.T) {
-	t.Parallel()
-	client, lock := shared(t)
-	failures := make(chan error, 10)
-	lease := mustAcquire(t, client, lock, lockclient.WithTTL(time.Hour), lockclient.HeartbeatEvery(20*time.Millisecond),
-		lockclient.OnHeartbeatError(func(err error) { failures <- err }))
-	mustBreak(t, client, lock)
-	cause := causeOf(t, "the context", lease.Context())
-	if problem := lockclient.ProblemOf(cause); problem == nil || problem.Reason != "broken" {
-		t.Errorf("the cause is %v, expected the reason broken", cause)
-	}
-	wantErr(t, "the cause", cause, lockclient.ErrLeaseLost)
-	wantErr(t, "OnHeartbeatError", await.Receive(t, "a failed heartbeat", failures), lockclient.ErrLeaseLost)
-	wantErr(t, "HeartbeatErr", lease.HeartbeatErr(), lockclient.ErrLeaseLost)
-	wantErr(t, "Renew", lease.Renew(await.Context(t)), lockclient.ErrLeaseLost)
-}
-
 // The answer to a renewal or a write ends a lease that was broken.
 func TestAnswersEndABrokenLease(t *testing.T) {
 	t.Parallel()

@@ -18,23 +18,6 @@ import (
 	"github.com/fencegate/fencegate/lockclient/api"
 )
 
-// The client finds out whether a request that its caller has canceled was granted a lease.
-func TestCanceledAcquire(t *testing.T) {
-	t.Parallel()
-	link, client, lock := lossy(t)
-	link.harm("/acquire", network.RequestHeld)
-	ctx, cancel := context.WithCancel(await.Context(t))
-	var acquiring sync.WaitGroup
-	acquiring.Go(func() {
-		_, err := client.Acquire(ctx, lock, lockclient.WithTTL(time.Hour))
-		wantCanceled(t, "a canceled Acquire", err, api.OutcomeUnknown)
-	})
-	link.await(1, "the acquire")
-	cancel()
-	acquiring.Wait()
-	link.await(2, "the request that finds out about the lease")
-}
-
 // The writes of one lease keep their order, and those of several leases don't deadlock.
 func TestWritesAreInOrder(t *testing.T) {
 	t.Parallel()
@@ -72,25 +55,6 @@ func TestWritesAreInOrder(t *testing.T) {
 			t.Errorf("the fence is %+v, %v, expected 15 writes", fence, err)
 		}
 	}
-}
-
-// A heartbeat survives an outage that is shorter than the TTL, and reports each failure.
-func TestHeartbeatSurvivesAnOutage(t *testing.T) {
-	t.Parallel()
-	link, client, lock := lossy(t)
-	failures := make(chan error, 100)
-	lease := mustAcquire(t, client, lock, lockclient.WithTTL(20*time.Second),
-		lockclient.HeartbeatEvery(50*time.Millisecond),
-		lockclient.OnHeartbeatError(func(err error) { failures <- err }))
-	link.harm("/renew", losses...)
-	await.True(t, "two heartbeats after four that fail", func() bool {
-		return link.seen() >= 6 && lease.HeartbeatErr() == nil
-	})
-	if len(failures) != 4 {
-		t.Errorf("%d failures were reported, expected 4", len(failures))
-	}
-	wantErr(t, "OnHeartbeatError", <-failures, lockclient.ErrUnavailable)
-	check(t, lease.Err())
 }
 
 // Each call that retries while no gateway serves reports every failed attempt to the hook, and to the log once in a

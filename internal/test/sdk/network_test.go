@@ -21,9 +21,6 @@ import (
 	"github.com/fencegate/fencegate/lockclient"
 )
 
-// losses are all ways to lose an answer.
-var losses = []network.Fault{network.AnswerLost, network.RequestLost, network.AnswerCut, network.BadGateway}
-
 // lossyNetwork is a proxy in front of the shared gateway that harms calls.
 type lossyNetwork struct {
 	*network.Proxy
