@@ -4,11 +4,9 @@ package deploy
 
 import (
 	"debug/elf"
-	"go/version"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -20,45 +18,6 @@ import (
 
 // imageBytesMax is the greatest size of the image.
 const imageBytesMax = 40_000_000
-
-// exact matches a tag of three numbers, or a digest.
-var exact = regexp.MustCompile(`:v?\d+\.\d+(\.\d+)?(-[a-z0-9.]+)?@sha256:[0-9a-f]{64}$|:v?\d+\.\d+\.\d+(-[a-z0-9.]+)?$`)
-
-// TestDockerfile checks that all stages are pinned, and that the last one runs as a numeric user other than root.
-func TestDockerfile(t *testing.T) {
-	t.Parallel()
-	text := read(t, "../Dockerfile")
-	stages := regexp.MustCompile(`(?m)^FROM (?:--platform=\S+ )?(\S+)`).FindAllStringSubmatch(text, -1)
-	for _, stage := range stages {
-		if stage[1] != "scratch" && !exact.MatchString(stage[1]) {
-			t.Errorf("the stage %s is not pinned", stage[1])
-		}
-	}
-	last := text[strings.LastIndex(text, "\nFROM "):]
-	user := regexp.MustCompile(`(?m)^USER (\d+):\d+$`).FindStringSubmatch(last)
-	if len(stages) < 2 || user == nil || user[1] == "0" {
-		t.Errorf("the last of %d stages has no numeric user other than root", len(stages))
-	}
-	// The toolchain can build the module without fetching another.
-	_, image, _ := strings.Cut(stages[0][1], "golang:")
-	toolchain, _, _ := strings.Cut(image, "-")
-	directive := regexp.MustCompile(`(?m)^go (\S+)$`).FindStringSubmatch(read(t, "../go.mod"))[1]
-	if version.Compare("go"+toolchain, "go"+directive) < 0 {
-		t.Errorf("the image is built with Go %s, but go.mod requires %s", toolchain, directive)
-	}
-	// Before the download, the build has the modules of the same commit.
-	before, _, _ := strings.Cut(text, "go mod download")
-	for _, module := range regexp.MustCompile(`=> \./([^/\s]+)`).FindAllStringSubmatch(read(t, "../go.mod"), -1) {
-		if copies := "\nCOPY " + module[1] + " " + module[1] + "\n"; !strings.Contains(before, copies) {
-			t.Errorf("go.mod names the folder %s, which is not copied before the download", module[1])
-		}
-	}
-	// The flags are those of `make build`.
-	flags := regexp.MustCompile(`-trimpath -ldflags "-s -w`)
-	if !flags.MatchString(text) || !flags.MatchString(read(t, "../Makefile")) {
-		t.Error("the image and `make build` are built with other flags")
-	}
-}
 
 // TestSlow_Image checks that the files that .dockerignore lets through suffice to build the program, and that the program
 // needs no other file: it runs in an empty root directory, as the user of the image, and its health checks work.

@@ -2,36 +2,8 @@ package deploy
 
 import (
 	"regexp"
-	"slices"
-	"strings"
 	"testing"
-
-	"go.yaml.in/yaml/v3"
 )
-
-// A release has the systems that `make cross` builds for, of the sources that the image of the Dockerfile is built of.
-func TestRelease(t *testing.T) {
-	t.Parallel()
-	var release struct {
-		Builds []struct{ Targets []string }
-	}
-	check(t, yaml.Unmarshal([]byte(read(t, "../.goreleaser.yaml")), &release))
-	if len(release.Builds) != 1 {
-		t.Fatalf("expected one build, saw %+v", release)
-	}
-	built := strings.Fields(regexp.MustCompile(`(?m)^SYSTEMS := (.*)$`).FindStringSubmatch(read(t, "../Makefile"))[1])
-	built = append(built, "linux/amd64")
-	var released []string
-	for _, target := range release.Builds[0].Targets {
-		parts := strings.Split(target, "_")
-		released = append(released, parts[0]+"/"+parts[1])
-	}
-	slices.Sort(built)
-	slices.Sort(released)
-	if !slices.Equal(built, released) {
-		t.Errorf("a release is for %q, `make cross` and the other targets build for %q", released, built)
-	}
-}
 
 // The chart and the clients have one version: a release's. The release is built by the Go that the Dockerfile names.
 func TestReleaseVersions(t *testing.T) {
