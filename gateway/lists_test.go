@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -46,28 +45,6 @@ func recordRows(page api.Records) (keys []string, next string) {
 		keys = append(keys, record.Key)
 	}
 	return keys, page.NextCursor
-}
-
-// Lists have every row once, in byte order, on pages of any size, by default of 100.
-func TestListPages(t *testing.T) {
-	h := newHarness(t, Config{})
-	// Some names sort unlike words, and some have the greatest character.
-	names := []string{"Many", "many", "many ", "many!", "many/\U0010ffff", "many/\U0010ffff/\U0010ffff", "many\u00e9", "manz"}
-	for i := range 100 {
-		names = append(names, fmt.Sprintf("many/%03d", i))
-	}
-	slices.Sort(names)
-	big := h.acquire(t, "big", "worker")
-	var lines strings.Builder
-	for i, name := range names {
-		lines.WriteString(putLine(big, int64(i)+1, name, "1"))
-	}
-	h.bulk(t, lines.String())
-	expectList(t, h.client, "/v1/resources/big/records", strings.Join(names, ","), recordRows)
-	page := as[api.Records](t, h.get(t, "/v1/resources/big/records"), http.StatusOK)
-	if len(page.Records) != 100 || page.NextCursor == "" {
-		t.Errorf("a page has %d rows by default, next %q, want 100 and another page", len(page.Records), page.NextCursor)
-	}
 }
 
 // A record is listed with its version, token, type and size. Records are sorted by key or by their last write.

@@ -60,22 +60,6 @@ func TestLeaseFromGrantToRelease(t *testing.T) {
 	}
 }
 
-func TestAcquireDefaults(t *testing.T) {
-	h := newHarness(t, Config{})
-	for name, body := range map[string]string{
-		"absent": `{"owner_id":"w"}`,
-		"null": `{"owner_id":"w","ttl_ms":null,"mode":null,"scope":null,"wait_ms":null,"session_id":null,` +
-			`"request_id":null,"metadata":null}`,
-		"given":  `{"owner_id":"w","ttl_ms":30000,"mode":"exclusive","scope":"node","wait_ms":0,"metadata":{}}`,
-		"spaced": "\n\t{ \"owner_id\" : \"w\" }\n",
-	} {
-		got := as[api.Lease](t, h.post(t, lockPath(name, "/acquire"), body), http.StatusOK)
-		if got.TTLMS != 30000 || got.Mode != "exclusive" || got.Scope != "node" || got.OwnerID != "w" {
-			t.Errorf("%s: the lease is %+v, want the defaults", name, got)
-		}
-	}
-}
-
 // The greatest and least values are accepted. Locks show the metadata, but not the lease_id.
 func TestAcquireLimits(t *testing.T) {
 	h := newHarness(t, Config{})
@@ -146,30 +130,6 @@ func TestLockStates(t *testing.T) {
 	if free.State != "free" || free.Holders == nil || len(free.Holders) != 0 || free.FencingToken != lease.FencingToken {
 		t.Errorf("the released lock is %+v", free)
 	}
-}
-
-// A lease that ended, or is another's, can't be renewed or released, and the answer says why (P6).
-func TestLeaseLost(t *testing.T) {
-	h := newHarness(t, Config{})
-	lease := h.acquire(t, "job", "worker")
-	stolen := lease
-	stolen.OwnerID = "someone"
-	expectLost := func(lease api.Lease, reason string) {
-		t.Helper()
-		h.unchanged(t, func() {
-			for _, action := range []string{"/renew", "/release"} {
-				lost := expectReason(t, h.post(t, lockPath("job", action), refOf(lease)), api.CodeLeaseLost, reason)
-				if lost.Retryable {
-					t.Errorf("%s of a lease that was %s is retryable", action, reason)
-				}
-				expectProblem(t, h.post(t, lockPath("nowhere", action), refOf(lease)), api.CodeNotFound)
-			}
-		})
-	}
-	expectLost(stolen, "mismatch")
-	h.expire(t, lease)
-	h.release(t, h.acquire(t, "job", "next"))
-	expectLost(lease, "superseded")
 }
 
 // A break ends a lease, expired or not, and rejects its writes.
@@ -253,38 +213,6 @@ func (h *harness) expectSessionLost(t *testing.T, session api.Session, reason st
 			t.Errorf("%s: want not retryable, and the end of the session in the detail, got %s", got.request, got.body)
 		}
 	}
-}
-
-// A session that was not kept alive has lost its leases, without a sweep.
-func TestSessionExpires(t *testing.T) {
-	h := newHarness(t, Config{})
-	session := h.createSession(t, "w", time.Hour)
-	lease := h.acquireAs(t, "job", api.AcquireRequest{OwnerID: "w", SessionID: &session.SessionID})
-	h.exec(t, "update fence.sessions set expires_at = expires_at - interval '2 hours'")
-	next := h.acquire(t, "job", "next")
-	if next.FencingToken <= lease.FencingToken {
-		t.Errorf("the lease %+v was followed by %+v, want a greater token", lease, next)
-	}
-	if shown := h.session(t, session); shown.State != "expired" || *shown.Leases != 0 {
-		t.Errorf("the session is shown as %+v, want it expired without leases", shown)
-	}
-	h.expectSessionLost(t, session, "expired")
-	expectProblem(t, h.delete(t, sessionPath(session)), api.CodeLeaseLost)
-}
-
-// The waiters of a session that ends leave their queues.
-func TestSessionEndsItsWaiters(t *testing.T) {
-	h := newHarness(t, Config{})
-	session := h.createSession(t, "w", time.Hour)
-	lease := h.acquire(t, "job", "holder")
-	waiter := h.waitInQueue(t, "job", api.AcquireRequest{OwnerID: "w", SessionID: &session.SessionID})
-	other := h.waitInQueue(t, "job", api.AcquireRequest{OwnerID: "other"})
-	h.awaitQueue(t, "job", "w", "other")
-	h.another(t, Config{}).endSession(t, session)
-	expectReason(t, <-waiter, api.CodeLeaseLost, "released")
-	h.awaitQueue(t, "job", "other")
-	h.release(t, lease)
-	granted(t, other)
 }
 
 // newRedisProvider keeps leases in a server.

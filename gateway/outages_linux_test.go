@@ -27,6 +27,45 @@ import (
 // TestOutages checks that /readyz, the metrics and the overview name what keeps the database from taking commits, that
 // a write ends with unavailable meanwhile, and that the gateway is ready again by itself.
 func TestOutages(t *testing.T) {
+	o, _ := newOutages(t)
+	t.Run("synchronous standby gone", o.standbyGone)
+	t.Run("connections exhausted", o.connectionsExhausted)
+	t.Run("read-only", o.readOnly)
+	t.Run("schema gone", func(t *testing.T) {
+		o.meet(t, outage{
+			reason: readiness.NotMigrated,
+			begin:  func(t *testing.T) { o.exec(t, "alter schema fence rename to away") },
+			end:    func(t *testing.T) { o.exec(t, "alter schema away rename to fence") },
+		})
+	})
+	t.Run("disk full", o.diskFull)
+}
+
+// TestOutagesOfServers checks the same where the server does not answer, or is another one.
+func TestOutagesOfServers(t *testing.T) {
+	o, network := newOutages(t)
+	t.Run("server frozen", func(t *testing.T) {
+		var thaw func()
+		o.meet(t, outage{
+			reason: readiness.Unreachable, begin: func(*testing.T) { thaw = o.cluster.Freeze() }, end: func(*testing.T) { thaw() },
+		})
+	})
+	t.Run("packets swallowed", func(t *testing.T) { o.packetsSwallowed(t, network) })
+	t.Run("server killed", func(t *testing.T) {
+		o.meet(t, outage{
+			reason: readiness.Unreachable, begin: func(*testing.T) { o.cluster.Kill() }, end: func(*testing.T) {
+				o.cluster.Restart()
+				o.db.Reset()
+			},
+			alerts: []string{"FencegateDatabaseChanged"},
+		})
+	})
+	t.Run("went back", o.wentBack)
+	t.Run("connection of the prober lost", o.connectionLost)
+}
+
+func newOutages(t *testing.T) (*outages, *pgtest.Network) {
+	t.Helper()
 	parallel(t)
 	cluster := pgtest.NewCluster(t, pgtest.Setting("max_connections", "40"))
 	network := cluster.Network()
@@ -35,36 +74,7 @@ func TestOutages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &outages{harness: h, cluster: cluster, lease: h.acquireRepeatedly(t, "job"), alerts: string(alerts)}
-	t.Run("synchronous standby gone", o.standbyGone)
-	t.Run("connections exhausted", o.connectionsExhausted)
-	t.Run("read-only", o.readOnly)
-	t.Run("server frozen", func(t *testing.T) {
-		var thaw func()
-		o.meet(t, outage{
-			reason: readiness.Unreachable, begin: func(*testing.T) { thaw = cluster.Freeze() }, end: func(*testing.T) { thaw() },
-		})
-	})
-	t.Run("packets swallowed", func(t *testing.T) { o.packetsSwallowed(t, network) })
-	t.Run("server killed", func(t *testing.T) {
-		o.meet(t, outage{
-			reason: readiness.Unreachable, begin: func(*testing.T) { cluster.Kill() }, end: func(*testing.T) {
-				cluster.Restart()
-				o.db.Reset()
-			},
-			alerts: []string{"FencegateDatabaseChanged"},
-		})
-	})
-	t.Run("went back", o.wentBack)
-	t.Run("schema gone", func(t *testing.T) {
-		o.meet(t, outage{
-			reason: readiness.NotMigrated,
-			begin:  func(t *testing.T) { o.exec(t, "alter schema fence rename to away") },
-			end:    func(t *testing.T) { o.exec(t, "alter schema away rename to fence") },
-		})
-	})
-	t.Run("connection of the prober lost", o.connectionLost)
-	t.Run("disk full", o.diskFull)
+	return &outages{harness: h, cluster: cluster, lease: h.acquireRepeatedly(t, "job"), alerts: string(alerts)}, network
 }
 
 // newOutageHarness is a harness with the intervals of a gateway in production, on a database that the test itself

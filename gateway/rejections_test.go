@@ -97,27 +97,6 @@ func TestRejectionsOfEveryKind(t *testing.T) {
 	}
 }
 
-// Lists are sorted by ID or by the last change, and times have any format.
-func TestRejectionPages(t *testing.T) {
-	h := newHarness(t, Config{})
-	for _, name := range []string{"a", "b", "c"} {
-		h.reject(t, name)
-	}
-	h.exec(t, "update fence.rejections set changed_at = clock_timestamp() where resource = 'a'")
-	rows := func(page api.Rejections) (resources []string, next string) {
-		for _, r := range page.Rejections {
-			resources = append(resources, r.Resource)
-		}
-		return resources, page.NextCursor
-	}
-	for query, want := range map[string]string{
-		"": "c,b,a", "?sort=last_seen": "a,c,b", "?since=0001-01-01T00:00:00%2B14:00": "c,b,a",
-		"?since=9999-12-31T23:59:59.999Z": "",
-	} {
-		expectList(t, h.client, "/v1/rejections"+query, want, rows)
-	}
-}
-
 // rejectOfMany records groups that differ in what the filters select. The last one is on "other".
 func rejectOfMany(t *testing.T, h *harness) (zombie, current api.Lease) {
 	t.Helper()

@@ -3,12 +3,9 @@ package gateway
 import (
 	"encoding/base64"
 	"encoding/json"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"reflect"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -16,7 +13,6 @@ import (
 
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
 	"github.com/fencegate/fencegate/lockclient/api"
-	"github.com/fencegate/fencegate/store"
 )
 
 func writeToken(lease api.Lease, sequence int64) api.WriteToken {
@@ -139,33 +135,6 @@ func TestRejectedTransaction(t *testing.T) {
 	expectProblem(t, h.put(t, current, 1, "x"), api.CodeTokenStale) // the transaction raised all fences of its tokens
 }
 
-// A transaction may have WriteTokensMax tokens and OperationsMax operations, and no more.
-func TestTransactionLimits(t *testing.T) {
-	h := newHarness(t, Config{})
-	var request api.TransactionRequest
-	for i := range store.WriteTokensMax {
-		request.Fences = append(request.Fences, writeToken(h.acquire(t, "locks/"+strconv.Itoa(i), "worker"), 1))
-	}
-	for i := range store.OperationsMax {
-		lease := api.Lease{Lock: "locks/" + strconv.Itoa(i%store.WriteTokensMax)}
-		request.Ops = append(request.Ops, putOp(lease, strconv.Itoa(i), "1"))
-	}
-	ops, tokens := request, request
-	ops.Ops = append(slices.Clone(request.Ops), putOp(api.Lease{Lock: "locks/0"}, "more", "1"))
-	tokens.Fences = append(slices.Clone(request.Fences), writeToken(h.acquire(t, "one more", "worker"), 1))
-	h.unchanged(t, func() {
-		expectProblem(t, h.transact(t, ops), api.CodeInvalidRequest)
-		expectProblem(t, h.transact(t, tokens), api.CodeInvalidRequest)
-	})
-	if result := as[api.TransactionResult](t, h.transact(t, request),
-		http.StatusOK); len(result.Results) != store.OperationsMax {
-		t.Errorf("the transaction returned %d results, want %d", len(result.Results), store.OperationsMax)
-	}
-	if stored := h.count(t, "select count(*) from fence.records"); stored != store.OperationsMax {
-		t.Errorf("the transaction stored %d records, want %d", stored, store.OperationsMax)
-	}
-}
-
 // external is a gateway with external policies: on "etcd", and with the rule same_token on "same".
 func external(t *testing.T, config Config) *harness {
 	t.Helper()
@@ -197,52 +166,6 @@ func (h *harness) expectWrites(t *testing.T, steps ...string) {
 			t.Errorf("%q: got %s %s", step, said, got.body)
 		}
 	}
-}
-
-// Under an external policy the first write makes the fence, and numbers only rise: for puts, deletes and transactions.
-// There are no leases.
-func TestExternalTokens(t *testing.T) {
-	h := external(t, Config{})
-	expectProblem(t, h.post(t, lockPath("etcd/job", "/acquire"), `{"owner_id":"w"}`), api.CodeInvalidRequest)
-	expectProblem(t, h.get(t, "/v1/resources/etcd/job/fence"), api.CodeNotFound)
-	h.expectWrites(t,
-		"etcd/job 1000 ok", "etcd/job 1000 token_stale reused", "etcd/job 1000.1 ok", "etcd/job 1000.1 ok",
-		"etcd/job 999.9 token_stale superseded", "etcd/job 1007.1 ok", "etcd/job 1000.2 token_stale superseded",
-		"delete etcd/job 1000.3 token_stale superseded", "delete etcd/job 1007.2 ok", "etcd/job 1007.1 token_stale reused",
-		"etcd/job 9007199254740991 ok", "etcd/other 1 ok",
-		"same/job 5 ok", "same/job 5 ok", "same/job 4 token_stale superseded", "same/job 6.1 ok", "same/job 6.1 ok",
-		"same/job 6 ok", "same/job 5 token_stale superseded")
-	if fence := h.fence(t, "etcd/job"); fence.LastToken != api.MaxToken || fence.GrantedToken != 0 ||
-		fence.Policy.Prefix != "etcd" {
-		t.Errorf("the fence is %+v, want the greatest token and the policy of etcd", fence)
-	}
-
-	lease := h.acquire(t, "ours", "worker")
-	transact := func(token int64) answer {
-		return h.post(t, "/v1/transactions", fmt.Sprintf(`{"fences":[
-			{"resource":"etcd/tx","fencing_token":%d,"sequence":1},{"resource":"ours","fencing_token":%d,"sequence":%d}],
-			"ops":[{"op":"put","resource":"etcd/tx","key":"k","value":%[1]d},
-			{"op":"put","resource":"ours","key":"k","value":1}]}`,
-			token, lease.FencingToken, token))
-	}
-	as[api.TransactionResult](t, transact(20), http.StatusOK)
-	expectReason(t, transact(19), api.CodeTokenStale, "superseded")
-	if fence := h.fence(t, "ours"); fence.LastSequence != 20 {
-		t.Errorf("the fence beside the rejected one is %+v, want it unchanged", fence)
-	}
-	as[api.TransactionResult](t, transact(21), http.StatusOK)
-
-	h.unchanged(t, func() {
-		for _, token := range []string{"9007199254740992", "9007199254740992.1", "18446744073709551616"} {
-			refused := expectProblem(t, h.putWith(t, "etcd/job", api.HeaderFencingToken+": "+token), api.CodeInvalidToken)
-			if !strings.Contains(refused.Detail, "subtract") {
-				t.Errorf("the token %s was refused with %q, want advice", token, refused.Detail)
-			}
-		}
-		if refused := expectProblem(t, transact(1<<53), api.CodeInvalidToken); !strings.Contains(refused.Detail, "subtract") {
-			t.Errorf("a token that is too great was refused with %q, want advice", refused.Detail)
-		}
-	})
 }
 
 // An administrator undoes a token that was too great. All gateways admit the holder's writes again, and still reject

@@ -110,43 +110,6 @@ func TestDatabaseDown(t *testing.T) {
 	as[api.WriteResult](t, h.put(t, lease, 2, "after"), http.StatusOK)
 }
 
-// On a read-only database reads succeed, and writes fail with unavailable.
-func TestDatabaseReadOnly(t *testing.T) {
-	h, lease := newBusyHarness(t, Config{})
-	alter := func(change string) {
-		h.exec(t, "set default_transaction_read_only = off; do $$begin execute format('alter database %I "+change+
-			"', current_database()); end$$")
-		h.endSessions(t)
-	}
-	alter("set default_transaction_read_only = on")
-	h.unchanged(t, func() {
-		for _, r := range requestsOf(lease) {
-			if r.method != http.MethodGet {
-				expectUnavailable(t, h.send(t, r.method, r.path, r.body, r.headers...), api.OutcomeNotApplied)
-			}
-		}
-		h.awaitNotReady(t, readiness.ReadOnly, "read-only")
-	})
-	h.expectRecord(t, recordPath("job", "k"), "value", "application/octet-stream")
-	alter("reset default_transaction_read_only")
-	h.awaitReady(t)
-	as[api.WriteResult](t, h.put(t, lease, 2, "after"), http.StatusOK)
-}
-
-func TestDatabaseNotMigrated(t *testing.T) {
-	h := newHarnessOn(t, Config{}, postgres.Config{DatabaseURL: pgtest.Empty(t)})
-	lease := api.Lease{Lock: "job", OwnerID: "w", LeaseID: noSession, FencingToken: 1}
-	for _, r := range requestsOf(lease) {
-		expectUnavailable(t, h.send(t, r.method, r.path, r.body, r.headers...), api.OutcomeNotApplied)
-	}
-	h.awaitNotReady(t, readiness.NotMigrated, "not migrated")
-	if err := h.store.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	h.awaitReady(t)
-	h.acquire(t, "job", "worker")
-}
-
 // A commit that takes long, in a database that answers, has a reason of its own.
 func TestDatabaseSlow(t *testing.T) {
 	h := newHarness(t, Config{})
@@ -175,26 +138,6 @@ func TestDatabaseMigratedByAnotherVersion(t *testing.T) {
 		h.awaitNotReady(t, readiness.NotMigrated, "run `fencegate migrate`")
 		h.exec(t, "update "+column+" + 1")
 		h.awaitReady(t)
-	}
-}
-
-// A statement that the database gave up was rolled back. One for which the gateway stopped waiting may be committed.
-func TestOutcomes(t *testing.T) {
-	for outcome, c := range map[api.Outcome]struct{ request, statement time.Duration }{
-		api.OutcomeNotApplied: {time.Minute, 100 * time.Millisecond}, api.OutcomeUnknown: {4 * time.Second, time.Hour},
-	} {
-		t.Run(string(outcome), func(t *testing.T) {
-			h := newHarness(t, Config{})
-			// The quick lane hands a write to the lock-wait lane after LockTimeout: that must not happen meanwhile.
-			hasty := newHarnessOn(t, Config{RequestTimeout: c.request}, postgres.Config{
-				DatabaseURL: h.databaseURL, StatementTimeout: c.statement, LockTimeout: time.Minute,
-			})
-			lease := h.acquire(t, "job", "worker")
-			unlock := h.holdFence(t, "job")
-			h.unchanged(t, func() { expectUnavailable(t, hasty.put(t, lease, 1, "value"), outcome) })
-			unlock()
-			as[api.WriteResult](t, h.put(t, lease, 1, "value"), http.StatusCreated)
-		})
 	}
 }
 

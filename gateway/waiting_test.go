@@ -15,40 +15,6 @@ import (
 	"github.com/fencegate/fencegate/lockclient/api"
 )
 
-// Waiters are granted the lock in the order in which they came, at any gateway, each with a greater token (P2, P8).
-func TestWaitAcrossGateways(t *testing.T) {
-	first := newHarness(t, Config{})
-	second := first.another(t, Config{})
-	lease := first.acquire(t, "job", "w0")
-	var waiters []<-chan answer
-	var queue []string
-	for i, h := range []*harness{second, first, second, first} {
-		owner := "w" + strconv.Itoa(i+1)
-		waiters = append(waiters, h.wait(t, "job", api.AcquireRequest{OwnerID: owner}))
-		queue = append(queue, owner)
-		first.awaitQueue(t, "job", queue...)
-	}
-	if w := second.lock(t, "job").Queue[0]; w.Mode != "exclusive" || w.Scope != "node" ||
-		w.QueuedAt.Before(lease.GrantedAt.Time) {
-		t.Errorf("the first waiter is shown as %+v", w)
-	}
-	held := expectProblem(t, second.post(t, lockPath("job", "/acquire"), `{"owner_id":"hasty"}`), api.CodeLockHeld)
-	if *held.QueueLength != 4 || held.Holder.OwnerID != "w0" || *held.RecommendedRetryMS < 5000 {
-		t.Errorf("an acquire behind 4 waiters was refused with %+v", held)
-	}
-	for i, waiter := range waiters {
-		first.release(t, lease)
-		next := granted(t, waiter)
-		if next.OwnerID != queue[i] || next.FencingToken <= lease.FencingToken || next.WaitedMS > time.Hour.Milliseconds() {
-			t.Errorf("the lease %+v was followed by %+v, want %s and a greater token", lease, next, queue[i])
-		}
-		status := []int{http.StatusCreated, http.StatusOK}[min(i, 1)]
-		as[api.WriteResult](t, second.put(t, next, 1, next.OwnerID), status)
-		expectProblem(t, first.put(t, lease, 9, "late"), api.CodeTokenStale)
-		lease = next
-	}
-}
-
 // A wait may last longer than the timeouts of bodies, answers and events, and so may a watch without events. The
 // connection of the wait stays usable.
 func TestWaitOutlivesTimeouts(t *testing.T) {

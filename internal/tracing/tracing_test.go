@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"go.opentelemetry.io/otel/trace"
-
 	"github.com/fencegate/fencegate/internal/test/testenv/otlptest"
 	"github.com/fencegate/fencegate/internal/tracing"
 )
@@ -103,30 +101,6 @@ func TestDelivers(t *testing.T) {
 				t.Errorf("it is made by %q, want %q", got[0].Resource["service.name"], want)
 			}
 		})
-	}
-}
-
-// The ratio is for traces that begin here. A caller's trace keeps the caller's decision.
-func TestSampling(t *testing.T) {
-	withoutEnvironment(t)
-	parent := func(flags trace.TraceFlags) context.Context {
-		return trace.ContextWithRemoteSpanContext(t.Context(), trace.NewSpanContext(trace.SpanContextConfig{
-			TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, TraceFlags: flags, Remote: true,
-		}))
-	}
-	for _, c := range []struct {
-		ratio  float64
-		parent context.Context
-		want   bool
-	}{
-		{0, t.Context(), false}, {1, t.Context(), true},
-		{0, parent(trace.FlagsSampled), true}, {1, parent(0), false},
-	} {
-		traces := start(t, tracing.Config{Endpoint: "http://127.0.0.1:1", SampleRatio: c.ratio})
-		if _, span := traces.Provider().Tracer("test").Start(c.parent, "work"); span.IsRecording() != c.want {
-			t.Errorf("%v: recorded %v", c, span.IsRecording())
-		}
-		_, _ = traces.Shutdown(t.Context())
 	}
 }
 
