@@ -313,14 +313,6 @@ create function test.write(variadic p_writes text[]) returns text language sql a
             from unnest(a.refused, a.verdicts, a.reasons, a.current_versions, a.granted_tokens, a.last_tokens,
                 a.last_sequences) as r (index, verdict, reason, version, granted, last, sequence)
         ) said $$;
-create function test.transact(variadic p_writes text[]) returns text language sql as $$
-    select case a.verdict
-        when 'admitted' then concat_ws(' ', a.verdict, a.versions::text, case when a.replayed then 'replayed' end)
-        else a.index || ': ' || test.verdict(a.verdict, a.reason, a.current, a.granted_token, a.last_token,
-            a.last_sequence) end
-    from test.writes(p_writes) w,
-        fence.transact(w.resources, w.tokens, w.sequences, w.ids, sha256(convert_to(p_writes::text, 'UTF8')), w.puts,
-            w.indexes, w.keys, w.contents, w.types, w.expected) a $$;
 create function test.record(p_resource text) returns text language sql as $$
     select coalesce(string_agg(concat_ws(' ', convert_from(value, 'UTF8'), version,
         concat_ws('.', fencing_token, sequence)), ', '), 'none')
