@@ -75,14 +75,7 @@ func holder(ctx context.Context, client *lockclient.Client, name string) error {
 	if _, err := lease.Put(ctx, "http", []byte("x")); err != nil {
 		return err
 	}
-	pipeline, err := lease.Pipeline(ctx)
-	if err != nil {
-		return err
-	}
-	if _, err := pipeline.Put(ctx, "bulk", []byte("x")); err != nil {
-		return err
-	}
-	if err := pipeline.Close(); err != nil {
+	if err := lease.Writes(ctx, []api.BulkWrite{{Op: "put", Key: "bulk", Value: []byte("1")}})[0].Err; err != nil {
 		return err
 	}
 	token, sequence := lease.FencingToken(), int64(1_000_000)

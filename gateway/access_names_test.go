@@ -95,7 +95,7 @@ func TestListsHideOtherNames(t *testing.T) {
 	}
 }
 
-// TestEachNameIsJudged checks that each line of a bulk request and each name of a transaction needs the scope, and that
+// TestEachNameIsJudged checks that each write of a bulk request and each name of a transaction needs the scope, and that
 // nothing of a refused transaction is applied.
 func TestEachNameIsJudged(t *testing.T) {
 	h, admin := newGuarded(t)
@@ -103,9 +103,9 @@ func TestEachNameIsJudged(t *testing.T) {
 	in, out := root.acquire(t, "eu/1", "w"), root.acquire(t, "us/1", "w")
 	missing := out
 	missing.Lock = "us/2"
-	verdicts, _ := eu.bulk(t, putLine(in, 1, "k", "1")+putLine(out, 1, "k", "1")+putLine(missing, 1, "k", "1"))
+	verdicts := eu.bulk(t, putLine(in, 1, "k", "1")+putLine(out, 1, "k", "1")+putLine(missing, 1, "k", "1"))
 	if len(verdicts) != 3 || verdicts[0].Status != http.StatusCreated || verdicts[1].Code != api.CodeForbidden ||
-		verdicts[2].Code != api.CodeForbidden || verdicts[1].Detail != verdicts[2].Detail {
+		verdicts[2].Code != api.CodeForbidden || verdicts[1].Problem.Detail != verdicts[2].Problem.Detail {
 		t.Errorf("the verdicts are %+v, want one that is admitted and two that are forbidden alike", verdicts)
 	}
 	both := api.TransactionRequest{
@@ -220,7 +220,7 @@ func TestPrincipalsOfRejections(t *testing.T) {
 	for _, zombie := range []client{a, a, b} {
 		expectProblem(t, zombie.put(t, lease, 1, "v"), api.CodeTokenStale)
 	}
-	if verdicts, _ := b.bulk(t, putLine(lease, 1, "k", "1")); len(verdicts) != 1 || verdicts[0].Code != api.CodeTokenStale {
+	if verdicts := b.bulk(t, putLine(lease, 1, "k", "1")); len(verdicts) != 1 || verdicts[0].Code != api.CodeTokenStale {
 		t.Fatalf("the verdicts are %+v, want one that is stale", verdicts)
 	}
 	want := map[string]int64{"a http": 2, "b http": 1, "b bulk": 1}

@@ -11,7 +11,6 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/fencegate/fencegate/gateway/auth"
@@ -200,7 +199,7 @@ func TestEveryRouteIsAllowed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			addHeaders(request.Header, credential, "Content-Type: "+api.BulkContentType)
+			addHeaders(request.Header, credential)
 			response, err := h.http.Do(request) // a stream answers its head
 			if err != nil {
 				t.Fatal(err)
@@ -253,38 +252,6 @@ func TestHostileCredentials(t *testing.T) {
 	}
 	if bytes.Contains(metrics.body, []byte(text)) {
 		t.Error("/metrics has a key")
-	}
-}
-
-// countingAuth counts how often a credential is checked.
-type countingAuth struct {
-	auth.Authenticator
-
-	checks atomic.Int64
-}
-
-func (c *countingAuth) Authenticate(r *http.Request) (*access.Principal, auth.Reason) {
-	c.checks.Add(1)
-	return c.Authenticator.Authenticate(r)
-}
-
-// TestBulkChecksOncePerArrival checks that lines which arrive together cost one look at the credential.
-func TestBulkChecksOncePerArrival(t *testing.T) {
-	t.Parallel()
-	keys := &keysInMemory{}
-	credential := keys.add("p", grantsOn("own", access.Write)...)
-	g := newKeyedGateway(t, keys)
-	counting := &countingAuth{Authenticator: g.Auth}
-	g.Auth = counting
-	const lines = 1000
-	body := strings.Repeat(`{"op":"delete","resource":"other","key":"k","fencing_token":1}`+"\n", lines)
-	c := serve(t, g)
-	got := c.send(t, http.MethodPost, "/v1/writes", body, "Content-Type: "+api.BulkContentType, credential)
-	if refused := bytes.Count(got.body, []byte(`"status":403`)); refused != lines {
-		t.Fatalf("%d lines were refused, want %d: %.500s", refused, lines, got.body)
-	}
-	if checks := counting.checks.Load(); checks > 100 {
-		t.Errorf("the credential was checked %d times for %d lines in one request, want a few", checks, lines)
 	}
 }
 

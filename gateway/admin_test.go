@@ -41,9 +41,7 @@ func TestRevokedKey(t *testing.T) {
 	}
 	there.awaitStatus(t, http.StatusOK)
 	lease := there.acquire(t, "job", "w")
-	bulk, watch := there.openBulk(t), there.open(t, lockPath("job", "/watch"))
-	bulk.write(t, putLine(lease, 1, "k", "1"))
-	bulk.verdict(t, 1, http.StatusCreated)
+	watch := there.open(t, lockPath("job", "/watch"))
 	watch.next(t, api.EventState)
 	idle := there.open(t, lockPath("job/idle", "/watch"))
 	idle.next(t, api.EventState)
@@ -63,8 +61,6 @@ func TestRevokedKey(t *testing.T) {
 	}
 	expectProblem(t, here.get(t, "/v1/locks"), api.CodeUnauthenticated)
 	there.awaitStatus(t, http.StatusUnauthorized)
-	bulk.write(t, putLine(lease, 2, "k", "2"))
-	bulk.verdict(t, 2, http.StatusUnauthorized)
 	expectProblem(t, <-waiting, api.CodeUnauthenticated) // while the lock is held
 	root.awaitQueue(t, "job")
 	watch.endedFor(t, "unauthenticated")

@@ -29,7 +29,7 @@ func TestRefusalsInAuditLog(t *testing.T) {
 	expectProblem(t, caller.get(t, "/v1/sessions"), api.CodeForbidden)
 	other := lease
 	other.Lock = "other/2"
-	caller.bulk(t, putLine(other, 1, "k", "1")+"\n")
+	caller.bulk(t, putLine(other, 1, "k", "1"))
 	unlock()
 
 	if err := h.gateway.audit(t.Context()); err != nil {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/endpoint"
-	"github.com/fencegate/fencegate/gateway/writes"
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
 	"github.com/fencegate/fencegate/lockclient/api"
 )
@@ -278,12 +277,6 @@ func TestBodiesOfOneCaller(t *testing.T) {
 	got, _ = h.wireFrom(t, callerAddress(hostile), fmt.Sprintf("POST /v1/sign-in%sContent-Type: application/json\n"+
 		"Content-Length: %d\n\n%s", onWire, budgetBody, long)).answer(t)
 	expectProblem(t, got, api.CodeRateLimited) // a public route counts for the address
-	line := putLine(lease, 2, "k", `"`+strings.Repeat("x", writes.BulkBufferBytes)+`"`)
-	got, _ = h.wireFrom(t, callerAddress(hostile), fmt.Sprintf("%sContent-Length: %d\n\n%s", bulkHead, len(line),
-		line)).answer(t)
-	if text := string(got.body); !strings.Contains(text, `{"end":"idle","next_line":1}`) {
-		t.Errorf("the stream ended with %s, want idle before line 1", text)
-	}
 	as[api.WriteResult](t, h.put(t, lease, 2, long), http.StatusOK)
 	_ = stalled[0].Close()
 	awaitOne := func() {
@@ -301,22 +294,6 @@ func TestBodiesOfOneCaller(t *testing.T) {
 	as[api.WriteResult](t, got, http.StatusOK)
 	got, _ = stalled[1].answer(t)
 	expectProblem(t, got, api.CodeRateLimited)
-}
-
-// A stalled line of a stream of writes gives way, too. Its stream ends as idle, and the line is not taken.
-func TestStalledLinesGiveWay(t *testing.T) {
-	h, lease := newBudgeted(t, 0)
-	// The first bulkBufferBytes of a line are not counted.
-	line := strings.TrimSuffix(putLine(lease, 2, "k", `"`+strings.Repeat("x", writes.BulkBufferBytes)), "}\n")
-	connection := h.wire(t, fmt.Sprintf("%sTransfer-Encoding: chunked\n\n%x\n%s", bulkHead, len(line), line))
-	await.True(t, "the gateway holds the line", func() bool { return h.bodyBytes() > 0 })
-	for i := range 4 {
-		h.stall(t, lease, i, true)
-	}
-	got, _ := connection.answer(t)
-	if text := string(got.body); !strings.Contains(text, `{"end":"idle","next_line":1}`) {
-		t.Errorf("the stream ended with %s, want idle before line 1", text)
-	}
 }
 
 // After each request its bytes are free, however it ended.

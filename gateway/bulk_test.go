@@ -5,14 +5,18 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/gateway/writes"
+	pgtest "github.com/fencegate/fencegate/internal/test/testenv/postgres"
 	"github.com/fencegate/fencegate/lockclient/api"
+	"github.com/fencegate/fencegate/store/engine"
+	"github.com/fencegate/fencegate/store/groupcommit"
+	"github.com/fencegate/fencegate/store/postgres"
 )
 
-// Each line gets the verdict that a single write would get, whatever the verdicts on the others.
+// Each write gets the result that a single write would get, whatever those of the others.
 func TestBulk(t *testing.T) {
 	h := newHarness(t, Config{})
 	a, b := h.acquire(t, "accounts/1", "clerk"), h.acquire(t, "accounts/2", "clerk")
@@ -20,149 +24,133 @@ func TestBulk(t *testing.T) {
 	h.release(t, old)
 	h.acquire(t, "accounts/3", "new")
 	remove := func(key, more string) string {
-		return fmt.Sprintf(`{"op":"delete","resource":"accounts/1","key":%q,"fencing_token":%d,"sequence":3%s}`,
+		return fmt.Sprintf(`{"op":"delete","resource":"accounts/1","key":%q,"fencing_token":%d,"sequence":3%s}`+"\n",
 			key, a.FencingToken, more)
 	}
-	body := putLine(a, 1, "balance", ` {"b": 1.0, "a":null} `) + // line 1
-		putLine(b, 1, "balance", "2") +
-		"\n \r\n" + // lines 3 and 4 are empty
-		putLine(a, 2, "balance", "3") +
-		putLine(a, 2, "balance", "3") + // line 6: again
-		putLine(a, 2, "balance", "4") +
-		putLine(old, 1, "balance", "5") + // line 8
-		"no JSON\n" +
-		strings.Replace(putLine(a, 3, "balance", "6"), "}", `,"if_version":7}`, 1) + // line 10
-		remove("none", "") + "\r\n" +
-		remove("balance", fmt.Sprintf(`,"lease_id":%q`, a.LeaseID)) + "\n" + // line 12
+	results := h.bulk(t, putLine(a, 1, "balance", ` {"b": 1.0, "a":null} `)+
+		putLine(b, 1, "balance", "2")+
+		putLine(a, 2, "balance", "3")+
+		putLine(a, 2, "balance", "3")+ // again
+		putLine(a, 2, "balance", "4")+
+		putLine(old, 1, "balance", "5")+
+		"7\n"+
+		strings.Replace(putLine(a, 3, "balance", "6"), "}", `,"if_version":7}`, 1)+
+		remove("none", "")+
+		remove("balance", fmt.Sprintf(`,"lease_id":%q`, a.LeaseID))+
 		fmt.Sprintf(`{"op":"put","resource":"accounts/2","key":"photo","fencing_token":%d,"sequence":2,`+
-			`"value_base64":"AP8=","content_type":"image/png"}`, b.FencingToken)
-	verdicts, end := h.bulk(t, body)
+			`"value_base64":"AP8=","content_type":"image/png"}`, b.FencingToken))
 	want := []struct {
-		line    int64
 		status  int
 		code    api.Code
-		version any
+		version int64
 	}{
-		{1, 201, "", int64(1)}, {2, 201, "", int64(1)}, {5, 200, "", int64(2)}, {6, 200, "", int64(2)},
-		{7, 412, api.CodeTokenStale, nil}, {8, 412, api.CodeTokenStale, nil}, {9, 400, api.CodeInvalidRequest, nil},
-		{10, 412, api.CodeVersionMismatch, int64(2)}, {11, 404, api.CodeNotFound, nil}, {12, 200, "", int64(3)},
-		{13, 201, "", int64(2)},
+		{201, "", 1}, {201, "", 1}, {200, "", 2}, {200, "", 2}, {412, api.CodeTokenStale, 0}, {412, api.CodeTokenStale, 0},
+		{400, api.CodeInvalidRequest, 0}, {412, api.CodeVersionMismatch, 2}, {404, api.CodeNotFound, 0}, {200, "", 3},
+		{201, "", 2},
 	}
-	if len(verdicts) != len(want) || end.End != api.BulkComplete || end.NextLine != 14 {
-		t.Fatalf("received %d verdicts and the end %s, want %d and complete", len(verdicts), end.text, len(want))
+	if len(results) != len(want) {
+		t.Fatalf("received %d results, want %d", len(results), len(want))
 	}
-	for i, got := range verdicts {
-		w := want[i]
-		if got.Line != w.line || got.Status != w.status || got.Code != w.code || value(got.Version) != w.version {
-			t.Errorf("the verdict is %s, want %+v", got.text, w)
+	for i, got := range results {
+		var version int64
+		switch {
+		case got.Result != nil:
+			version = got.Result.Version
+		case got.Problem.Version != nil:
+			version = *got.Problem.Version
+		}
+		if got.Status != want[i].status || got.Code != want[i].code || version != want[i].version {
+			t.Errorf("result %d is %s, want %+v", i, encode(got.BulkResult), want[i])
 		}
 	}
-	if replay := verdicts[3]; replay.Replayed == nil || !*replay.Replayed || *verdicts[2].Replayed {
-		t.Errorf("the verdict on the line sent again is %s, want a replay", replay.text)
+	if !results[3].Result.Replayed || results[2].Result.Replayed {
+		t.Errorf("the result of the write sent again is %+v, want a replay", results[3].Result)
 	}
-	if reused, superseded := verdicts[4], verdicts[5]; reused.Reason != "reused" || *reused.LastSequence != 2 ||
-		superseded.Reason != "superseded" || *superseded.GrantedToken <= old.FencingToken {
-		t.Errorf("the verdicts on stale lines are %s %s, want reused and superseded", reused.text, superseded.text)
+	if reused, superseded := results[4].Problem, results[5].Problem; reused.Reason != "reused" ||
+		*reused.LastSequence != 2 || superseded.Reason != "superseded" || *superseded.GrantedToken <= old.FencingToken {
+		t.Errorf("the problems of stale writes are %+v %+v, want reused and superseded", reused, superseded)
 	}
 	h.expectRecord(t, recordPath("accounts/2", "photo"), "\x00\xff", "image/png")
 	h.expectRecord(t, recordPath("accounts/2", "balance"), "2", "application/json")
 	expectProblem(t, h.get(t, recordPath("accounts/1", "balance")), api.CodeNotFound)
 }
 
-// A value is stored as it is written in its line.
+// A value is stored as it is written in the array.
 func TestBulkKeepsValues(t *testing.T) {
 	h := newHarness(t, Config{})
 	lease := h.acquire(t, "job", "worker")
-	for i, value := range []string{`{"b": 1.0,  "a":"\u00e9"}`, `null`, `"x"`, `[]`, `1e40`,
-		strings.Repeat(" ", 100) + "1"} {
-		if verdicts, _ := h.bulk(t, putLine(lease, int64(i)+1, "k", value)); verdicts[0].Code != "" {
-			t.Fatalf("the verdict on %q is %s, want it admitted", value, verdicts[0].text)
+	for i, value := range []string{`{"b": 1.0,  "a":"\u00e9"}`, `null`, `"x"`, `[]`, `1e40`, "   1"} {
+		if results := h.bulk(t, putLine(lease, int64(i)+1, "k", value)); results[0].Code != "" {
+			t.Fatalf("the result of %q is %s, want it admitted", value, encode(results))
 		}
 		h.expectRecord(t, recordPath("job", "k"), strings.TrimSpace(value), "application/json")
 	}
 }
 
-// A client that sends one line and waits gets its verdict at once, while the stream stays open.
-func TestBulkAnswersEachLine(t *testing.T) {
-	overBoth(t, func(t *testing.T, http2 bool) {
-		h := newHarness(t, Config{})
-		h.http = newHTTPClient(t, http2)
-		lease := h.acquire(t, "job", "worker")
-		stream := h.openBulk(t)
-		if (stream.response.ProtoMajor == 2) != http2 {
-			t.Fatalf("the answer came over %s, want HTTP/2: %v", stream.response.Proto, http2)
-		}
-		for i := range int64(20) {
-			stream.write(t, putLine(lease, i+1, "k", "1"))
-			stream.verdict(t, i+1, map[bool]int{true: 201, false: 200}[i == 0])
-		}
-		_ = stream.send.Close()
-		stream.ended(t, api.BulkComplete, 21)
-	})
-}
-
-// The lines of a resource are applied in their order, and the verdicts have the order of all lines.
+// The writes to a resource are applied in their order. If the answer is lost and the same is sent again, the last of
+// each resource is a replay, and the others are known to be used.
 func TestBulkOrder(t *testing.T) {
-	overBoth(t, func(t *testing.T, http2 bool) {
-		h := newHarness(t, Config{})
-		h.http = newHTTPClient(t, http2)
-		const resources, each = 10, 300
-		var body strings.Builder
-		var leases []api.Lease
-		for i := range resources {
-			leases = append(leases, h.acquire(t, fmt.Sprintf("job/%d", i), "worker"))
+	h := newHarness(t, Config{})
+	const resources, each = 10, 100
+	var lines strings.Builder
+	var leases []api.Lease
+	for i := range resources {
+		leases = append(leases, h.acquire(t, fmt.Sprintf("job/%d", i), "worker"))
+	}
+	for i := range each {
+		for _, lease := range leases {
+			lines.WriteString(putLine(lease, int64(i)+1, "k", fmt.Sprint(i)))
 		}
-		for i := range each {
-			for _, lease := range leases {
-				body.WriteString(putLine(lease, int64(i)+1, "k", fmt.Sprint(i)))
-			}
-			if i == each/2 {
-				body.WriteString("{\n")
-			}
-		}
-		verdicts, end := h.bulk(t, body.String())
-		if len(verdicts) != resources*each+1 || end.End != api.BulkComplete {
-			t.Fatalf("received %d verdicts and the end %s, want %d and complete", len(verdicts), end.text, resources*each+1)
-		}
-		admitted := 0
-		for i, got := range verdicts {
-			malformed := i == resources*(each/2+1)
-			switch {
-			case got.Line != int64(i)+1, malformed != (got.Code == api.CodeInvalidRequest), !malformed && got.Code != "":
-				t.Fatalf("verdict %d is %s, malformed %v", i+1, got.text, malformed)
-			case !malformed && *got.Version != int64(admitted/resources)+1:
-				t.Fatalf("verdict %d is %s, want version %d", i+1, got.text, admitted/resources+1)
-			case !malformed:
-				admitted++
+	}
+	for again := range 2 {
+		for i, got := range h.bulk(t, lines.String()) {
+			switch last := i >= resources*(each-1); {
+			case again == 1 && !last && (got.Code != api.CodeTokenStale || got.Problem.Reason != "reused"),
+				(again == 0 || last) && (got.Code != "" || got.Result.Version != int64(i/resources)+1 || got.Result.Replayed != (again == 1)):
+				t.Fatalf("attempt %d: result %d is %s", again+1, i, encode(got.BulkResult))
 			}
 		}
-		h.expectRecord(t, recordPath("job/0", "k"), fmt.Sprint(each-1), "application/json")
-	})
+	}
+	h.expectRecord(t, recordPath("job/0", "k"), fmt.Sprint(each-1), "application/json")
 }
 
-// A stream with another content type, a parameter or another method is refused, and one beyond bulkStreamsMax.
-func TestBulkRefusesStreams(t *testing.T) {
+// An array that is malformed or over a limit changes nothing.
+func TestBulkRefusesArrays(t *testing.T) {
 	h := newHarness(t, Config{})
-	kind := "Content-Type: " + api.BulkContentType
-	if got := h.post(t, "/v1/writes", "{}"); expectProblem(t, got,
-		api.CodeInvalidRequest).Status != http.StatusUnsupportedMediaType {
-		t.Errorf("a JSON body was answered %d, want 415", got.status)
+	lease := h.acquire(t, "job", "worker")
+	good := strings.TrimSpace(putLine(lease, 1, "k", "1"))
+	many := func(count int) string { return "[" + strings.Repeat(good+",", count-1) + good + "]" }
+	for body, detail := range map[string]string{
+		many(api.BulkWritesMax + 1): "more than 1000 writes", "": "must be a JSON array", "null": "must be a JSON array",
+		good: "must be a JSON array", "[" + good: "not JSON", "[" + good + ",]": "not JSON", "[{]": "not JSON",
+		"[" + good + "] 1": "something follows",
+	} {
+		problem := expectProblem(t, h.post(t, "/v1/writes", body), api.CodeInvalidRequest)
+		if !strings.Contains(problem.Detail, detail) {
+			t.Errorf("%.100s was refused with %s, want %s", body, problem.Detail, detail)
+		}
 	}
-	expectProblem(t, h.send(t, http.MethodPost, "/v1/writes?atomic=1", "", kind), api.CodeInvalidRequest)
-	expectProblem(t, h.send(t, http.MethodPut, "/v1/writes", "", kind), api.CodeInvalidRequest)
-	if verdicts, end := h.bulk(t, ""); len(verdicts) != 0 || end.End != api.BulkComplete || end.NextLine != 1 {
-		t.Errorf("the answer to no lines is %v %s, want complete", verdicts, end.text)
+	long := "[" + good + strings.Repeat(" ", api.BulkBytesMax) + "]"
+	expectProblem(t, h.post(t, "/v1/writes", long), api.CodeTooLarge)
+	got := h.send(t, http.MethodPost, "/v1/writes", many(1), "Content-Type: application/x-ndjson")
+	if expectProblem(t, got, api.CodeInvalidRequest); got.status != http.StatusUnsupportedMediaType {
+		t.Errorf("another type than JSON was answered %d, want 415", got.status)
 	}
-	h.gateway.writes.BulkStreams.Store(writes.BulkStreamsMax)
-	expectUnavailable(t, h.send(t, http.MethodPost, "/v1/writes", "", kind), api.OutcomeNotApplied)
-	h.gateway.writes.BulkStreams.Store(0)
-	h.bulk(t, "")
+	expectProblem(t, h.post(t, "/v1/writes?atomic=1", many(1)), api.CodeInvalidRequest)
+	expectProblem(t, h.get(t, recordPath("job", "k")), api.CodeNotFound)
+	if results := h.bulk(t, ""); len(results) != 0 {
+		t.Errorf("the results of no writes are %s", encode(results))
+	}
+	if results := bulkAnswers(t, h.post(t, "/v1/writes", many(api.BulkWritesMax))); len(results) != api.BulkWritesMax {
+		t.Errorf("as many as there may be have %d results", len(results))
+	}
 }
 
-// The verdict on an invalid line names the field. The next line is taken. invalidTransactions has the values that
-// operations and tokens must not have.
-func TestBulkInvalidLines(t *testing.T) {
-	h := newHarness(t, Config{})
+// The problem of an invalid write names the field, and does not stop the next one. invalidTransactions has the values
+// that operations and tokens must not have.
+func TestBulkInvalidWrites(t *testing.T) {
+	const limit = 2048
+	h := newHarness(t, Config{BodyBytesMax: limit})
 	lease := h.acquire(t, "job", "worker")
 	line := func(more string) string {
 		return fmt.Sprintf(`{"op":"put","resource":"job","key":"k","fencing_token":%d%s}`, lease.FencingToken, more)
@@ -173,11 +161,8 @@ func TestBulkInvalidLines(t *testing.T) {
 		text, detail string
 		code         api.Code
 	}{
-		{`{`, "not JSON", ""},
-		{`x`, "must be a JSON object", ""},
 		{`null`, "must be a JSON object", ""},
 		{`[` + good + `]`, "must be a JSON object", ""},
-		{good + good, "not JSON", ""},
 		{`{}`, "resource", api.CodeInvalidName},
 		{line(`,"value":1,"if_match":1`), "no field if_match", ""},
 		{line(`,"value":1,"key":"l"`), "key is there twice", ""},
@@ -185,127 +170,114 @@ func TestBulkInvalidLines(t *testing.T) {
 		{line(`,"value":"` + "\xff" + `"`), "value", ""},
 		{line(``), "a put has either value", ""},
 		{line(`,"value":1,"sequence":"2"`), "sequence", api.CodeInvalidToken},
+		{line(`,"fences":[]`), "no field fences", ""},
 		{replaced(`"op":"put"`, `"op":"upsert"`), `op is "upsert"`, ""},
 		{replaced(`"resource":"job"`, `"resource":"a/fence"`), "resource", api.CodeInvalidName},
 		{replaced(`"key":"k"`, `"key":"a//b"`), "key", api.CodeInvalidName},
 		{replaced(`"fencing_token":`, `"fencing_token":-`), "fencing_token", api.CodeInvalidToken},
+		{line(`,"value":"` + strings.Repeat("x", limit-1) + `"`), "2048 bytes (--body-bytes-max)", api.CodeTooLarge},
 	}
-	var body strings.Builder
+	var lines strings.Builder
 	for i, input := range inputs {
-		body.WriteString(input.text + "\n" + putLine(lease, int64(i)+1, "k", "1"))
+		lines.WriteString(input.text + "\n" + putLine(lease, int64(i)+1, "k", "1"))
 	}
-	verdicts, _ := h.bulk(t, body.String())
-	if len(verdicts) != 2*len(inputs) {
-		t.Fatalf("received %d verdicts on %d lines", len(verdicts), 2*len(inputs))
-	}
+	results := h.bulk(t, lines.String())
 	for i, input := range inputs {
-		got, code := verdicts[2*i], cmp.Or(input.code, api.CodeInvalidRequest)
-		if got.Status != 400 || got.Code != code || !strings.Contains(got.Detail, input.detail) || got.Retryable {
-			t.Errorf("%s: the verdict is %s, want %s with %q", input.text, got.text, code, input.detail)
+		got, code := results[2*i], cmp.Or(input.code, api.CodeInvalidRequest)
+		if got.Code != code || !strings.Contains(got.Problem.Detail, input.detail) || got.Problem.Retryable {
+			t.Errorf("%.200s: the result is %s, want %s with %q", input.text, encode(got.BulkResult), code, input.detail)
 		}
-		if next := verdicts[2*i+1]; next.Code != "" {
-			t.Errorf("the verdict on the line after %s is %s, want it admitted", input.text, next.text)
-		}
-	}
-}
-
-// A line over the limit is skipped, in however many parts it arrives. The next line is taken.
-func TestBulkLongLines(t *testing.T) {
-	const limit = 2048
-	h := newHarness(t, Config{BodyBytesMax: limit})
-	lease := h.acquire(t, "job", "worker")
-	fits := strings.Repeat("x", limit-2)
-	for i, body := range []string{
-		putLine(lease, 1, "k", `"`+fits+`x"`),
-		strings.Repeat("x", 200_000) + "\n",
-		strings.Repeat(" ", 200_000) + putLine(lease, 1, "k", "1"),
-		strings.Repeat("x", 200_000), // without an end
-	} {
-		rest := putLine(lease, int64(i)+2, "k", `"`+fits+`"`)
-		if !strings.HasSuffix(body, "\n") {
-			rest = ""
-		}
-		verdicts, end := h.bulk(t, body+rest)
-		if got := verdicts[0]; got.Line != 1 || got.Status != 413 || got.Code != api.CodeTooLarge ||
-			!strings.Contains(got.Detail, "2048 bytes (--body-bytes-max)") {
-			t.Errorf("body %d: the verdict is %s, want too_large", i, got.text)
-		}
-		if rest != "" && (len(verdicts) != 2 || verdicts[1].Code != "" || verdicts[1].Line != 2) ||
-			end.End != api.BulkComplete {
-			t.Errorf("body %d: then came %v %s, want the next line admitted", i, verdicts[1:], end.text)
-		}
-	}
-	over := fmt.Sprintf(`{"op":"put","resource":"job","key":"k","fencing_token":%d,"sequence":9,"value_base64":"%sAA=="}`,
-		lease.FencingToken, strings.Repeat("AAAA", (limit+2)/3))
-	if verdicts, _ := h.bulk(t, over); verdicts[0].Code != api.CodeTooLarge {
-		t.Errorf("the verdict on base64 of more than the limit is %s, want too_large", verdicts[0].text)
-	}
-}
-
-// transactionLine is a line that is a transaction of one operation.
-func transactionLine(t *testing.T, lease api.Lease, sequence int64, op string) string {
-	t.Helper()
-	return encode(api.TransactionRequest{Fences: []api.WriteToken{writeToken(lease, sequence)}, Ops: ops(t, op)})
-}
-
-// A line of a bulk stream may be a transaction. It is decided after the lines before it, and before those after it. A
-// refused one uses no number.
-func TestTransactionsInBulk(t *testing.T) {
-	h := newTables(t, patientDatabase(t), "accounts/1", "other")
-	account, other := h.leases[0], h.leases[1]
-	line := func(sequence int64, op string) string { return transactionLine(t, account, sequence, op) }
-	row := func(sequence, balance int64) string {
-		return line(sequence, fmt.Sprintf(`"op":"upsert",%s,"rows":[{"id":1,"balance":%d}],"conflict":["id"],`+
-			`"returning":["balance"]`, onAccount, balance))
-	}
-	lines := []string{
-		putLine(account, 1, "k", "1"), row(2, 10), putLine(other, 1, "k", "1"), row(2, 10), row(2, 11), row(3, -1),
-		line(3, `"op":"insert",`+onAccount+`,"rows":[{"id":2}]`),
-		line(3, `"op":"update",`+onAccount+`,"where":{"id":1},"set":{"balance":12},"expect_rows":2`),
-		row(3, 13), putLine(account, 3, "k", "2"), putLine(account, 4, "k", "2"), line(5, `"op":"insert",`+onAccount),
-		strings.Replace(row(5, 14), "{", `{"op":"put",`, 1), `{"fences":[]}`, `{"ops":[]}`,
-		`{"ops":[]` + strings.Repeat(" ", 1<<20) + `}`, row(5, 15),
-	}
-	const result = `"results":[{"op":"upsert","resource":"accounts/1","table":"public.accounts"`
-	wants := []string{
-		`"status":201,"version":1`,
-		`{"line":2,"status":200,` + result + `,"rows":1,"returning":[{"balance":10}]}],"replayed":false}`,
-		`"status":201,"version":1`,
-		`{"line":4,"status":200,` + result + `}],"replayed":true}`,
-		`"code":"token_stale"`,
-		`"status":422,"code":"constraint_violation","retryable":false,"op":0,"sqlstate":"23514","table":"public.accounts"` +
-			`,"constraint":"accounts_balance_check","detail":`,
-		`"code":"token_required","retryable":false,"resource":"accounts/2","op":0,"table":"public.accounts"`,
-		`"code":"rows_mismatch","retryable":false,"op":0,"table":"public.accounts","rows":1`,
-		`"returning":[{"balance":13}]`, `"code":"token_stale"`, `"version":4`,
-		`ops[0]: row must be an object`, `only fences and ops`, `there are 0 fences`, `there are 0 fences`,
-		`The transaction is over the limit of 1048576 bytes`,
-		`"returning":[{"balance":15}]`,
-	}
-	verdicts, end := h.bulk(t, strings.ReplaceAll(strings.Join(lines, "\n"), "\n\n", "\n"))
-	if len(verdicts) != len(wants) || end.End != api.BulkComplete {
-		t.Fatalf("there are %d verdicts and the end %s, want %d", len(verdicts), end.End, len(wants))
-	}
-	for i, verdict := range verdicts {
-		if !strings.Contains(verdict.text, wants[i]) {
-			t.Errorf("%.300s was answered %s, want %s in it", lines[i], verdict.text, wants[i])
+		if next := results[2*i+1]; next.Code != "" {
+			t.Errorf("the result after %.200s is %s, want it admitted", input.text, encode(next.BulkResult))
 		}
 	}
 }
 
-// A transaction that can't be decided ends the stream, and no line after it is applied.
-func TestUndecidedTransactionInBulk(t *testing.T) {
-	database := patientDatabase(t)
-	database.LockTimeout = 200 * time.Millisecond
-	h := newTables(t, database, "accounts/1")
-	insert := transactionLine(t, h.leases[0], 1, `"op":"insert",`+onAccount+`,"row":{"id":1}`) + "\n"
-	unlock := h.hold(t, "lock table public.accounts in share mode")
-	verdicts, end := h.bulk(t, insert+putLine(h.leases[0], 2, "k", "1"))
-	if len(verdicts) != 1 || verdicts[0].Outcome != api.OutcomeNotApplied || end.End != api.BulkUnavailable {
-		t.Errorf("the verdicts are %v, and the end %s, want one that is unavailable", verdicts, end.text)
+// Arrays wait where the queue of writes is full. No write is refused, and those of a resource keep their order.
+func TestBulkWaitsForRoom(t *testing.T) {
+	h := newCramped(t, 4)
+	const arrays, each = 6, 100
+	var sending sync.WaitGroup
+	for i := range arrays {
+		lease := h.acquire(t, fmt.Sprintf("job/%d", i), "worker")
+		sending.Go(func() {
+			var lines strings.Builder
+			for n := range int64(each) {
+				lines.WriteString(putLine(lease, n+1, "k", fmt.Sprint(n)))
+			}
+			for n, got := range h.bulk(t, lines.String()) {
+				if got.Code != "" || got.Result.Version != int64(n)+1 {
+					t.Errorf("result %d is %s, want version %d", n, encode(got.BulkResult), n+1)
+					return
+				}
+			}
+		})
 	}
-	if end.NextLine != 2 || h.count(t, "select count(*) from fence.records") > 0 {
-		t.Errorf("the end is %s, and a line after the transaction was applied", end.text)
+	sending.Wait()
+	if h.engine.GroupStats().Refused == 0 {
+		t.Error("the queue was never full")
 	}
+}
+
+// After a write with an unknown outcome, no later write of its resource is admitted, whether it was submitted before or
+// not. A holder may conclude from an admitted write that the earlier ones were applied, or refused for their data.
+func TestBulkAfterAnUndecidedWrite(t *testing.T) {
+	database := postgres.Config{DatabaseURL: pgtest.Migrated(t)}
+	lease := newHarnessOn(t, Config{}, database).acquire(t, "job", "worker")
+	database.StatementTimeout = 150 * time.Millisecond
+	h := newGatewayWith(t, Config{}, database, engine.Config{Group: groupcommit.Config{QueueMax: 40}})
+	h.client = serve(t, conforming(t, h.gateway))
+	sequence, undecided := int64(0), 0
+	// The first round holds the fence until a write fails. The others unlock it about that time.
+	var patience time.Duration
+	const rounds = 8
+	for round := range rounds {
+		unlock := sync.OnceFunc(h.holdFence(t, "job"))
+		var lines strings.Builder
+		for range 300 {
+			sequence++
+			lines.WriteString(putLine(lease, sequence, "k", "1"))
+		}
+		begun := time.Now()
+		if round > 0 {
+			time.AfterFunc(patience-10*time.Millisecond+time.Duration(round)*time.Millisecond, unlock)
+		}
+		failed := false
+		for _, got := range h.bulk(t, lines.String()) {
+			if got.Code != "" && got.Code != api.CodeUnavailable || failed && got.Code == "" {
+				t.Fatalf("a result is %s, after an undecided one: %v", encode(got.BulkResult), failed)
+			}
+			failed = failed || got.Code != ""
+		}
+		if round == 0 {
+			patience = time.Since(begun)
+		}
+		if failed {
+			undecided++
+		}
+		unlock()
+	}
+	if t.Logf("in %d of %d rounds a write was undecided", undecided, rounds); undecided == 0 {
+		t.Error("no write was undecided")
+	}
+}
+
+// A shutdown finishes and answers the arrays in progress.
+func TestBulkAtShutdown(t *testing.T) {
+	h, s, lease := newServed(t, Config{ShutdownTimeout: time.Minute})
+	unlock := h.holdFence(t, "job")
+	answers := inBackground(func() answer {
+		return h.post(t, "/v1/writes", arrayOf(putLine(lease, 2, "k", "1")+putLine(lease, 3, "k", "2")))
+	})
+	h.awaitWaiting(t, 1)
+	s.stop()
+	s.awaitRefusal(t)
 	unlock()
+	if results := bulkAnswers(t, <-answers); len(results) != 2 || results[0].Code != "" || results[1].Code != "" {
+		t.Errorf("the results are %s, want both admitted", encode(results))
+	}
+	s.expectEnd(t)
+	if last := h.count(t, "select last_sequence from fence.fences where resource = 'job'"); last != 3 {
+		t.Errorf("the last applied sequence is %d, want 3", last)
+	}
 }

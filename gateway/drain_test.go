@@ -18,7 +18,7 @@ func TestDrain(t *testing.T) {
 		h, s, lease := newServed(t, Config{Name: "drained", ShutdownTimeout: time.Minute})
 		h.http = newHTTPClient(t, http2)
 		elsewhere := h.another(t, Config{})
-		stream, bulk := h.open(t, lockPath("other", "/watch")), h.openBulk(t)
+		stream := h.open(t, lockPath("other", "/watch"))
 		stream.next(t, api.EventState)
 		nameless := h.waitInQueue(t, "job", api.AcquireRequest{OwnerID: "nameless"})
 		moving := api.AcquireRequest{OwnerID: "moving", RequestID: new("r")}
@@ -33,7 +33,6 @@ func TestDrain(t *testing.T) {
 		expectUnavailable(t, <-nameless, api.OutcomeNotApplied)
 		expectUnavailable(t, <-first, api.OutcomeNotApplied)
 		stream.endedFor(t, endpoint.EndShutdown)
-		bulk.ended(t, api.BulkShutdown, 1)
 		expectReason(t, h.get(t, "/readyz"), api.CodeUnavailable, "draining")
 		expectUnavailable(t, <-h.wait(t, "job", moving), api.OutcomeNotApplied)
 		as[api.WriteResult](t, h.put(t, lease, 2, "while it drains"), http.StatusOK)

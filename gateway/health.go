@@ -72,7 +72,6 @@ func (g *Gateway) getDrain(_ context.Context, r *http.Request) (any, error) {
 	_, err := endpoint.Query(r)
 	return api.Drain{
 		Draining: g.Leaving.Load(), Waiting: int64(g.service.Waiting()), Streams: g.Streams.Load(),
-		BulkStreams: g.writes.BulkStreams.Load(),
 	}, err
 }
 

@@ -99,7 +99,6 @@ func headersThatChangeTheMeaning(t *testing.T, h *harness, lease api.Lease) {
 	record, fenced := recordPath("job", "k"), token(lease, 2)
 	const since, gzip = "If-Unmodified-Since: Sat, 29 Oct 1994 19:43:31 GMT", "Content-Encoding: gzip"
 	const part, unsupported = "Content-Range: bytes 0-0/5", http.StatusUnsupportedMediaType
-	bulkType := "Content-Type: " + api.BulkContentType
 	change := transaction(lease, 2)
 	h.expectRefusals(t, []invalidInput{
 		{method: "PUT", path: record, headers: []string{fenced, part}, detail: "Content-Range"},
@@ -113,7 +112,7 @@ func headersThatChangeTheMeaning(t *testing.T, h *harness, lease api.Lease) {
 			path: lockPath("l", "/acquire"), body: `{"owner_id":"w"}`, headers: []string{jsonType, gzip},
 			status: unsupported, detail: "Content-Encoding",
 		},
-		{path: "/v1/writes", body: "{}", headers: []string{bulkType, gzip}, status: unsupported, detail: "Content-Encoding"},
+		{path: "/v1/writes", body: "[]", headers: []string{jsonType, gzip}, status: unsupported, detail: "Content-Encoding"},
 		{method: "PUT", path: record, headers: []string{fenced, since}, detail: "If-Match"},
 		{method: "DELETE", path: record, headers: []string{fenced, since}, detail: "If-Match"},
 		{method: "GET", path: record, headers: []string{since}, detail: "If-Match"},

@@ -22,10 +22,10 @@ import (
 )
 
 // TestCallerLimits checks that one principal can use no more than its requests, waits and streams, and that the others
-// are not affected. The lines of a bulk stream count, and are slowed down to the rate.
+// are not affected. Each write of an array counts.
 func TestCallerLimits(t *testing.T) {
 	const rate = 30 // so few that a slow machine sends more
-	h := newGateway(t, Config{Limits: limits.Config{RequestsPerSecond: rate, Waiting: 1, Streams: 1, BulkStreams: 1}},
+	h := newGateway(t, Config{Limits: limits.Config{RequestsPerSecond: rate, Waiting: 1, Streams: 1}},
 		patientDatabase(t))
 	h.guard(t)
 	credential := h.key(t, "noisy", "lock,write,observe:")
@@ -43,22 +43,15 @@ func TestCallerLimits(t *testing.T) {
 	limited(noisy.post(t, lockPath("job", "/acquire"), `{"owner_id":"second","wait_ms":60000}`))
 	noisy.open(t, lockPath("job", "/watch"))
 	limited(noisy.get(t, lockPath("job", "/watch")))
-	first := noisy.openBulk(t)
-	limited(noisy.send(t, http.MethodPost, "/v1/writes", "", "Content-Type: "+api.BulkContentType))
-	first.hangUp()
-
-	begun := time.Now()
-	const lines = 2 * rate
-	var got answer
-	await.True(t, "the stream that was hung up has ended", func() bool {
-		got = noisy.send(t, http.MethodPost, "/v1/writes",
-			strings.Repeat(`{"op":"delete","resource":"other","key":"k","fencing_token":1}`+"\n", lines),
-			"Content-Type: "+api.BulkContentType)
-		return got.status == http.StatusOK
-	})
-	if verdicts, took := bytes.Count(got.body, []byte(`{"line":`)), time.Since(begun); verdicts != lines ||
-		took < (lines-rate)*time.Second/rate {
-		t.Errorf("%d lines had a verdict within %s, want all %d, and no more than %d a second", verdicts, took, lines, rate)
+	const lines = 4 * rate
+	array := arrayOf(strings.Repeat(`{"op":"delete","resource":"other","key":"k","fencing_token":1}`+"\n", lines))
+	if results := bulkAnswers(t, noisy.post(t, "/v1/writes", array)); len(results) != lines {
+		t.Errorf("%d writes were answered, want all %d", len(results), lines)
+	}
+	got := noisy.post(t, "/v1/writes", array)
+	limited(got)
+	if pause, _ := strconv.Atoi(got.header.Get("Retry-After")); pause < 2 {
+		t.Errorf("after %d writes the pause is %d s, want one second for each %d", lines, pause, rate)
 	}
 	for range 100 * rate { // each is forbidden, and counts
 		if got = ask(h.gateway, "GET", "/v1/policies", credential); got.status != http.StatusForbidden {
@@ -333,25 +326,16 @@ func TestRepeatedRefusalIsDelayed(t *testing.T) {
 	}
 }
 
-// The gateway pauses reading from a stream whose lines are all refused. Each line gets its verdict.
-func TestBulkRefusalsPauseReading(t *testing.T) {
-	h := newHarness(t, Config{RefusalDelayMax: time.Minute})
+// The answer to an array of which everything is refused for good is delayed, as that to a single write.
+func TestBulkRefusalsAreDelayed(t *testing.T) {
+	h := newHarness(t, Config{RefusalDelayMax: time.Millisecond})
 	zombie, _ := h.zombie(t, "job")
-	stream := h.openBulk(t)
-	line := putLine(zombie, 1, "key", "1")
-	for range 3 {
-		stream.write(t, strings.Repeat(line, endpoint.BulkRefusalsMax))
-		for range endpoint.BulkRefusalsMax {
-			if verdict := stream.next(t); verdict.Code != api.CodeTokenStale {
-				t.Fatalf("the verdict is %s, want token_stale", verdict.text)
-			}
+	for range endpoint.RefusalsFree + 1 {
+		if results := h.bulk(t, putLine(zombie, 1, "k", "1")+putLine(zombie, 2, "k", "1")); results[1].Code != api.CodeTokenStale {
+			t.Fatalf("the results are %+v, want two that are stale", results)
 		}
 	}
-	_ = stream.send.Close()
-	stream.ended(t, api.BulkComplete, 3*endpoint.BulkRefusalsMax+1)
-	h.awaitMetric(t, 0, "fencegate_write_refusals_delayed")
-	metrics, _ := h.scrape(t)
-	if pauses := metrics.value("fencegate_write_refusals_delayed_total"); pauses < 2 {
-		t.Errorf("the stream was read with %g pauses, want at least 2", pauses)
+	if metrics, _ := h.scrape(t); metrics.value("fencegate_write_refusals_delayed_total") != 1 {
+		t.Error("an array counts as more than one refusal, or as none")
 	}
 }

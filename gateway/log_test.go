@@ -237,8 +237,8 @@ func (h *harness) sendToRoutes(t *testing.T, s secrets) {
 				if i < 2 {
 					h.sendAny(t, methods[0], path+"?cursor="+s.lease.LeaseID, body, jsonType)
 				}
-				if i < 2 || path == "/v1/writes" {
-					h.sendAny(t, methods[0], path, body, "Content-Type: "+api.BulkContentType, "Last-Event-ID: "+s.lease.LeaseID)
+				if i < 2 {
+					h.sendAny(t, methods[0], path, body, "Last-Event-ID: "+s.lease.LeaseID)
 				}
 			}
 		})

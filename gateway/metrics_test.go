@@ -302,7 +302,7 @@ func TestMetricsOfSources(t *testing.T) {
 	as[api.WriteResult](t, h.put(t, current, 1, "x"), http.StatusCreated)
 	expectProblem(t, h.put(t, zombie, 1, "x"), api.CodeTokenStale)
 	tokenless := `{"op":"put","resource":"job","key":"k","value":1}` + "\n"
-	h.bulk(t, putLine(current, 2, "k", "1")+putLine(zombie, 2, "k", "1")+putLine(current, 3, "k", "1")+"no JSON\n"+
+	h.bulk(t, putLine(current, 2, "k", "1")+putLine(zombie, 2, "k", "1")+putLine(current, 3, "k", "1")+"7\n"+
 		tokenless)
 	as[api.TransactionResult](t, h.post(t, "/v1/transactions", transaction(current, 4)), http.StatusOK)
 	expectProblem(t, h.post(t, "/v1/transactions", transaction(zombie, 3)), api.CodeTokenStale)

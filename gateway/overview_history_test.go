@@ -71,8 +71,8 @@ func load(t *testing.T, h *harness, lock string) (accepted int, rejected map[api
 			rejected[api.CodeTokenStale]++
 		}
 	}
-	if verdicts, end := h.bulk(t, lines.String()); len(verdicts) != 110 || end.End != api.BulkComplete {
-		t.Errorf("received %d verdicts and the end %s, want 110 and complete", len(verdicts), end.text)
+	if verdicts := h.bulk(t, lines.String()); len(verdicts) != 110 {
+		t.Errorf("received %d results, want 110", len(verdicts))
 	}
 	return accepted + 100, rejected
 }

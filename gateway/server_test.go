@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/fencegate/fencegate/gateway/endpoint"
-	"github.com/fencegate/fencegate/gateway/writes"
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
 	"github.com/fencegate/fencegate/lockclient/api"
 )
@@ -258,7 +257,6 @@ func TestWorkBeginsAfterTheBody(t *testing.T) {
 // for chunked and sized bodies, and for those announced with Expect: 100-continue.
 func TestAnswersBeforeTheBody(t *testing.T) {
 	h, _, lease := newServed(t, Config{BodyTimeout: time.Hour})
-	h.gateway.writes.BulkStreams.Store(writes.BulkStreamsMax)
 	type exchange struct {
 		request    string
 		status     int
@@ -275,7 +273,6 @@ func TestAnswersBeforeTheBody(t *testing.T) {
 		{"POST /v1/sessions/x/keepalive" + onWire + jsonType + "\n", 400, api.CodeInvalidRequest, raw{}},
 		{"PATCH /v1/locks" + onWire, 405, api.CodeInvalidRequest, raw{}},
 		{"POST /nowhere" + onWire, 404, api.CodeNotFound, raw{}},
-		{bulkHead, 503, api.CodeUnavailable, raw{}}, // one stream of writes too many
 		{"DELETE /v1/resources/job/records/none" + onWire + token(lease, 2) + "\n", 404, api.CodeNotFound, raw{}},
 		{"GET /v1/resources/job/records/none" + onWire, 404, api.CodeNotFound, raw{}},
 	} {

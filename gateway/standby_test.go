@@ -282,7 +282,7 @@ func (p pair) unconfirmedWrites(t *testing.T) []unconfirmed {
 		{"another put", "PUT", recordPath("put", "k"), "another", token(put, 2), 200, replayed},
 		{"delete", "DELETE", recordPath("delete", "k"), "", token(deleted, 2), 200, replayed},
 		{"transaction", "POST", "/v1/transactions", transaction(transacted, 1), jsonType, 200, replayed},
-		{"bulk", "POST", "/v1/writes", lines.String(), "Content-Type: " + api.BulkContentType, 200, replayed},
+		{"bulk", "POST", "/v1/writes", arrayOf(lines.String()), jsonType, 200, replayed},
 	}
 }
 
@@ -308,26 +308,25 @@ func (p pair) unconfirmedCalls(t *testing.T) []unconfirmed {
 	}
 }
 
-// expectUnknown expects that the change of a request may or may not have been made; of a stream, those of some lines, and
-// that the lines behind them were not decided.
+// expectUnknown expects that the change of a request may or may not have been made; of an array, those of some writes,
+// and that the writes behind them were not decided.
 func expectUnknown(t *testing.T, got answer) {
 	t.Helper()
-	if got.header.Get("Content-Type") != api.BulkContentType {
+	if got.status != http.StatusOK {
 		expectUnavailable(t, got, api.OutcomeUnknown)
 		return
 	}
-	verdicts, _ := splitBulk(t, got)
 	unknown := 0
-	for _, verdict := range verdicts {
+	for _, result := range bulkAnswers(t, got) {
 		switch {
-		case strings.Contains(verdict.text, `"outcome":"unknown"`):
+		case result.Problem != nil && result.Problem.Outcome == api.OutcomeUnknown:
 			unknown++
-		case !strings.Contains(verdict.text, `"outcome":"not_applied"`):
-			t.Errorf("a line is answered %s, want it to be unavailable", verdict.text)
+		case result.Problem == nil || result.Problem.Outcome != api.OutcomeNotApplied:
+			t.Errorf("a write is answered %s, want it to be unavailable", encode(result))
 		}
 	}
 	if unknown == 0 {
-		t.Errorf("no line of a stream is unknown: %s", got.body)
+		t.Errorf("no write of an array is unknown: %s", got.body)
 	}
 }
 

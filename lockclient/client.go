@@ -218,8 +218,8 @@ func parseBase(baseURL string) (*url.URL, error) {
 	return base, nil
 }
 
-// newTransport speaks HTTP/1.1, also by TLS. HTTP/2 would send all requests over one connection: a bulk stream that is
-// not read would hold up heartbeats, and a connection that is dead would take every call with it.
+// newTransport speaks HTTP/1.1, also by TLS. HTTP/2 would send all requests over one connection: one that is dead
+// would take every call with it.
 func newTransport(config *tls.Config) *http.Transport {
 	dialer := &net.Dialer{Timeout: dialTimeout}
 	transport := &http.Transport{

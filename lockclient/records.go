@@ -243,7 +243,7 @@ func nearest(leases []*Lease, resource string) *Lease {
 }
 
 // Get returns a record of the lease's resource, and ErrNotFound if there is none. It is resent until it is answered or
-// ctx ends, for some 30 seconds. It does not wait for the writes of a [Pipeline]: call Flush before.
+// ctx ends, for some 30 seconds.
 //
 // A read is not fenced: a former holder, too, gets the newest record. The fence rejects what it writes after that. For a
 // record of another resource, see [API.Get].

@@ -32,8 +32,6 @@ type request struct {
 	query  url.Values
 	header http.Header
 	body   []byte
-	// stream, if set, is the body instead. Nothing that changes data is read from it before the answer's head has arrived.
-	stream io.ReadCloser
 	// wait is for how long the gateway may wait before it answers.
 	wait time.Duration
 	// repeat says how to repeat the call after an unknown outcome; empty for a call that changes nothing.
@@ -134,7 +132,7 @@ func (c *Client) dispatch(ctx context.Context, call request, at gateway, sent *d
 	}
 	response, err := c.http.Do(httpRequest)
 	if err != nil {
-		return nil, at.noAnswer(call, sent.outcome(call.repeat != "" && call.stream == nil), err)
+		return nil, at.noAnswer(call, sent.outcome(call.repeat != ""), err)
 	}
 	return response, nil
 }
@@ -168,9 +166,6 @@ func (c *Client) build(ctx context.Context, call request, at gateway) (*http.Req
 	httpRequest, err := http.NewRequestWithContext(ctx, call.method, target, bytes.NewReader(call.body))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", call.op, err)
-	}
-	if call.stream != nil {
-		httpRequest.Body, httpRequest.ContentLength, httpRequest.GetBody = call.stream, -1, nil
 	}
 	if c.headers != nil {
 		c.headers(ctx, httpRequest.Header)

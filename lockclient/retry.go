@@ -129,7 +129,7 @@ type Retry struct {
 }
 
 // WithRetryHook sets a function that is called after each failed attempt that is retried: of acquires, campaigns,
-// writes, renewals, heartbeats, releases, pipelines and watches. [Client.Do] and Campaign retry until their ctx ends;
+// writes, renewals, heartbeats, releases and watches. [Client.Do] and Campaign retry until their ctx ends;
 // without the hook and the log a program can't see that no gateway serves. ErrLockHeld is an answer, and not
 // reported.
 //

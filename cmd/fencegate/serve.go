@@ -15,7 +15,6 @@ import (
 	"github.com/fencegate/fencegate/gateway/auth"
 	"github.com/fencegate/fencegate/gateway/limits"
 	"github.com/fencegate/fencegate/gateway/metrics"
-	"github.com/fencegate/fencegate/gateway/writes"
 	"github.com/fencegate/fencegate/internal/heapfloor"
 	"github.com/fencegate/fencegate/internal/tracing"
 	"github.com/fencegate/fencegate/store"
@@ -84,10 +83,10 @@ type serveCmd struct {
 	WatchesMax     int           `help:"Event streams that are open at the same time, at most." env:"FENCEGATE_WATCHES_MAX" default:"10000"`
 
 	WaitingMax            int `help:"Acquires that wait at the same time, at most; 0: 50000, or as many as half of GOMEMLIMIT holds at 32 KiB each." env:"FENCEGATE_WAITING_MAX" default:"0"`
-	CallerRequestsMax     int `help:"Requests a second of one principal, or without authentication of one address, at most; lines of bulk writes count. 0: any number." env:"FENCEGATE_CALLER_REQUESTS_MAX" default:"100000"`
+	CallerRequestsMax     int `help:"Requests a second of one principal, or without authentication of one address, at most; each write of a bulk request counts. 0: any number." env:"FENCEGATE_CALLER_REQUESTS_MAX" default:"100000"`
 	CallerWaitingMax      int `help:"Acquires of one principal or address that wait, at most; 0: any number." env:"FENCEGATE_CALLER_WAITING_MAX" default:"10000"`
 	CallerLeasesMax       int `help:"Leases and sessions of one principal, at most, on all gateways, by the last count: 1000 or more; 0: any number." env:"FENCEGATE_CALLER_LEASES_MAX" default:"1000000"`
-	CallerStreamsMax      int `help:"Event streams of one principal or address, at most; 0: any number, and of bulk streams, too." env:"FENCEGATE_CALLER_STREAMS_MAX" default:"5000"`
+	CallerStreamsMax      int `help:"Event streams of one principal or address, at most; 0: any number." env:"FENCEGATE_CALLER_STREAMS_MAX" default:"5000"`
 	ConnectionsMax        int `help:"Connections of clients, at most; further ones are closed at once. 0: any number." env:"FENCEGATE_CONNECTIONS_MAX" default:"20000"`
 	AddressConnectionsMax int `help:"Connections from one address, at most, unless it is in --trusted-proxies; 0: any number." env:"FENCEGATE_ADDRESS_CONNECTIONS_MAX" default:"10000"`
 
@@ -277,11 +276,7 @@ func logReadiness(logger *slog.Logger, notReady *readiness.NotReadyError) {
 
 // limits bound what one caller may ask for.
 func (c *serveCmd) limits() limits.Config {
-	of := limits.Config{RequestsPerSecond: c.CallerRequestsMax, Waiting: c.CallerWaitingMax, Streams: c.CallerStreamsMax}
-	if c.CallerStreamsMax > 0 {
-		of.BulkStreams = writes.CallerBulkStreamsMax
-	}
-	return of
+	return limits.Config{RequestsPerSecond: c.CallerRequestsMax, Waiting: c.CallerWaitingMax, Streams: c.CallerStreamsMax}
 }
 
 func (c *serveCmd) sweeper(st *postgres.Store) (*postgres.Sweeper, error) {

@@ -257,12 +257,12 @@ func (c *drainCmd) Run(ctx context.Context, con *console) error {
 	defer done()
 	gateway := admin.New(client)
 	state, err := gateway.Drain(ctx, !c.Undo)
-	for err == nil && state.Draining && state.Waiting+state.Streams+state.BulkStreams > 0 {
+	for err == nil && state.Draining && state.Waiting+state.Streams > 0 {
 		select {
 		case <-ctx.Done():
 			return &api.Problem{Code: api.CodeUnavailable, Title: "still draining", Detail: fmt.Sprintf(
-				"After %s, %d acquires wait, and %d event streams and %d bulk streams are open. The drain goes on.",
-				c.Timeout, state.Waiting, state.Streams, state.BulkStreams)}
+				"After %s, %d acquires wait, and %d event streams are open. The drain goes on.",
+				c.Timeout, state.Waiting, state.Streams)}
 		case <-time.After(drainInterval):
 			var next api.Drain
 			if next, err = gateway.DrainState(ctx); err == nil {
@@ -279,6 +279,5 @@ func (c *drainCmd) Run(ctx context.Context, con *console) error {
 		{"draining", strconv.FormatBool(state.Draining)},
 		{"waiting", strconv.FormatInt(state.Waiting, 10)},
 		{"streams", strconv.FormatInt(state.Streams, 10)},
-		{"bulk_streams", strconv.FormatInt(state.BulkStreams, 10)},
 	})
 }

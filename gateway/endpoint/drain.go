@@ -25,8 +25,8 @@ type drain struct {
 	leave context.CancelFunc
 }
 
-// Staying returns a context for whatever a client waits for: acquires, event streams and bulk streams. It ends the
-// DrainDelay after a drain has begun.
+// Staying returns a context for whatever a client waits for: acquires and event streams. It ends the DrainDelay after
+// a drain has begun.
 func (s *Server) Staying() context.Context {
 	s.drain.mu.Lock()
 	defer s.drain.mu.Unlock()

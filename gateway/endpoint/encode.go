@@ -1,6 +1,7 @@
 package endpoint
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -106,6 +107,17 @@ func appendReleased(out []byte, released api.Released) []byte {
 	return append(AppendBool(append(out, '{'), "released", released.Released), '}', '\n')
 }
 
+// AppendProblem encodes a problem.
+func AppendProblem(out []byte, p *api.Problem) []byte {
+	out, encoded := appendProblem(out, p)
+	if !encoded {
+		text := bytes.NewBuffer(out)
+		EncodeJSON(text, p)
+		out = text.Bytes()
+	}
+	return out
+}
+
 // appendProblem encodes the problem of a write. It returns false for problems with other fields.
 func appendProblem(out []byte, p *api.Problem) ([]byte, bool) {
 	if p.Holder != nil || p.Cycle != nil || p.Op != nil || p.QueueLength != nil || p.RecommendedRetryMS != nil ||
@@ -119,12 +131,12 @@ func appendProblem(out []byte, p *api.Problem) ([]byte, bool) {
 	out = AppendOptionalText(out, "instance", p.Instance)
 	out = AppendText(out, "code", string(p.Code))
 	out = AppendBool(out, "retryable", p.Retryable)
-	out = AppendRejection(out, p)
+	out = appendRejection(out, p)
 	return append(out, '}', '\n'), true
 }
 
-// AppendRejection encodes the fields of a problem that describe a rejected write.
-func AppendRejection(out []byte, p *api.Problem) []byte {
+// appendRejection encodes the fields of a problem that describe a rejected write.
+func appendRejection(out []byte, p *api.Problem) []byte {
 	out = AppendOptionalText(out, "reason", p.Reason)
 	out = AppendOptionalText(out, "resource", p.Resource)
 	out = AppendOptionalInt(out, "token", p.Token)

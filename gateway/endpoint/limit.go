@@ -23,6 +23,8 @@ const (
 	slotRetry = time.Second
 )
 
+const overRequests = "You send more requests a second than one caller may (--caller-requests-max)."
+
 // count finds out which caller sends a request, and counts it.
 func (s *Server) count(w *Answer, r *http.Request) error {
 	if w.Principal == access.Anyone {
@@ -31,8 +33,18 @@ func (s *Server) count(w *Answer, r *http.Request) error {
 		w.Caller = s.limits.OfPrincipal(w.Principal)
 	}
 	if wait := w.Caller.Take(); wait > 0 {
-		return s.RateLimited(metrics.LimitRequests, "You send more requests a second than one caller may "+
-			"(--caller-requests-max).", wait)
+		return s.RateLimited(metrics.LimitRequests, overRequests, wait)
+	}
+	return nil
+}
+
+// CountMore counts the further writes of a request that has several, each as a request of its own.
+func (s *Server) CountMore(w *Answer, writes int) error {
+	if writes < 1 {
+		return nil
+	}
+	if wait := w.Caller.TakeMany(writes); wait > 0 {
+		return s.RateLimited(metrics.LimitRequests, overRequests, wait)
 	}
 	return nil
 }
@@ -80,8 +92,6 @@ const (
 	RefusalDelaysMax = 8192
 	// refusalSlots is how many tokens are remembered.
 	refusalSlots = 1 << 16
-	// BulkRefusalsMax is how many lines of a bulk stream may be refused in a row before each pause of its input.
-	BulkRefusalsMax = 64
 )
 
 // RefusalDelays delays the answers to clients that keep writing with a token that is refused for good, so that they do
@@ -109,8 +119,8 @@ func NewRefusalDelays(draining context.Context, longest time.Duration, delays *m
 	return d
 }
 
-// hold delays the answer to a write, if its token was refused for good several times before.
-func (d *RefusalDelays) hold(w *Answer, r *http.Request, err error) {
+// Hold delays the answer to a write, if its token was refused for good several times before.
+func (d *RefusalDelays) Hold(w *Answer, r *http.Request, err error) {
 	delay := d.next(err)
 	if delay == 0 {
 		return
@@ -168,6 +178,12 @@ func (d *RefusalDelays) Count(rejected *store.RejectedError) uint64 {
 	return count
 }
 
+// IsRefusedForGood reports whether an error is such a rejection as Hold counts.
+func IsRefusedForGood(err error) bool {
+	_, ok := refusedForGood(err)
+	return ok
+}
+
 // refusedForGood returns the rejection of a write whose token can't be admitted any more, or was never granted. Failed
 // preconditions, repeated numbers and leases that are not live are not such rejections.
 func refusedForGood(err error) (*store.RejectedError, bool) {
@@ -182,33 +198,4 @@ func refusedForGood(err error) (*store.RejectedError, bool) {
 		return rejected, rejected.Reason != "reused"
 	}
 	return nil, false
-}
-
-// StreamRefusals counts the lines of a bulk stream that were refused for good since one was admitted. The stream's
-// reader pauses for them; the verdicts are not delayed.
-type StreamRefusals struct {
-	refused atomic.Uint64
-	paused  uint64 // how many were refused at the last pause; used by the reader
-}
-
-// Count counts the verdict of a line.
-func (s *StreamRefusals) Count(err error) {
-	if err == nil {
-		s.refused.Store(0)
-	} else if _, ok := refusedForGood(err); ok {
-		s.refused.Add(1)
-	}
-}
-
-// Pause returns how long the reader must pause now.
-func (s *StreamRefusals) Pause(d *RefusalDelays) time.Duration {
-	refused := s.refused.Load()
-	if refused < s.paused {
-		s.paused = 0
-	}
-	if len(d.slots) == 0 || refused < s.paused+BulkRefusalsMax {
-		return 0
-	}
-	s.paused = refused
-	return d.after(RefusalsFree + refused/BulkRefusalsMax)
 }

@@ -1,7 +1,6 @@
 package endpoint
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -276,13 +275,7 @@ func (s *Server) answerProblem(w *Answer, r *http.Request, err error) {
 	w.Code, w.reason = answer.Code, answer.Reason
 	s.NoteForbidden(w, r, "", answer.Code)
 	AnswerEncoded(w, problemContentType, answer.Status, func(out []byte) []byte {
-		out, encoded := appendProblem(out, &answer)
-		if !encoded {
-			text := bytes.NewBuffer(out)
-			EncodeJSON(text, &answer)
-			out = text.Bytes()
-		}
-		return out
+		return AppendProblem(out, &answer)
 	})
 }
 

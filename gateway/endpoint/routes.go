@@ -274,7 +274,7 @@ func (s *Server) answer(w *Answer, r *http.Request, handle Handler) {
 		}
 	}()
 	if err := handle(w, r); err != nil {
-		s.RefusalDelays.hold(w, r, err)
+		s.RefusalDelays.Hold(w, r, err)
 		s.answerProblem(w, r, err)
 	}
 }

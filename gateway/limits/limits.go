@@ -23,7 +23,6 @@ type Config struct {
 	RequestsPerSecond int // also the most at once after a pause; up to 1,000,000
 	Waiting           int // acquires that wait
 	Streams           int // open event streams
-	BulkStreams       int
 }
 
 // Limits are those of all callers. They are safe for concurrent use.
@@ -78,7 +77,6 @@ func (l *Limits) of(key identity) *Caller {
 	}
 	caller := &Caller{limits: l}
 	caller.Waiting.max, caller.Streams.max = int64(l.config.Waiting), int64(l.config.Streams)
-	caller.BulkStreams.max = int64(l.config.BulkStreams)
 	if known, ok, _ := l.callers.PeekOrAdd(key, caller); ok {
 		return known
 	}
@@ -87,17 +85,21 @@ func (l *Limits) of(key identity) *Caller {
 
 // Caller is what one caller uses. It is safe for concurrent use.
 type Caller struct {
-	Waiting, Streams, BulkStreams Slots
-	Bodies                        Bodies
+	Waiting, Streams Slots
+	Bodies           Bodies
 
 	limits *Limits
 	// paid is the time until which its requests are accounted for, in nanoseconds since Limits were made: each takes a
-	// share of a second. It may be a second ahead of the clock.
+	// share of a second. It may be a second ahead of the clock, and further by requests that count as many.
 	paid atomic.Int64
 }
 
 // Take counts a request and returns 0; or it counts nothing, and returns after which time it would.
-func (c *Caller) Take() (wait time.Duration) {
+func (c *Caller) Take() (wait time.Duration) { return c.TakeMany(1) }
+
+// TakeMany is Take of a request that counts as many. There must be room for one of them, and later requests wait for
+// the others: otherwise a great one could starve.
+func (c *Caller) TakeMany(requests int) (wait time.Duration) {
 	rate := int64(c.limits.config.RequestsPerSecond)
 	if rate == 0 {
 		return 0
@@ -105,11 +107,12 @@ func (c *Caller) Take() (wait time.Duration) {
 	now := int64(time.Since(c.limits.began))
 	for {
 		was := c.paid.Load()
-		next := max(was, now) + int64(time.Second)/rate
-		if ahead := time.Duration(next - now); ahead > time.Second {
+		share := int64(time.Second) / rate
+		paid := max(was, now)
+		if ahead := time.Duration(paid + share - now); ahead > time.Second {
 			return ahead - time.Second
 		}
-		if c.paid.CompareAndSwap(was, next) {
+		if c.paid.CompareAndSwap(was, paid+int64(requests)*share) {
 			return 0
 		}
 	}

@@ -17,7 +17,7 @@ import (
 // The sources of writes.
 const (
 	SourceHTTP        = "http"        // one write in a request
-	SourceBulk        = "bulk"        // a line of a bulk stream
+	SourceBulk        = "bulk"        // a write of an array
 	SourceTransaction = "transaction" // several writes under several tokens, which count as one
 )
 
@@ -45,12 +45,11 @@ var (
 			)...,
 		)})
 	delaysFamily = writeSubject.counter("fencegate_write_refusals_delayed_total",
-		"Delayed refusals of single writes and transactions, and pauses of bulk streams, because the same token "+
-			"was refused again and again.",
+		"Delayed refusals, because the same token was refused again and again.",
 		"Zombies that do not stop when they are refused (`--refusal-delay-max`). The delay counts in "+
 			"`fencegate_http_request_duration_seconds`, too.")
 	delayedFamily = writeSubject.gauge("fencegate_write_refusals_delayed",
-		"Answers and bulk streams that are delayed now.",
+		"Answers that are delayed now.",
 		"One for each zombie. At 8,192 no more are delayed: then limit clients in front of the gateway.")
 	writeTimeFamily = writeSubject.histogram("fencegate_write_duration_seconds",
 		"Time from a write's arrival to its verdict, of accepted writes only. Refusals from memory take no time "+

@@ -1,14 +1,19 @@
 package writes
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/fencegate/fencegate/gateway/endpoint"
 	"github.com/fencegate/fencegate/gateway/metrics"
@@ -17,260 +22,273 @@ import (
 )
 
 const (
-	// BulkStreamsMax bounds the open bulk streams; with bulkLinesMax and bulkBytesMax it bounds their memory.
-	BulkStreamsMax = 512
-	// bulkLinesMax and bulkBytesMax bound the lines of one stream that were read and not decided. A single line may be
-	// larger.
-	bulkLinesMax = 1024
-	bulkBytesMax = 8 << 20
-	// bulkLinger is how long a client may take to end a body that is not read any more. If the connection were closed
-	// at once, its end could overtake the last verdicts.
-	bulkLinger = 2 * time.Second
-	// bulkAcceptedMax is how long lines that arrived together are taken without another check of the credential.
-	bulkAcceptedMax = time.Second
-	// bulkPauseMin and bulkPauseMax bound the pause between two tries of a line for which the store has no room.
+	// BulkSpansMax is how many writes of one request get spans.
+	BulkSpansMax = 100
+	// bulkPauseMin and bulkPauseMax bound the pause between two tries of a write for which the store has no room.
 	bulkPauseMin = time.Millisecond
 	bulkPauseMax = 50 * time.Millisecond
+	// bulkResultBytes is the room for the result of an admitted write with short names.
+	bulkResultBytes = 192
 )
 
-// endGone is the end of a stream whose client does not take its verdicts. It is never sent.
-const endGone = "gone"
-
-// bulkStream is one POST /v1/writes. A reader submits lines as they arrive, and the handler itself answers the verdicts
-// in the order of the lines. A window of bounded size is between the two; while it is full, nothing is read.
-type bulkStream struct {
-	endpoints  *Endpoints
-	request    *http.Request
-	writer     *endpoint.Answer
-	controller *http.ResponseController
-	window     *bulkWindow
-
-	// ctx never ends: lines that were taken are finished even if the client leaves. The store bounds the time of each.
-	ctx context.Context
-	// staying ends when the gateway drains.
-	staying context.Context
-
-	spans    lineSpans // used by the reader
-	accepted time.Time // when the credential was checked; used by the reader
-	deadline bulkDeadline
-	logged   bool // one failure in a stream is logged; used by the writer
-	refusals endpoint.StreamRefusals
-}
-
-// bulk takes any number of independent writes, one a line, and answers a verdict for each line.
+// bulk takes an array of independent writes, and answers the result of each.
 func (e *Endpoints) bulk(w *endpoint.Answer, r *http.Request) error {
 	if _, err := endpoint.Query(r); err != nil {
 		return err
 	}
-	if err := endpoint.CheckContentType(r, api.BulkContentType, "a JSON document a line"); err != nil {
+	if err := endpoint.CheckContentType(r, "application/json", "a JSON array of writes"); err != nil {
 		return err
 	}
-	staying := e.Staying()
-	if staying.Err() != nil {
-		return endpoint.Busy("The gateway is draining, and took no line. Send the writes to another gateway.")
-	}
-	defer e.BulkStreams.Add(-1)
-	if e.BulkStreams.Add(1) > BulkStreamsMax {
-		return endpoint.Busy("This gateway has as many bulk streams open as it may, " + strconv.Itoa(BulkStreamsMax) +
-			". Try again, or another gateway.")
-	}
-	defer w.Caller.BulkStreams.Leave()
-	if err := e.Enter(&w.Caller.BulkStreams, metrics.LimitStreams,
-		"as many bulk streams open as one caller may, "+strconv.Itoa(CallerBulkStreamsMax)); err != nil {
+	body, err := e.ReadBodyWithin(w, r, endpoint.BodyLimit{Bytes: api.BulkBytesMax, Flag: "the most of one request"})
+	if err != nil {
 		return err
 	}
-	s := &bulkStream{
-		endpoints: e, request: r, writer: w, controller: http.NewResponseController(w),
-		window: newBulkWindow(), ctx: context.WithoutCancel(r.Context()), staying: staying,
+	b := &bulkRequest{endpoints: e, begun: time.Now()}
+	if err := b.parse(body); err != nil {
+		return err
 	}
-	s.deadline.controller = s.controller
-	defer context.AfterFunc(staying, func() { s.window.stop(api.BulkShutdown) })()
-	return s.serve()
+	if err := e.CountMore(w, len(b.writes)-1); err != nil {
+		return err
+	}
+	for i := range b.writes {
+		if one := &b.writes[i]; one.err == nil {
+			one.err = mayWrite(w.Principal, one.write.Resource)
+			e.NoteForbidden(w, r, one.write.Resource, endpoint.CodeOf(one.err))
+			one.malformed = one.err != nil
+		}
+	}
+	b.commit(r)
+	b.count(w, r)
+	endpoint.AnswerEncoded(w, endpoint.JSONContentType, http.StatusOK, func(out []byte) []byte {
+		out = slices.Grow(out, bulkResultBytes*len(b.writes))
+		out = append(out, `{"results":[`...)
+		for i := range b.writes {
+			if i > 0 {
+				out = append(out, ',')
+			}
+			out = b.writes[i].append(out, w)
+		}
+		return append(out, "]}\n"...)
+	})
+	return nil
 }
 
-// serve answers until the input has ended and every line that was taken has its verdict.
-func (s *bulkStream) serve() error {
-	// Otherwise the server reads an HTTP/1.1 body to its end before it answers. HTTP/2 is full duplex by itself.
-	_ = s.controller.EnableFullDuplex()
-	s.writer.BodyLeft = false
-	header := s.writer.Header()
-	header.Set("Content-Type", api.BulkContentType)
-	header.Set("Cache-Control", "no-store")
-	header.Set("X-Accel-Buffering", "no") // nginx would buffer the verdicts
-	s.writer.WriteHeader(http.StatusOK)
+// bulkRequest is one POST /v1/writes.
+type bulkRequest struct {
+	endpoints *Endpoints
+	begun     time.Time
+	writes    []bulkWrite
+	undecided sync.WaitGroup
 
-	var reading sync.WaitGroup
-	// The request must not be used after the handler has returned or panicked.
-	defer reading.Wait()
-	defer s.deadline.end(0)
-	reading.Go(s.read)
-	end := s.answer()
-	switch {
-	case end == endGone:
-		return fmt.Errorf("%w: it does not read its verdicts", endpoint.ErrClientGone)
-	case end != api.BulkComplete && s.request.ProtoMajor == 1:
-		s.deadline.end(bulkLinger)
-		reading.Wait()
-		s.closeConnection()
+	// entering is held while a write is submitted, and while one is noted as undecided. The store reports such a write
+	// before it refuses the writes that wait behind it on its resource. So a later write either waits behind it by then
+	// or is not submitted: no later write of a resource is admitted after an earlier one that was not decided.
+	entering sync.Mutex
+	failure  error // why a write could not be decided; guarded by entering
+
+	mu         sync.Mutex
+	submitting *bulkWrite // Submit has not returned
+	refused    error      // why the store did not decide it
+}
+
+// bulkWrite is one write of a request.
+type bulkWrite struct {
+	write     store.Write
+	malformed bool // it was refused before it was submitted
+	took      time.Duration
+	result    store.Result
+	err       error
+}
+
+// parse reads the writes. A write that is malformed has an err; it returns an error if the array is.
+func (b *bulkRequest) parse(body []byte) error {
+	// What is in a write is judged by itself.
+	array := jsontext.NewDecoder(
+		bytes.NewBuffer(body), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	if array.PeekKind() != '[' {
+		return endpoint.Invalid("The body must be a JSON array of writes.")
+	}
+	if _, err := array.ReadToken(); err != nil {
+		return endpoint.InvalidJSON(err)
+	}
+	for array.PeekKind() != ']' {
+		text, err := array.ReadValue()
+		if err != nil {
+			return endpoint.InvalidJSON(err)
+		}
+		if len(b.writes) == api.BulkWritesMax {
+			return endpoint.Invalid("The array has more than %d writes: send several requests.", api.BulkWritesMax)
+		}
+		b.writes = append(b.writes, bulkWrite{})
+		one := &b.writes[len(b.writes)-1]
+		one.err = one.parse(text, b.endpoints.BodyBytesMax)
+		one.malformed = one.err != nil
+	}
+	if _, err := array.ReadToken(); err != nil {
+		return endpoint.InvalidJSON(err)
+	}
+	if _, err := array.ReadToken(); !errors.Is(err, io.EOF) {
+		return endpoint.Invalid("The body is not JSON: something follows the array.")
 	}
 	return nil
 }
 
-// closeConnection ends the answer, and closes an HTTP/1.1 connection whose client has not sent the whole body: the
-// server would take the rest of it for another request.
-func (s *bulkStream) closeConnection() {
-	if s.deadline.wholeBody() {
-		return
+func (b *bulkWrite) parse(text []byte, valueMax int64) error {
+	if text[0] != '{' { // null would decode as an object without fields
+		return endpoint.Invalid("The write must be a JSON object.")
 	}
-	_ = s.controller.Flush()
-	connection, buffered, err := s.controller.Hijack()
+	var write api.BulkWrite
+	if err := json.Unmarshal(text, &write, json.RejectUnknownMembers(true)); err != nil {
+		return endpoint.InvalidJSON(err)
+	}
+	token, err := writeTokenOf(api.WriteToken{
+		Resource: write.Resource, FencingToken: write.FencingToken, Sequence: write.Sequence, LeaseID: write.LeaseID,
+	})
 	if err != nil {
-		panic(http.ErrAbortHandler) // closes it, without the last chunk
-	}
-	if s.request.ProtoAtLeast(1, 1) {
-		_, _ = buffered.WriteString("0\r\n\r\n") // the last chunk
-	}
-	_ = buffered.Flush()
-	_ = connection.Close()
-}
-
-// read takes lines until the input or the stream ends, and drops the rest of the input.
-func (s *bulkStream) read() {
-	defer func() {
-		if cause := recover(); cause != nil {
-			s.endpoints.LogPanic(s.request, cause)
-			s.window.stop(api.BulkFailed)
-		}
-	}()
-	input := newBulkInput(s.request.Body, &s.endpoints.Config, &s.deadline)
-	input.arrival = func() { s.accepted = time.Time{} }
-	input.share = &endpoint.BodyShare{
-		Budget: &s.endpoints.Bodies, Caller: &s.writer.Caller.Bodies, Cut: func() { s.deadline.end(0) },
-	}
-	defer input.share.Free()
-	s.window.stop(s.take(input))
-	input.share.Free()
-	if _, err := io.Copy(io.Discard, s.request.Body); err == nil {
-		s.deadline.bodyEnded()
-	}
-}
-
-// take submits the lines, and returns why it stopped.
-func (s *bulkStream) take(input *bulkInput) string {
-	for {
-		s.pause()
-		text, err := input.next()
-		switch {
-		case errors.Is(err, io.EOF):
-			return api.BulkComplete
-		case errors.Is(err, errBodyTimeout):
-			return api.BulkIdle
-		case err != nil && !errors.Is(err, errLineTooLong):
-			return api.BulkBroken
-		case s.staying.Err() != nil: // the window may not have been stopped yet
-			return api.BulkShutdown
-		}
-		s.throttle()
-		line := s.window.take(input.number, len(text), &s.deadline)
-		if line == nil {
-			return api.BulkComplete // the stream was stopped before, for a reason that counts
-		}
-		if err == nil {
-			err = line.parse(text, s.endpoints.BodyBytesMax)
-		} else {
-			err = input.tooLong()
-		}
-		if err == nil {
-			err = s.judge(line)
-		}
-		if err != nil {
-			line.refuse(err)
-			continue
-		}
-		s.submit(line)
-	}
-}
-
-// judge returns the refusal of a line that the principal may not write, or this gateway does not serve. The credential
-// may have ended meanwhile: judge checks it again for lines that arrived later, and every second.
-func (s *bulkStream) judge(line *bulkLine) error {
-	if now := time.Now(); now.Sub(s.accepted) >= bulkAcceptedMax {
-		if err := s.endpoints.StillAccepted(s.request); err != nil {
-			return err
-		}
-		s.accepted = now
-	}
-	if line.transaction != nil {
-		err := mayTransact(s.writer.Principal, line.transaction.transaction)
-		s.endpoints.NoteForbidden(s.writer, s.request, "", endpoint.CodeOf(err))
 		return err
 	}
-	err := mayWrite(s.writer.Principal, line.write.Resource)
-	s.endpoints.NoteForbidden(s.writer, s.request, line.write.Resource, endpoint.CodeOf(err))
-	return err
-}
-
-// pause stops reading for a while if line after line is refused for good.
-func (s *bulkStream) pause() {
-	pause := s.refusals.Pause(s.endpoints.RefusalDelays)
-	if pause == 0 {
-		return
+	operation, err := operationOf(&api.Op{
+		Op: write.Op, Key: write.Key, Value: write.Value, ValueBase64: write.ValueBase64,
+		ContentType: write.ContentType, IfVersion: write.IfVersion,
+	})
+	if err != nil {
+		return err
 	}
-	s.deadline.disarm() // the client is not late
-	s.endpoints.Metrics.RefusalDelays.Begin()
-	defer s.endpoints.Metrics.RefusalDelays.End()
-	s.window.sleep(pause)
+	if int64(len(operation.Value)) > valueMax {
+		return endpoint.OverLimit("The value", valueMax)
+	}
+	b.write = store.Write{WriteToken: token, Operation: operation}
+	return nil
 }
 
-// throttle waits until the caller may send another request: each line counts as one.
-func (s *bulkStream) throttle() {
-	for wait := s.writer.Caller.Take(); wait > 0; wait = s.writer.Caller.Take() {
-		s.deadline.disarm() // the client is not late
-		if !s.window.sleep(wait) {
-			return
+// commit submits the writes in their order, and waits until each is decided. It finishes them even if the client leaves:
+// the store bounds the time of each.
+func (b *bulkRequest) commit(r *http.Request) {
+	ctx := context.WithoutCancel(r.Context())
+	for i := range b.writes {
+		if i == BulkSpansMax {
+			ctx = trace.ContextWithSpan(ctx, nil)
+		}
+		if one := &b.writes[i]; one.err == nil {
+			b.undecided.Add(1)
+			b.submit(ctx, one)
 		}
 	}
+	b.undecided.Wait()
 }
 
-// submit submits a line to the store. While too many writes wait, it retries, and takes no other line: the order of
-// lines is the order of the writes to a resource.
-func (s *bulkStream) submit(line *bulkLine) {
-	began, pause := time.Now(), bulkPauseMin
-	line.taken = began
-	enter := func() { s.endpoints.service.Submit(s.spans.context(s.ctx), line.write, line.decided) }
-	if line.transaction != nil {
-		s.deadline.disarm() // the client is not late, however long this takes
-		s.window.awaitDecided()
-		enter = func() { s.transact(line) }
-	}
-	for {
-		err := s.window.submit(line, enter)
+// submit submits a write to the store. While too many writes wait, it retries, and takes no other write: the order of
+// the array is the order of the writes to a resource.
+func (b *bulkRequest) submit(ctx context.Context, one *bulkWrite) {
+	decided := func(result store.Result, err error) { b.decide(one, result, err) }
+	for pause := bulkPauseMin; ; pause = min(2*pause, bulkPauseMax) {
+		err := b.enter(ctx, one, decided)
 		if err == nil {
 			return
 		}
-		s.deadline.disarm() // the client is not late
-		if !errors.Is(err, store.ErrOverloaded) || time.Since(began) > s.endpoints.RequestTimeout ||
-			!s.window.sleep(endpoint.Jittered(pause)) {
-			s.window.settle(line, store.Result{}, err)
+		if !errors.Is(err, store.ErrOverloaded) || time.Since(b.begun) > b.endpoints.RequestTimeout {
+			b.fail(err)
+			b.settle(one, store.Result{}, err)
 			return
 		}
-		pause = min(2*pause, bulkPauseMax)
+		time.Sleep(endpoint.Jittered(pause))
 	}
 }
 
-// count counts a verdict of the store, and logs failures that are not the client's.
-func (s *bulkStream) count(line *bulkLine, now time.Time) {
-	if line.malformed {
-		return
+// enter returns an error if the write was not submitted, or not decided at once.
+func (b *bulkRequest) enter(ctx context.Context, one *bulkWrite, decided func(store.Result, error)) error {
+	b.entering.Lock()
+	defer b.entering.Unlock()
+	if b.failure != nil {
+		return b.failure
 	}
-	s.endpoints.Count(s.writer, s.request, metrics.SourceBulk, now.Sub(line.taken), line.err)
-	s.refusals.Count(line.err)
-	if s.logged {
-		return
+	b.mu.Lock()
+	b.submitting, b.refused = one, nil
+	b.mu.Unlock()
+	b.endpoints.service.Submit(ctx, one.write, decided)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.submitting = nil
+	return b.refused
+}
+
+// decide takes the verdict of the store, once, from any goroutine. An ErrUnavailable that arrives before Submit has
+// returned is left to submit, which may submit the write again.
+func (b *bulkRequest) decide(one *bulkWrite, result store.Result, err error) {
+	if errors.Is(err, store.ErrUnavailable) {
+		b.mu.Lock()
+		left := b.submitting == one
+		if left {
+			b.refused = err
+		}
+		b.mu.Unlock()
+		if left {
+			return
+		}
+		b.fail(err)
 	}
-	if level, message := endpoint.Failure(line.err, endpoint.CodeOf(line.err)); message != "" {
-		s.logged = true
-		s.endpoints.Logger.Log(s.request.Context(), level, message,
-			"method", s.request.Method, "path", s.request.URL.Path, "line", line.number, "error", line.err)
+	b.settle(one, result, err)
+}
+
+// fail keeps later writes from being submitted.
+func (b *bulkRequest) fail(err error) {
+	b.entering.Lock()
+	defer b.entering.Unlock()
+	if b.failure == nil {
+		b.failure = store.NotApplied(fmt.Errorf("a write before it could not be decided: %w", err))
 	}
+}
+
+func (b *bulkRequest) settle(one *bulkWrite, result store.Result, err error) {
+	if err == nil {
+		err = result.Err
+	}
+	one.result, one.err, one.took = result, err, time.Since(b.begun)
+	b.undecided.Done()
+}
+
+// count counts the verdicts of the store, logs one failure that is not the client's, and delays the answer to a client
+// whose tokens are refused again and again.
+func (b *bulkRequest) count(w *endpoint.Answer, r *http.Request) {
+	var refused error
+	admitted, logged := false, false
+	for i := range b.writes {
+		one := &b.writes[i]
+		if one.malformed {
+			continue
+		}
+		b.endpoints.Count(w, r, metrics.SourceBulk, one.took, one.err)
+		if one.err == nil {
+			admitted = true
+			continue
+		}
+		if refused == nil || endpoint.IsRefusedForGood(one.err) {
+			refused = one.err
+		}
+		if level, message := endpoint.Failure(one.err, endpoint.CodeOf(one.err)); message != "" && !logged {
+			logged = true
+			b.endpoints.Logger.Log(r.Context(), level, message,
+				"method", r.Method, "path", r.URL.Path, "index", i, "error", one.err)
+		}
+	}
+	if !admitted && refused != nil {
+		b.endpoints.RefusalDelays.Hold(w, r, refused)
+	}
+}
+
+// append encodes an api.BulkResult.
+func (b *bulkWrite) append(out []byte, w *endpoint.Answer) []byte {
+	out = append(out, '{')
+	if b.err != nil {
+		problem := endpoint.ProblemOf(endpoint.Redacted(w.Principal, b.err))
+		out = endpoint.AppendInt(out, "status", int64(problem.Status))
+		out = endpoint.AppendProblem(append(out, `,"problem":`...), problem)
+	} else {
+		out = endpoint.AppendInt(out, "status", int64(writeStatus(b.result)))
+		out = endpoint.AppendWriteResult(append(out, `,"result":`...), &api.WriteResult{
+			Resource: string(b.write.Resource), Key: string(b.write.Key), Version: b.result.Version,
+			FencingToken: b.write.Token, Sequence: b.write.Sequence, Replayed: b.result.Replayed,
+		})
+	}
+	return append(bytes.TrimSuffix(out, []byte("\n")), '}')
 }

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/gorilla/mux"
@@ -51,9 +50,8 @@ type Recorder interface {
 type Endpoints struct {
 	*endpoint.Server
 
-	service     Service
-	recorder    Recorder
-	BulkStreams atomic.Int64 // open bulk streams
+	service  Service
+	recorder Recorder
 }
 
 // New returns the endpoints of writes.
@@ -332,9 +330,6 @@ func writeStatus(result store.Result) int {
 	}
 	return http.StatusOK
 }
-
-// CallerBulkStreamsMax is how many bulk streams one caller may have open: half of all.
-const CallerBulkStreamsMax = BulkStreamsMax / 2
 
 // mayWrite returns the answer to a write that the principal may not make, or nil.
 func mayWrite(principal *access.Principal, resource store.Name) error {

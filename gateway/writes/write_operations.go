@@ -13,7 +13,7 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// The tokens and operations that bulk streams and transactions carry in JSON.
+// The tokens and operations that bulk requests and transactions carry in JSON.
 
 const contentTypeDefault = "application/octet-stream"
 

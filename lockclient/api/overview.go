@@ -174,10 +174,9 @@ type OverviewRates struct {
 
 // Drain is the answer of /v1/drain: whether the gateway drains, and how much is open in it for which clients wait.
 type Drain struct {
-	Draining    bool  `json:"draining"`
-	Waiting     int64 `json:"waiting"`
-	Streams     int64 `json:"streams"`
-	BulkStreams int64 `json:"bulk_streams"`
+	Draining bool  `json:"draining"`
+	Waiting  int64 `json:"waiting"`
+	Streams  int64 `json:"streams"`
 }
 
 // Health is the answer to GET /healthz and GET /readyz.

@@ -98,12 +98,13 @@ type OpResult struct {
 	Returning json.RawMessage `json:"returning,omitempty"`
 }
 
-// BulkContentType is the media type of the body and the answer of POST /v1/writes: a JSON document a line, each ended
-// by a line feed.
-const BulkContentType = "application/x-ndjson"
+// BulkWritesMax and BulkBytesMax bound the body of POST /v1/writes.
+const (
+	BulkWritesMax = 1000
+	BulkBytesMax  = 4 << 20
+)
 
-// BulkWrite is a line of the body of POST /v1/writes: one write, independent of the other lines. A line may also be a
-// TransactionRequest.
+// BulkWrite is one write of POST /v1/writes, whose body is an array of them. Each is independent of the others.
 type BulkWrite struct {
 	// These are as in an Op on a record.
 	Op          string          `json:"op"`
@@ -119,80 +120,16 @@ type BulkWrite struct {
 	LeaseID      *string `json:"lease_id,omitempty"`
 }
 
-// BulkVerdict is the answer to a line of POST /v1/writes. The verdicts have the order of the lines.
-type BulkVerdict struct {
-	// Line is the number of the line in the body, from 1. Empty lines count, but have no verdict.
-	Line int64 `json:"line"`
-	// Status is the one that a single write would have got.
-	Status int `json:"status"`
-
-	// Version is the record's new one; of version_mismatch the current one, 0 where there is no record.
-	Version *int64 `json:"version,omitempty"`
-	// FencingToken is that of an admitted write.
-	FencingToken *int64 `json:"fencing_token,omitempty"`
-	// Sequence is the write's, if it was numbered.
-	Sequence *int64 `json:"sequence,omitempty"`
-	// Replayed is there for an admitted write. True: it was applied before, and this is its first answer again.
-	Replayed *bool `json:"replayed,omitempty"`
-	// Results are those of an admitted transaction, which has no Version and no FencingToken.
-	Results []OpResult `json:"results,omitempty"`
-
-	// Code is empty for an admitted write. It and the fields below are those of a Problem.
-	Code         Code    `json:"code,omitempty"`
-	Retryable    bool    `json:"retryable,omitempty"`
-	Detail       string  `json:"detail,omitempty"`
-	Reason       string  `json:"reason,omitempty"`
-	Resource     string  `json:"resource,omitempty"`
-	Token        *int64  `json:"token,omitempty"`
-	LastToken    *int64  `json:"last_token,omitempty"`
-	LastSequence *int64  `json:"last_sequence,omitempty"`
-	GrantedToken *int64  `json:"granted_token,omitempty"`
-	Outcome      Outcome `json:"outcome,omitempty"`
-	Op           *int    `json:"op,omitempty"`
-	SQLState     string  `json:"sqlstate,omitempty"`
-	Table        string  `json:"table,omitempty"`
-	Column       string  `json:"column,omitempty"`
-	Constraint   string  `json:"constraint,omitempty"`
-	Rows         *int64  `json:"rows,omitempty"`
+// BulkResults is the answer to POST /v1/writes: a result for each write, in the order of the writes.
+type BulkResults struct {
+	Results []BulkResult `json:"results"`
 }
 
-// Problem returns the refusal as a single write would have got it; nil for an admitted write.
-func (v BulkVerdict) Problem() *Problem {
-	if v.Code == "" {
-		return nil
-	}
-	return &Problem{
-		Type: "urn:fencegate:problem:" + string(v.Code), Title: string(v.Code), Status: v.Status, Detail: v.Detail,
-		Code: v.Code, Retryable: v.Retryable, Reason: v.Reason, Resource: v.Resource, Token: v.Token, Sequence: v.Sequence,
-		LastToken: v.LastToken, LastSequence: v.LastSequence, GrantedToken: v.GrantedToken, Version: v.Version,
-		Outcome: v.Outcome, Op: v.Op, SQLState: v.SQLState, Table: v.Table, Column: v.Column, Constraint: v.Constraint,
-		Rows: v.Rows,
-	}
-}
-
-// The reasons for which the gateway ends the answer to POST /v1/writes.
-const (
-	// BulkComplete: every line of the body has its verdict.
-	BulkComplete = "complete"
-	// BulkShutdown: the gateway is draining. Continue at another one.
-	BulkShutdown = "shutdown"
-	// BulkIdle: a line did not arrive within the body timeout.
-	BulkIdle = "idle"
-	// BulkUnavailable: a line could not be decided, because the database is unreachable or overloaded.
-	BulkUnavailable = "unavailable"
-	// BulkBroken: the body broke off. A line that was cut is not taken.
-	BulkBroken = "broken"
-	// BulkFailed: a defect of the gateway, whose log says more.
-	BulkFailed = "failed"
-)
-
-// BulkEnd is the last line of the answer to POST /v1/writes. An answer without it was cut off.
-type BulkEnd struct {
-	// End is the reason, e.g. BulkComplete.
-	End string `json:"end"`
-	// NextLine is the number of the first line that was not taken. All lines before it have verdicts; it and those after
-	// it changed nothing.
-	NextLine int64 `json:"next_line"`
+// BulkResult is what a single write would have been answered: Result or Problem.
+type BulkResult struct {
+	Status  int          `json:"status"`
+	Result  *WriteResult `json:"result,omitempty"`
+	Problem *Problem     `json:"problem,omitempty"`
 }
 
 // StateVersions are the versions of a state of Terraform that are kept, the newest first.

@@ -76,7 +76,7 @@ func issue(t *testing.T, authority *devcert.Authority, request devcert.Request) 
 	return certificate
 }
 
-// Every kind of request has the client certificate and the token: calls, heartbeats, streams, bulk writes, and those
+// Every kind of request has the client certificate and the token: calls, heartbeats, streams, and those
 // that continue at the next gateway. A token file that changes is read again.
 func TestCredentialsOfEveryRequest(t *testing.T) {
 	t.Parallel()

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,7 +21,7 @@ import (
 )
 
 // Whatever a client does continues at the next gateway when its own is killed or shuts down. When it freezes, so do
-// calls and pipelines; a stream and a wait notice that late.
+// calls; a stream and a wait notice that late.
 func TestFailover(t *testing.T) {
 	t.Parallel()
 	for name, signal := range map[string]syscall.Signal{
@@ -35,7 +36,7 @@ func TestFailover(t *testing.T) {
 			first, second, client := pair(t, lockclient.WithAnswerTimeout(answerTimeout))
 			direct := newClient(t, second.URL)
 			parts := []func(t *testing.T, client, direct *lockclient.Client) (after func()){
-				leaseContinues, sessionContinues, pipelineContinues,
+				leaseContinues, sessionContinues, writesContinue,
 			}
 			if signal != syscall.SIGSTOP {
 				parts = append(parts, waiterContinues, watchContinues)
@@ -96,23 +97,26 @@ func sessionContinues(t *testing.T, client, direct *lockclient.Client) (after fu
 	}
 }
 
-// pipelineContinues: each write of a pipeline is applied once.
-func pipelineContinues(t *testing.T, client, direct *lockclient.Client) (after func()) {
+// writesContinue: each write of an array is applied once.
+func writesContinue(t *testing.T, client, direct *lockclient.Client) (after func()) {
 	t.Helper()
-	ctx := await.Context(t)
-	p, _ := startPipeline(t, client, "pipeline", lockclient.PipelineWindow(100))
-	const writes = 1000
-	write := func() {
-		for i := range writes {
-			added(p.Put(ctx, "k", fmt.Append(nil, i)))
-		}
-	}
-	write()
+	const count = 200
+	lease := mustAcquire(t, client, "array")
+	var outcomes []lockclient.WriteOutcome
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		writes := slices.Repeat([]api.BulkWrite{{Op: "put", Key: "k", Value: []byte("1")}}, count)
+		outcomes = lease.Writes(await.Context(t), writes)
+	}()
 	return func() {
-		write()
-		check(t, p.Flush(ctx))
-		check(t, p.Close())
-		wantVersion(t, direct, "pipeline", "k", 2*writes)
+		<-done
+		for i, outcome := range outcomes {
+			if outcome.Err != nil && !errors.Is(outcome.Err, lockclient.ErrOutcomeUnknown) {
+				t.Fatalf("write %d: %v", i, outcome.Err)
+			}
+		}
+		wantVersion(t, direct, "array", "k", count)
 	}
 }
 

@@ -143,7 +143,6 @@ func TestCloseEndsLeases(t *testing.T) {
 		"Acquire":    second(client.Acquire(ctx, lock)),
 		"NewSession": second(client.NewSession(ctx)),
 		"Watch":      second(client.Watch(ctx, lock)),
-		"BulkWriter": second(client.BulkWriter(ctx)),
 	} {
 		wantErr(t, what, err, lockclient.ErrClosed)
 	}

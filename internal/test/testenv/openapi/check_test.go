@@ -357,35 +357,3 @@ func TestOpenAPICheckOfEvents(t *testing.T) {
 	other := strings.Replace(header, "X-Accel", "X-Excel", 1)
 	fakeExchange{request: watch, header: other, failure: "X-Excel-Buffering"}.run(t)
 }
-
-func TestOpenAPICheckOfLines(t *testing.T) {
-	t.Parallel()
-	const writes = "POST /v1/writes"
-	const header = "Content-Type: application/x-ndjson\nCache-Control: no-store\nX-Accel-Buffering: no"
-	const line = `{"op":"put","resource":"a","key":"b","fencing_token":1,"sequence":1,"value":1}` + "\n"
-	const admitted = `{"line":1,"status":201,"version":1,"fencing_token":1,"sequence":1,"replayed":false}` + "\n"
-	const refusedLine = `{"line":2,"status":404,"code":"not_found","retryable":false,"detail":"There is none."}` + "\n"
-	const end = `{"end":"complete","next_line":3}` + "\n"
-	replace := strings.ReplaceAll
-	for _, e := range []fakeExchange{
-		{name: "as described", requestBody: line + line, body: admitted + refusedLine + end},
-		{name: "cut off", requestBody: line, body: admitted + `{"line":2,`},
-		{name: "nothing", requestBody: line, body: ""},
-		{name: "out of order", requestBody: line + line, body: refusedLine + admitted, failure: "line 1 comes after line 2"},
-		{name: "twice", requestBody: line + line, body: admitted + admitted, failure: "line 1 comes after line 1"},
-		{name: "after the end", requestBody: line + line, body: admitted + end + refusedLine, failure: "after the end"},
-		{name: "field not described", requestBody: line, body: replace(admitted, "version", "varsion"), failure: "varsion"},
-		{name: "field missing", requestBody: line, body: replace(admitted, `"version":1,`, ""), failure: "version"},
-		{name: "status of another code", requestBody: line, body: replace(refusedLine, "404", "412"),
-			failure: "is not described"},
-		{name: "half admitted", requestBody: line, body: replace(refusedLine, `"retryable"`, `"fencing_token":1,"retryable"`),
-			failure: "is not described"},
-		{name: "end not described", requestBody: line, body: replace(end, "complete", "over"), failure: "is not described"},
-		{name: "bad line admitted", requestBody: replace(line, `"put"`, `"pat"`), body: admitted,
-			failure: "an admitted line"},
-	} {
-		e.requestBody = " " + e.requestBody // otherwise fakeExchange regards it as a JSON body
-		e.request, e.status, e.header, e.requestHeader = writes, http.StatusOK, header, "Content-Type: application/x-ndjson"
-		t.Run(e.name, e.run)
-	}
-}

@@ -2,7 +2,7 @@
 //
 //   - exchange.go: the handler around the one that is tested;
 //   - description.go: what is described of a path, an answer and an accepted request, and of a router;
-//   - streams.go: what is described of each event and each line of a stream.
+//   - streams.go: what is described of each event of a stream.
 package openapi
 
 import (
@@ -184,7 +184,7 @@ func (d *Description) checkAnswer(e exchange, response *openapi3.ResponseRef) er
 		Body:                   io.NopCloser(bytes.NewReader(e.body)),
 		Options:                options,
 	})
-	return errors.Join(err, d.checkEvents(e, response), d.checkLines(e, response))
+	return errors.Join(err, d.checkEvents(e, response))
 }
 
 // checkRequest validates the parameters and the body of a request.
