@@ -93,7 +93,7 @@ type writer struct {
 	resources []*resource
 	turn      int
 	value     []byte
-	text      []byte // of the lines of a bulk request
+	text      []byte // of an array of writes
 }
 
 // writers shares the resources out.

@@ -37,7 +37,6 @@ type wire struct {
 	in         *bufio.Reader
 	credential string // "": none
 	request    []byte
-	verdicts   *bufio.Reader // of a stream
 }
 
 // begin begins a request in the buffer; the caller adds headers, each ended by \r\n.
@@ -250,82 +249,36 @@ func (w *writes) floor(ctx context.Context) (writeTarget, error) {
 	return w.overWires([]string{"http://" + empty.Address}, clientAccess{}, putting, empty.PID()), nil
 }
 
-const (
-	// linesPerRequest is how many writes a bulk request carries, and how many a stream hands over at once.
-	linesPerRequest = 100
-	// streamInFlight is how many times 100 writes of a stream are under way: enough that the gateway never waits for the
-	// client.
-	streamInFlight = 2
-)
+// arrayWrites is how many writes an array carries.
+const arrayWrites = 100
 
-// bulk makes 100 writes at once.
-func (w *writes) bulk(write wireWrite) writeTarget {
-	t := w.through(write, w.gateway)
-	t.perRequest = linesPerRequest
+// arrays sends 100 writes when those before are answered.
+func (w *writes) arrays() writeTarget {
+	t := w.through(array, w.gateway)
+	t.perRequest = arrayWrites
 	return t
 }
 
-// bulkRequests sends 100 lines when those before are answered.
-func bulkRequests(s setting, wire *wire, w *writer) error {
+func array(s setting, wire *wire, w *writer) error {
 	wire.begin(http.MethodPost, "/v1/writes")
-	wire.request = append(wire.request, "Content-Type: application/x-ndjson\r\n"...)
-	if err := wire.send(w.lines(!s.shared())); err != nil {
+	wire.request = append(wire.request, "Content-Type: application/json\r\n"...)
+	if err := wire.send(w.array(!s.shared())); err != nil {
 		return err
 	}
 	answer, err := wire.answer(http.StatusOK)
-	// The last line is the end's.
-	if err == nil && (bytes.Count(answer, []byte{'\n'}) != linesPerRequest+1 || bytes.Contains(answer, refusedLine)) {
+	if err == nil && (bytes.Count(answer, []byte(`{"status":`)) != arrayWrites || bytes.Contains(answer, []byte(`"code":`))) {
 		err = fmt.Errorf("%w: %.300s", errAnswer, answer)
 	}
 	return err
 }
 
-// refusedLine is in the verdict on a write that was not admitted, and in no other.
-var refusedLine = []byte(`"code":`)
-
-// bulkStreams hands over 100 lines of one request that lasts, and takes the 100 verdicts that come next, which are on
-// lines handed over before. The request ends with its connection.
-func bulkStreams(s setting, wire *wire, w *writer) error {
-	chunks := 1
-	if begun := wire.request != nil; !begun {
-		chunks += streamInFlight
-		wire.begin(http.MethodPost, "/v1/writes")
-		wire.request = append(wire.request, "Content-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n\r\n"...)
-		if _, err := wire.conn.Write(wire.request); err != nil {
-			return err
+// array is the text of the next 100 writes.
+func (w *writer) array(numbered bool) []byte {
+	text := append(w.text[:0], '[')
+	for i := range arrayWrites {
+		if i > 0 {
+			text = append(text, ',')
 		}
-	}
-	for range chunks {
-		text := w.lines(!s.shared())
-		wire.request = append(strconv.AppendInt(wire.request[:0], int64(len(text)), 16), "\r\n"...)
-		wire.request = append(append(wire.request, text...), "\r\n"...)
-		if _, err := wire.conn.Write(wire.request); err != nil {
-			return err
-		}
-	}
-	if wire.verdicts == nil {
-		answer, err := http.ReadResponse(wire.in, nil) //nolint:bodyclose // it ends with its connection
-		if err != nil {
-			return err
-		}
-		wire.verdicts = bufio.NewReaderSize(answer.Body, 16<<10)
-	}
-	for range linesPerRequest {
-		line, err := wire.verdicts.ReadSlice('\n')
-		if err != nil {
-			return err
-		}
-		if bytes.Contains(line, refusedLine) || !bytes.HasPrefix(line, []byte(`{"line":`)) {
-			return fmt.Errorf("%w: %s", errAnswer, line)
-		}
-	}
-	return nil
-}
-
-// lines are the text of the next 100 writes.
-func (w *writer) lines(numbered bool) []byte {
-	text := w.text[:0]
-	for range linesPerRequest {
 		r, value := w.next()
 		text = append(text, `{"op":"put","resource":"`+string(r.name)+`","key":"`+benchKey+`","fencing_token":`...)
 		text = strconv.AppendInt(text, r.token, 10)
@@ -336,8 +289,9 @@ func (w *writer) lines(numbered bool) []byte {
 		}
 		text = append(text, `,"value_base64":"`...)
 		text = base64.StdEncoding.AppendEncode(text, value)
-		text = append(text, "\"}\n"...)
+		text = append(text, "\"}"...)
 	}
+	text = append(text, ']')
 	w.text = text
 	return text
 }

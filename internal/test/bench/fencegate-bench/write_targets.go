@@ -20,8 +20,8 @@ import (
 
 // writeTargetNames are the valid values of --targets, in the order in which they are opened.
 var writeTargetNames = []string{
-	"direct", "handmade", "store", "store-unfenced", "http", "http-pooled", "http-key", "http-tls", "ndjson",
-	"ndjson-stream", "floor", "etcd", "zookeeper", "redis",
+	"direct", "handmade", "store", "store-unfenced", "http", "http-pooled", "http-key", "http-tls", "array",
+	"floor", "etcd", "zookeeper", "redis",
 }
 
 // open starts what the targets need. What is not on this machine is noted in the report.
@@ -92,10 +92,8 @@ func (w *writes) target(ctx context.Context, name string) (writeTarget, error) {
 		return w.keyed(ctx, nil)
 	case "http-tls":
 		return w.encrypted(ctx)
-	case "ndjson":
-		return w.bulk(bulkRequests), nil
-	case "ndjson-stream":
-		return w.bulk(bulkStreams), nil
+	case "array":
+		return w.arrays(), nil
 	case "floor":
 		return w.floor(ctx)
 	}

@@ -133,7 +133,8 @@ func (c *writesCmd) goals(r rig.Report) (goals []rig.Goal) {
 		limit   float64
 	}{
 		{1, "store", "direct", 0.85}, {8, "store", "direct", 1}, {64, "store", "direct", 2.5}, {256, "store", "direct", 3.5},
-		{64, "http", "direct", 1.2}, {256, "http", "direct", 1.5}, {64, "ndjson", "direct", 4},
+		{64, "http", "direct", 1.2}, {256, "http", "direct", 1.5}, {64, "array", "direct", 4},
+		{256, "array", "direct", 4.8},
 		{64, "store", "handmade", 7}, {64, "store", "etcd", 6}, {64, "http", "etcd", 1.5},
 		{256, "store", "handmade", 7}, {256, "store", "etcd", 6}, {256, "http", "etcd", 1.5},
 		{256, "store", "redis", 1}, {256, "store", "zookeeper", 1}, {256, "store", "store-unfenced", 0.8},
@@ -142,7 +143,7 @@ func (c *writesCmd) goals(r rig.Report) (goals []rig.Goal) {
 		add("throughput", c.Resources, g.clients, g.of, g.to, g.limit)
 	}
 	add("throughput", c.Hot, 256, "store", "direct", 5)
-	add("throughput", c.Hot, 256, "ndjson", "direct", 2.4)
+	add("throughput", c.Hot, 256, "array", "direct", 2.4)
 	for clients, limit := range map[int]float64{1: 0.95, 8: 0.95, 64: 1, 256: 1} {
 		add(flushTable, c.Resources, clients, "store", "direct", limit)
 	}
