@@ -23,6 +23,7 @@ import (
 	"github.com/fencegate/fencegate/internal/test/testenv/network"
 	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 func TestMain(m *testing.M) { os.Exit(postgres.Main(m)) }
@@ -59,6 +60,7 @@ type step struct {
 	IfVersion   *int64            `json:"if_version"`
 	IfAbsent    bool              `json:"if_absent"`
 	Ops         []json.RawMessage `json:"ops"`
+	Writes      []api.BulkWrite   `json:"writes"`
 	Path        string            `json:"path"`
 	Faults      []network.Fault   `json:"faults"`
 	Always      bool              `json:"always"`

@@ -234,7 +234,7 @@ func (t *caseRun) perform(ctx context.Context, s step) (result, error) {
 		return describe(context.Cause(lease.Context())), nil
 	case "fail":
 		return nil, errWork
-	case "put", "delete", "transaction", "get":
+	case "put", "delete", "transaction", "writes", "get":
 		return t.records(ctx, s, lease)
 	}
 	return t.control(ctx, s)
@@ -284,6 +284,24 @@ func (t *caseRun) records(ctx context.Context, s step, lease *lockclient.Lease) 
 	case "delete":
 		got, err := lease.Delete(ctx, s.Key, opts...)
 		return result{"version": got.Version, "sequence": got.Sequence, "replayed": got.Replayed}, err
+	case "writes":
+		var outcomes []string
+		for i := range s.Writes {
+			s.Writes[i].Resource, s.Writes[i].FencingToken = t.lock(s), new(lease.FencingToken())
+		}
+		for _, outcome := range t.client(s).Writes(ctx, s.Writes) {
+			word := "applied"
+			if outcome.Err != nil {
+				word = fmt.Sprint(describe(outcome.Err)["error"])
+			} else if outcome.Result.Replayed {
+				word = "replayed"
+			}
+			if errors.Is(outcome.Err, lockclient.ErrOutcomeUnknown) {
+				word += "?"
+			}
+			outcomes = append(outcomes, word)
+		}
+		return result{"outcomes": strings.Join(outcomes, " ")}, nil
 	case "transaction":
 		ops := make([]api.Op, len(s.Ops))
 		for i, op := range s.Ops {

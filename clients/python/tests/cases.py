@@ -148,7 +148,7 @@ class CaseRun:
             return lease_result(lease)
         if do in ("lost", "work_until_stopped"):
             return await self.loss(do, lease)
-        if do in ("put", "delete", "transaction", "get"):
+        if do in ("put", "delete", "transaction", "writes", "get"):
             return await self.records(step, client, lock, lease)
         return await self.control(step, lock)
 
@@ -196,6 +196,13 @@ class CaseRun:
 
     async def records(self, step: Step, client: Any, lock: str, lease: Any) -> Result:
         options = {name: step[name] for name in ("content_type", "if_version", "if_absent") if name in step}
+        if step["do"] == "writes":
+            default = {"resource": lock, "fencing_token": lease.fencing_token}
+            outcomes = await self.call(client.writes, [{**default, **write} for write in step["writes"]])
+            return {"outcomes": " ".join(
+                "replayed" if getattr(one, "replayed", False) else "applied" if isinstance(one, fencegate.WriteResult)
+                else describe(one)["error"] + "?" * one.outcome_unknown for one in outcomes
+            )}
         if step["do"] == "transaction":
             got = await self.call(lease.transaction, step["ops"])
             return {"results": len(got["results"]), "replayed": got["replayed"]}

@@ -5,11 +5,12 @@ import { anySignal } from './validity.js';
 
 /**
  * A request. waitMs is for how long the gateway may wait before it answers; limitMs limits the time of one gateway
- * beyond that, instead of the client's answer timeout.
+ * beyond that, instead of the client's answer timeout. Where once is set, no other gateway is asked after an attempt that
+ * may have been applied.
  *
  * @typedef {{
  *   method: string, path: string, headers?: Record<string, string>, body?: string | Uint8Array, waitMs?: number,
- *   limitMs?: number | undefined, signal?: AbortSignal | undefined
+ *   limitMs?: number | undefined, signal?: AbortSignal | undefined, once?: boolean
  * }} Call
  */
 
@@ -78,8 +79,8 @@ export class Caller {
   }
 
   /**
-   * Asks the gateways in turn, until one serves. Every call may arrive twice: acquires have a request_id and writes a
-   * number, and renewals, releases and reads may be repeated by their nature.
+   * Asks the gateways in turn, until one serves. Every call may arrive twice, unless it is once: acquires have a request_id
+   * and writes a number, and renewals, releases and reads may be repeated by their nature.
    *
    * @template T @param {Call} call @param {(answer: Answer) => T} read @returns {Promise<T>}
    */
@@ -97,7 +98,7 @@ export class Caller {
         if (!(error instanceof FencegateError)) throw error;
         doubt.addTo(error);
         this.#preferred = isNotServed(error) ? (index + 1) % count : index;
-        if (!isNotServed(error) || turn === count - 1) throw error;
+        if (!isNotServed(error) || turn === count - 1 || (call.once && error.outcomeUnknown)) throw error;
       }
     }
   }

@@ -4,6 +4,7 @@ import { Lease, leaseCall } from './lease.js';
 import { namePath, recordPath } from './names.js';
 import { lostAnswers, pauseAfter, retry, sleep, untilAnswered } from './retry.js';
 import { Clocks, anySignal } from './validity.js';
+import { Writes } from './writes.js';
 
 /** @typedef {import('./calls.js').Answer} Answer */
 /** @typedef {import('./lease.js').Granted} Granted */
@@ -169,6 +170,24 @@ export class Client {
   async get(resource, key, { durable, signal } = {}) {
     const path = recordPath(resource, key) + (durable ? '?consistency=durable' : '');
     return this.#caller.send({ method: 'GET', path, signal }, (answer) => new StoredRecord(answer));
+  }
+
+  /**
+   * Makes any number of independent writes, each with the fields of POST /v1/writes in docs/api.md, and returns the
+   * outcome of each, in their order. Writes to one resource are decided in their order.
+   *
+   * Up to 1,000 writes and 4 MiB are one request, and one request follows the other; a larger write is TooLarge. Some 30
+   * seconds long, what got no answer is sent again: a write with a sequence is applied at most once. One without is not
+   * sent again if it may have been applied, and its error has outcomeUnknown. If writes stay without an answer, those of
+   * later requests are not sent. If the signal aborts, writes rejects with its reason.
+   *
+   * A fence remembers its last accepted write only. If an answer was lost, all but the last of several writes to one
+   * resource may be TokenStale with outcomeUnknown, though they were applied: read the records.
+   *
+   * @param {import('./writes.js').BulkWrite[]} writes @param {{signal?: AbortSignal}} [options]
+   */
+  async writes(writes, { signal } = {}) {
+    return new Writes((call, read) => this.#caller.send(call, read)).run(writes, signal);
   }
 
   /**

@@ -11,3 +11,5 @@ export {
 /** @typedef {import('./client.js').AcquireOptions} AcquireOptions */
 /** @typedef {import('./lease.js').WriteOptions} WriteOptions */
 /** @typedef {import('./lease.js').WriteResult} WriteResult */
+/** @typedef {import('./writes.js').BulkWrite} BulkWrite */
+/** @typedef {import('./writes.js').WriteOutcome} WriteOutcome */

@@ -136,7 +136,7 @@ class CaseRun {
         return describe(await aborted(lease.signal));
       case 'work_until_stopped':
         return describe(await aborted(this.lost));
-      case 'put': case 'delete': case 'transaction': case 'get':
+      case 'put': case 'delete': case 'transaction': case 'writes': case 'get':
         return this.records(step, client, lock, lease);
     }
     return this.control(step, lock);
@@ -164,6 +164,15 @@ class CaseRun {
         return lease.put(step.key, step.value, options);
       case 'delete':
         return lease.delete(step.key, options);
+      case 'writes': {
+        const common = { resource: lock, fencing_token: lease.fencingToken };
+        const outcomes = await client.writes(step.writes.map((write) => ({ ...common, ...write })));
+        return { outcomes: outcomes.map(({ result, error }) => {
+          if (result) return result.replayed ? 'replayed' : 'applied';
+          const { error: code, outcome_unknown: unknown } = describe(error);
+          return code + (unknown ? '?' : '');
+        }).join(' ') };
+      }
       case 'transaction': {
         const { results, replayed } = await lease.transaction(step.ops);
         return { results: results.length, replayed };

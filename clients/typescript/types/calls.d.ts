@@ -1,10 +1,11 @@
 /**
  * A request. waitMs is for how long the gateway may wait before it answers; limitMs limits the time of one gateway
- * beyond that, instead of the client's answer timeout.
+ * beyond that, instead of the client's answer timeout. Where once is set, no other gateway is asked after an attempt that
+ * may have been applied.
  *
  * @typedef {{
  *   method: string, path: string, headers?: Record<string, string>, body?: string | Uint8Array, waitMs?: number,
- *   limitMs?: number | undefined, signal?: AbortSignal | undefined
+ *   limitMs?: number | undefined, signal?: AbortSignal | undefined, once?: boolean
  * }} Call
  */
 /** @typedef {{status: number, headers: Headers, body: Uint8Array}} Answer */
@@ -40,8 +41,8 @@ export class Caller {
         fetch: typeof fetch;
     });
     /**
-     * Asks the gateways in turn, until one serves. Every call may arrive twice: acquires have a request_id and writes a
-     * number, and renewals, releases and reads may be repeated by their nature.
+     * Asks the gateways in turn, until one serves. Every call may arrive twice, unless it is once: acquires have a request_id
+     * and writes a number, and renewals, releases and reads may be repeated by their nature.
      *
      * @template T @param {Call} call @param {(answer: Answer) => T} read @returns {Promise<T>}
      */
@@ -50,7 +51,8 @@ export class Caller {
 }
 /**
  * A request. waitMs is for how long the gateway may wait before it answers; limitMs limits the time of one gateway
- * beyond that, instead of the client's answer timeout.
+ * beyond that, instead of the client's answer timeout. Where once is set, no other gateway is asked after an attempt that
+ * may have been applied.
  */
 export type Call = {
     method: string;
@@ -60,6 +62,7 @@ export type Call = {
     waitMs?: number;
     limitMs?: number | undefined;
     signal?: AbortSignal | undefined;
+    once?: boolean;
 };
 export type Answer = {
     status: number;

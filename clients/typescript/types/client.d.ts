@@ -59,6 +59,23 @@ export class Client {
         signal?: AbortSignal;
     }): Promise<StoredRecord>;
     /**
+     * Makes any number of independent writes, each with the fields of POST /v1/writes in docs/api.md, and returns the
+     * outcome of each, in their order. Writes to one resource are decided in their order.
+     *
+     * Up to 1,000 writes and 4 MiB are one request, and one request follows the other; a larger write is TooLarge. Some 30
+     * seconds long, what got no answer is sent again: a write with a sequence is applied at most once. One without is not
+     * sent again if it may have been applied, and its error has outcomeUnknown. If writes stay without an answer, those of
+     * later requests are not sent. If the signal aborts, writes rejects with its reason.
+     *
+     * A fence remembers its last accepted write only. If an answer was lost, all but the last of several writes to one
+     * resource may be TokenStale with outcomeUnknown, though they were applied: read the records.
+     *
+     * @param {import('./writes.js').BulkWrite[]} writes @param {{signal?: AbortSignal}} [options]
+     */
+    writes(writes: import("./writes.js").BulkWrite[], { signal }?: {
+        signal?: AbortSignal;
+    }): Promise<import("./writes.js").WriteOutcome[]>;
+    /**
      * Returns the state of a lock, its holders and its queue, as docs/api.md describes it.
      *
      * @param {string} lock @param {{signal?: AbortSignal}} [options]

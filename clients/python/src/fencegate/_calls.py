@@ -28,6 +28,8 @@ class Call:
     wait: float = 0
     #: Limits the time of one gateway beyond that, instead of the client's answer timeout.
     limit: Optional[float] = None
+    #: No other gateway is asked after an attempt that may have been applied.
+    once: bool = False
 
     @property
     def changes(self) -> bool:
@@ -75,8 +77,8 @@ class Caller:
         self._pool.close()
 
     async def send(self, call: Call, read: Callable[[Answer], T]) -> T:
-        """Asks the gateways in turn, until one serves. Every call may arrive twice: acquires have a request_id and
-        writes a number, and renewals, releases and reads may be repeated by their nature."""
+        """Asks the gateways in turn, until one serves. Every call may arrive twice, unless it is once: acquires have a
+        request_id and writes a number, and renewals, releases and reads may be repeated by their nature."""
         count, doubt = len(self._gateways), Doubt()
         first = self._preferred
         for turn in range(count):
@@ -87,7 +89,7 @@ class Caller:
                 doubt.add_to(error)
                 served = not isinstance(error, (Unavailable, ForeignAnswer))
                 self._preferred = index if served else (index + 1) % count
-                if served or turn == count - 1:
+                if served or turn == count - 1 or call.once and error.outcome_unknown:
                     raise
             else:
                 self._preferred = index

@@ -10,14 +10,15 @@ import ssl
 import sys
 import time
 from types import TracebackType
-from typing import Any, Awaitable, Callable, Coroutine, Dict, Mapping, Optional, Sequence, Set, Type, TypeVar
+from typing import Any, Awaitable, Callable, Coroutine, Dict, List, Mapping, Optional, Sequence, Set, Type, TypeVar, Union
 
 from ._calls import Call, Caller, Token, as_object, with_json
 from ._http import Answer
-from ._lease import AsyncLease, Record, read_record, release_call
+from ._lease import AsyncLease, Record, WriteResult, read_record, release_call
 from ._names import name_path, record_path
 from ._retry import LOST_ANSWERS, UNTIL_ANSWERED, Policy, retry, within
 from ._validity import Clocks
+from ._writes import Writes
 from .errors import ClientClosed, FencegateError, LeaseLost, LockHeld, is_retryable
 
 T = TypeVar("T")
@@ -120,6 +121,21 @@ class AsyncClient:
         return await self.send(
             Call("GET", record_path(resource, key) + ("?consistency=durable" if durable else "")), read_record
         )
+
+    async def writes(self, writes: Sequence[Mapping[str, Any]]) -> List[Union[WriteResult, FencegateError]]:
+        """Makes any number of independent writes, and returns the outcome of each, in their order: a WriteResult or
+        the error. Each has the fields of POST /v1/writes in docs/api.md, such as
+
+            {"op": "put", "resource": "job-42", "key": "k", "value": 1, "fencing_token": 34, "sequence": 1}
+
+        Writes to one resource are decided in their order. Up to 1,000 writes and 4 MiB are one request, and one request
+        follows the other; a larger write is TooLarge. Some 30 seconds long, what got no answer is sent again: a write
+        with a sequence is applied at most once. One without is not sent again if it may have been applied, and its
+        error has outcome_unknown. If writes stay without an answer, those of later requests are not sent.
+
+        A fence remembers its last accepted write only. If an answer was lost, all but the last of several writes to one
+        resource may be TokenStale with outcome_unknown, though they were applied: read the records."""
+        return await Writes(self.send).run(writes)
 
     async def lock_state(self, lock: str) -> Dict[str, Any]:
         """Returns the state of a lock, its holders and its queue, as docs/api.md describes it."""

@@ -291,6 +291,10 @@ class Client:
         """See AsyncClient.get."""
         return self._running().run(self._client.get(resource, key, durable=durable))
 
+    def writes(self, writes: Sequence[Mapping[str, Any]]) -> List[Union[WriteResult, FencegateError]]:
+        """See AsyncClient.writes."""
+        return self._running().run(self._client.writes(writes))
+
     def lock_state(self, lock: str) -> Dict[str, Any]:
         """See AsyncClient.lock_state."""
         return self._running().run(self._client.lock_state(lock))
