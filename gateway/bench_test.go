@@ -158,8 +158,8 @@ func TestSlow_Allocations(t *testing.T) {
 		send    func(testing.TB, http.Handler) func()
 		most    float64
 	}{
-		{"put", accepts, benchPut, 6}, {"refused", rejects, benchPut, 10},
-		{"acquire", accepts, benchAcquire, 10}, {"release", accepts, benchRelease, 4},
+		{"put", accepts, benchPut, 7}, {"refused", rejects, benchPut, 10},
+		{"acquire", accepts, benchAcquire, 14}, {"release", accepts, benchRelease, 4},
 	} {
 		gateway, err := New(Config{}, c.service, postgres.NewRecorder(nil), NewMetrics("test"))
 		if err != nil {

@@ -1,16 +1,12 @@
 package endpoint
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
-	"sync"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 
 	"github.com/fencegate/fencegate/lockclient/api"
@@ -25,24 +21,19 @@ func AnswerJSON(w http.ResponseWriter, document any, err error) error {
 	if err != nil {
 		return err
 	}
-	switch document := document.(type) {
-	case api.Lease:
-		if document.Metadata == nil {
-			AnswerEncoded(w, JSONContentType, http.StatusOK, func(out []byte) []byte { return appendLease(out, &document) })
-			return nil
-		}
-	case api.Released:
-		AnswerEncoded(w, JSONContentType, http.StatusOK, func(out []byte) []byte { return appendReleased(out, document) })
-		return nil
-	}
 	status := http.StatusOK
 	if made, ok := document.(Created); ok {
 		status, document = http.StatusCreated, made.Document
 	}
-	w.Header().Set("Content-Type", "application/json")
+	AnswerDocument(w, JSONContentType, status, document)
+	return nil
+}
+
+// AnswerDocument answers with a document.
+func AnswerDocument(w http.ResponseWriter, contentType []string, status int, document any) {
+	w.Header()["Content-Type"] = contentType
 	w.WriteHeader(status)
 	EncodeJSON(w, document)
-	return nil
 }
 
 // EncodeJSON writes a document. It ignores errors: the client has left.
@@ -52,159 +43,11 @@ func EncodeJSON(w io.Writer, document any) {
 	_ = encoder.Encode(document)
 }
 
-// Answers to writes and operations on leases are encoded by hand: encoding/json takes as long for one as the gateway
-// does for everything else. TestEncodings compares the two.
-
 // The content types are shared by all answers: nothing changes the values of a header in place.
 var (
 	JSONContentType    = []string{"application/json"}
 	problemContentType = []string{api.ProblemContentType}
 )
-
-// encodeRoom bounds most answers; the buffer of a longer one is not reused.
-const encodeRoom = 4 << 10
-
-var encodings = sync.Pool{New: func() any {
-	room := make([]byte, 0, encodeRoom)
-	return &room
-}}
-
-// AnswerEncoded answers with the text that encode appends.
-func AnswerEncoded(w http.ResponseWriter, contentType []string, status int, encode func([]byte) []byte) {
-	w.Header()["Content-Type"] = contentType
-	w.WriteHeader(status)
-	room := encodings.Get().(*[]byte)
-	text := encode((*room)[:0])
-	_, _ = w.Write(text) // fails only if the client has left
-	if cap(text) <= encodeRoom {
-		*room = text[:0]
-		encodings.Put(room)
-	}
-}
-
-// appendLease encodes a lease without its metadata.
-func appendLease(out []byte, lease *api.Lease) []byte {
-	out = AppendText(append(out, '{'), "lock", lease.Lock)
-	out = AppendText(out, "owner_id", lease.OwnerID)
-	out = AppendText(out, "lease_id", lease.LeaseID)
-	out = AppendInt(out, "fencing_token", lease.FencingToken)
-	out = AppendText(out, "mode", lease.Mode)
-	out = AppendText(out, "scope", lease.Scope)
-	out = AppendInt(out, "ttl_ms", lease.TTLMS)
-	out = appendTime(out, "granted_at", lease.GrantedAt)
-	out = appendTime(out, "expires_at", lease.ExpiresAt)
-	if lease.HoldUntil != nil {
-		out = appendTime(out, "hold_until", *lease.HoldUntil)
-	}
-	out = AppendOptionalInt(out, "hold_left_ms", lease.HoldLeftMS)
-	out = AppendInt(out, "waited_ms", lease.WaitedMS)
-	out = AppendOptionalText(out, "session_id", lease.SessionID)
-	out = AppendOptionalText(out, "provider", lease.Provider)
-	return append(out, '}', '\n')
-}
-
-func appendReleased(out []byte, released api.Released) []byte {
-	return append(AppendBool(append(out, '{'), "released", released.Released), '}', '\n')
-}
-
-// AppendProblem encodes a problem.
-func AppendProblem(out []byte, p *api.Problem) []byte {
-	out, encoded := appendProblem(out, p)
-	if !encoded {
-		text := bytes.NewBuffer(out)
-		EncodeJSON(text, p)
-		out = text.Bytes()
-	}
-	return out
-}
-
-// appendProblem encodes the problem of a write. It returns false for problems with other fields.
-func appendProblem(out []byte, p *api.Problem) ([]byte, bool) {
-	if p.Holder != nil || p.Cycle != nil || p.Op != nil || p.QueueLength != nil || p.RecommendedRetryMS != nil ||
-		p.Rows != nil || p.SQLState+p.Table+p.Column+p.Constraint != "" {
-		return out, false
-	}
-	out = AppendText(append(out, '{'), "type", p.Type)
-	out = AppendText(out, "title", p.Title)
-	out = AppendInt(out, "status", int64(p.Status))
-	out = AppendText(out, "detail", p.Detail)
-	out = AppendOptionalText(out, "instance", p.Instance)
-	out = AppendText(out, "code", string(p.Code))
-	out = AppendBool(out, "retryable", p.Retryable)
-	out = appendRejection(out, p)
-	return append(out, '}', '\n'), true
-}
-
-// appendRejection encodes the fields of a problem that describe a rejected write.
-func appendRejection(out []byte, p *api.Problem) []byte {
-	out = AppendOptionalText(out, "reason", p.Reason)
-	out = AppendOptionalText(out, "resource", p.Resource)
-	out = AppendOptionalInt(out, "token", p.Token)
-	out = AppendOptionalInt(out, "sequence", p.Sequence)
-	out = AppendOptionalInt(out, "last_token", p.LastToken)
-	out = AppendOptionalInt(out, "last_sequence", p.LastSequence)
-	out = AppendOptionalInt(out, "granted_token", p.GrantedToken)
-	out = AppendOptionalInt(out, "version", p.Version)
-	return AppendOptionalText(out, "outcome", string(p.Outcome))
-}
-
-// appendField begins a field of an object whose opening brace is in out.
-func appendField(out []byte, field string) []byte {
-	if out[len(out)-1] != '{' {
-		out = append(out, ',')
-	}
-	out = append(out, '"')
-	out = append(out, field...)
-	return append(out, '"', ':')
-}
-
-// AppendText encodes a field with a text.
-func AppendText(out []byte, field, text string) []byte {
-	out, _ = jsontext.AppendQuote(appendField(out, field), text) // it replaces what is not UTF-8
-	return out
-}
-
-// AppendInt encodes a field with a number.
-func AppendInt(out []byte, field string, number int64) []byte {
-	return strconv.AppendInt(appendField(out, field), number, 10)
-}
-
-func appendTime(out []byte, field string, t api.Time) []byte {
-	out, _ = t.AppendText(append(appendField(out, field), '"'))
-	return append(out, '"')
-}
-
-// AppendBool encodes a field with true or false.
-func AppendBool(out []byte, field string, value bool) []byte {
-	return strconv.AppendBool(appendField(out, field), value)
-}
-
-// AppendOptionalText leaves out an empty text.
-func AppendOptionalText(out []byte, field, text string) []byte {
-	if text == "" {
-		return out
-	}
-	return AppendText(out, field, text)
-}
-
-// AppendOptionalInt leaves out nil.
-func AppendOptionalInt(out []byte, field string, number *int64) []byte {
-	if number == nil {
-		return out
-	}
-	return AppendInt(out, field, *number)
-}
-
-// AppendWriteResult encodes the result of a write.
-func AppendWriteResult(out []byte, result *api.WriteResult) []byte {
-	out = AppendText(append(out, '{'), "resource", result.Resource)
-	out = AppendText(out, "key", result.Key)
-	out = AppendInt(out, "version", result.Version)
-	out = AppendInt(out, "fencing_token", result.FencingToken)
-	out = AppendOptionalInt(out, "sequence", result.Sequence)
-	out = AppendBool(out, "replayed", result.Replayed)
-	return append(out, '}', '\n')
-}
 
 // Optional returns nil for the zero value: the field is absent then.
 func Optional[T comparable](value T) *T {

@@ -1,114 +1,18 @@
 package endpoint
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
-	"net/http/httptest"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/fencegate/fencegate/lockclient/api"
 	"github.com/fencegate/fencegate/store"
 )
-
-// The encoders written by hand give the same documents as encoding/json, for any fields.
-func TestEncodings(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var result api.WriteResult
-		draw(t, reflect.ValueOf(&result).Elem())
-		sameDocument(t, AppendWriteResult(nil, &result), result)
-
-		var lease api.Lease
-		draw(t, reflect.ValueOf(&lease).Elem())
-		var answered httptest.ResponseRecorder
-		answered.Body = &bytes.Buffer{}
-		if err := AnswerJSON(&answered, lease, nil); err != nil {
-			t.Fatal(err)
-		}
-		sameDocument(t, answered.Body.Bytes(), lease)
-		for _, released := range []api.Released{{}, {Released: true}} {
-			sameDocument(t, appendReleased(nil, released), released)
-		}
-
-		var problem api.Problem
-		draw(t, reflect.ValueOf(&problem).Elem())
-		before := []byte("before")
-		text, encoded := appendProblem(before, &problem)
-		if !encoded {
-			problem.Holder, problem.Cycle, problem.Op, problem.QueueLength, problem.RecommendedRetryMS = nil, nil, nil, nil, nil
-			problem.Rows, problem.SQLState, problem.Table, problem.Column, problem.Constraint = nil, "", "", "", ""
-			if !bytes.Equal(text, before) {
-				t.Fatalf("a problem that is not encoded by hand was begun: %q", text)
-			}
-			text, encoded = appendProblem(before, &problem)
-		}
-		if !encoded || !bytes.HasPrefix(text, before) {
-			t.Fatalf("the problem was not encoded: %q", text)
-		}
-		sameDocument(t, text[len(before):], problem)
-	})
-}
-
-// draw sets every field, some to their zero value.
-func draw(t *rapid.T, fields reflect.Value) {
-	for i := range fields.NumField() {
-		field, name := fields.Field(i), fields.Type().Field(i).Name
-		if rapid.IntRange(0, 2).Draw(t, "nothing") == 0 {
-			continue
-		}
-		switch field.Kind() {
-		case reflect.String:
-			special := rapid.SampledFrom([]string{"a/ü\u2028<&>", "\"\\\x00\x1f\x7f", "\xff"})
-			field.SetString(rapid.OneOf(rapid.String(), special).Draw(t, name))
-		case reflect.Int, reflect.Int64:
-			field.SetInt(rapid.Int64().Draw(t, name))
-		case reflect.Bool:
-			field.SetBool(rapid.Bool().Draw(t, name))
-		case reflect.Pointer:
-			field.Set(reflect.New(field.Type().Elem()))
-			switch field := field.Elem(); {
-			case field.CanInt():
-				field.SetInt(rapid.Int64().Draw(t, name))
-			case field.Type() == reflect.TypeFor[api.Time]():
-				field.Set(reflect.ValueOf(drawTime(t, name)))
-			}
-		case reflect.Slice:
-			field.Set(reflect.MakeSlice(field.Type(), 1, 1))
-			if field.Type() == reflect.TypeFor[json.RawMessage]() {
-				field.SetBytes([]byte(rapid.SampledFrom([]string{"{}", `{"a": [1]}`, "null"}).Draw(t, name)))
-			}
-		case reflect.Struct:
-			field.Set(reflect.ValueOf(drawTime(t, name)))
-		default:
-			t.Fatalf("field %s has a type that draw does not know", name)
-		}
-	}
-}
-
-func drawTime(t *rapid.T, name string) api.Time {
-	zone := time.FixedZone("", rapid.IntRange(-50_000, 50_000).Draw(t, "zone"))
-	return api.Time{Time: time.UnixMicro(rapid.Int64Range(0, 1<<52).Draw(t, name)).In(zone)}
-}
-
-// sameDocument compares a text with the document that encoding/json makes.
-func sameDocument(t *rapid.T, text []byte, document any) {
-	var want bytes.Buffer
-	EncodeJSON(&want, document)
-	var got, wanted map[string]any
-	if err := errors.Join(json.Unmarshal(text, &got), json.Unmarshal(want.Bytes(), &wanted)); err != nil {
-		t.Fatalf("%v: %s", err, text)
-	}
-	if !reflect.DeepEqual(got, wanted) || !bytes.HasSuffix(text, []byte("}\n")) || bytes.Count(text, []byte("\n")) != 1 {
-		t.Fatalf("the document is encoded as\n%s\nand by encoding/json as\n%s", text, &want)
-	}
-}
 
 // A rejection has the problem of the table of errors, wrapped or not.
 func TestRejectionProblems(t *testing.T) {

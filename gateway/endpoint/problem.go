@@ -274,9 +274,7 @@ func (s *Server) answerProblem(w *Answer, r *http.Request, err error) {
 	}
 	w.Code, w.reason = answer.Code, answer.Reason
 	s.NoteForbidden(w, r, "", answer.Code)
-	AnswerEncoded(w, problemContentType, answer.Status, func(out []byte) []byte {
-		return AppendProblem(out, &answer)
-	})
+	AnswerDocument(w, problemContentType, answer.Status, &answer)
 }
 
 // ofRead makes the outcome of a read certain: it has changed nothing.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
@@ -27,8 +26,6 @@ const (
 	// bulkPauseMin and bulkPauseMax bound the pause between two tries of a write for which the store has no room.
 	bulkPauseMin = time.Millisecond
 	bulkPauseMax = 50 * time.Millisecond
-	// bulkResultBytes is the room for the result of an admitted write with short names.
-	bulkResultBytes = 192
 )
 
 // bulk takes an array of independent writes, and answers the result of each.
@@ -59,17 +56,11 @@ func (e *Endpoints) bulk(w *endpoint.Answer, r *http.Request) error {
 	}
 	b.commit(r)
 	b.count(w, r)
-	endpoint.AnswerEncoded(w, endpoint.JSONContentType, http.StatusOK, func(out []byte) []byte {
-		out = slices.Grow(out, bulkResultBytes*len(b.writes))
-		out = append(out, `{"results":[`...)
-		for i := range b.writes {
-			if i > 0 {
-				out = append(out, ',')
-			}
-			out = b.writes[i].append(out, w)
-		}
-		return append(out, "]}\n"...)
-	})
+	answer := api.BulkResults{Results: make([]api.BulkResult, len(b.writes))}
+	for i := range b.writes {
+		answer.Results[i] = b.writes[i].answer(w)
+	}
+	endpoint.AnswerDocument(w, endpoint.JSONContentType, http.StatusOK, &answer)
 	return nil
 }
 
@@ -276,19 +267,10 @@ func (b *bulkRequest) count(w *endpoint.Answer, r *http.Request) {
 	}
 }
 
-// append encodes an api.BulkResult.
-func (b *bulkWrite) append(out []byte, w *endpoint.Answer) []byte {
-	out = append(out, '{')
+func (b *bulkWrite) answer(w *endpoint.Answer) api.BulkResult {
 	if b.err != nil {
 		problem := endpoint.ProblemOf(endpoint.Redacted(w.Principal, b.err))
-		out = endpoint.AppendInt(out, "status", int64(problem.Status))
-		out = endpoint.AppendProblem(append(out, `,"problem":`...), problem)
-	} else {
-		out = endpoint.AppendInt(out, "status", int64(writeStatus(b.result)))
-		out = endpoint.AppendWriteResult(append(out, `,"result":`...), &api.WriteResult{
-			Resource: string(b.write.Resource), Key: string(b.write.Key), Version: b.result.Version,
-			FencingToken: b.write.Token, Sequence: b.write.Sequence, Replayed: b.result.Replayed,
-		})
+		return api.BulkResult{Status: problem.Status, Problem: problem}
 	}
-	return append(bytes.TrimSuffix(out, []byte("\n")), '}')
+	return api.BulkResult{Status: writeStatus(b.result), Result: writeResult(&b.write, b.result)}
 }

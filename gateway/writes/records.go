@@ -316,12 +316,7 @@ func versionMismatch(version int64) error {
 // answerWrite answers a write that was admitted.
 func answerWrite(w http.ResponseWriter, write *store.Write, result store.Result) {
 	w.Header()["Etag"] = []string{endpoint.ETag(result.Version)}
-	endpoint.AnswerEncoded(w, endpoint.JSONContentType, writeStatus(result), func(out []byte) []byte {
-		return endpoint.AppendWriteResult(out, &api.WriteResult{
-			Resource: string(write.Resource), Key: string(write.Key), Version: result.Version,
-			FencingToken: write.Token, Sequence: write.Sequence, Replayed: result.Replayed,
-		})
-	})
+	endpoint.AnswerDocument(w, endpoint.JSONContentType, writeStatus(result), writeResult(write, result))
 }
 
 func writeStatus(result store.Result) int {
@@ -359,5 +354,12 @@ func (e *Endpoints) Count(w *endpoint.Answer, r *http.Request, source string, to
 	e.Metrics.Write(source, took, err)
 	if rejected, ok := errors.AsType[*store.RejectedError](err); ok {
 		e.recorder.Record(rejected, source, e.Address(r), endpoint.NameOf(w.Principal))
+	}
+}
+
+func writeResult(write *store.Write, result store.Result) *api.WriteResult {
+	return &api.WriteResult{
+		Resource: string(write.Resource), Key: string(write.Key), Version: result.Version,
+		FencingToken: write.Token, Sequence: write.Sequence, Replayed: result.Replayed,
 	}
 }
