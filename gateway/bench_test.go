@@ -110,7 +110,7 @@ func benchHandler(b *testing.B, handler http.Handler) {
 	}
 }
 
-func (answered) AcquireInto(_ context.Context, request *store.AcquireRequest, lease *store.Lease) error {
+func (answered) Acquire(_ context.Context, request *store.AcquireRequest, lease *store.Lease) error {
 	*lease = store.Lease{
 		Lock: request.Lock, OwnerID: request.OwnerID, ID: uuid.Max, Token: 35, Mode: store.Exclusive, Scope: store.Node,
 		TTL: request.TTL, GrantedAt: time.UnixMilli(1), ExpiresAt: time.UnixMilli(2),

@@ -168,6 +168,12 @@ type Acquired struct {
 	Left time.Duration
 }
 
+// ToQueue is what a sender knows of an acquire that may wait.
+type ToQueue struct {
+	Beside bool // others wait for the lock, so that it is not granted at once
+	Again  bool // the request may be in the queue already, or granted
+}
+
 // LeaseState says whether a lease runs.
 type LeaseState string
 

@@ -20,10 +20,10 @@ import (
 // LockRoute is the path of a lock.
 const LockRoute = "/v1/locks/{lock" + endpoint.AnyText
 
-// Service grants, shows and ends leases, wherever they are kept. When the context of a waiting AcquireInto ends, it
+// Service grants, shows and ends leases, wherever they are kept. When the context of a waiting Acquire ends, it
 // leaves the queue. It cuts off no statement, and releases a lease granted after that.
 type Service interface {
-	AcquireInto(context.Context, *store.AcquireRequest, *store.Lease) error
+	Acquire(context.Context, *store.AcquireRequest, *store.Lease) error
 	Renew(context.Context, store.LeaseRef, time.Duration) (store.Lease, error)
 	ReleaseLease(context.Context, store.LeaseRef) (store.Released, error)
 	Break(ctx context.Context, lock store.Name, reason string) (store.Lease, error)

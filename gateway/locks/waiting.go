@@ -25,7 +25,7 @@ func (e *Endpoints) Grant(
 	switch {
 	case err != nil:
 	case request.Wait == 0:
-		err = e.service.AcquireInto(ctx, request, lease)
+		err = e.service.Acquire(ctx, request, lease)
 	default:
 		err = e.acquireWaiting(w, r, request, lease)
 	}
@@ -55,7 +55,7 @@ func (e *Endpoints) acquireWaiting(
 	defer e.Metrics.Waiting.Dec()
 	ctx := &lazyContext{before: r.Context(), begin: waiting.begin, of: waiting{e, w, r, request.Wait + e.RequestTimeout}}
 	defer ctx.end()
-	if err := e.service.AcquireInto(ctx, request, lease); err != nil {
+	if err := e.service.Acquire(ctx, request, lease); err != nil {
 		return leftQueue(ctx, err)
 	}
 	if err := e.StillAccepted(r); err != nil { // the credential has ended meanwhile

@@ -128,64 +128,58 @@ func (p *providers) forget() {
 	p.routes.Store(nil)
 }
 
-// leaser grants leases: a LeaseProvider, or the queues of PostgreSQL.
-type leaser interface {
-	Acquire(context.Context, store.AcquireRequest) (store.Lease, error)
-	GiveBack(context.Context, store.Lease) error
-}
-
-// Acquire takes a lock, and waits for it as long as the request says; see waitqueue.Queue.Acquire. The policy of the
-// name says which provider keeps the lease. If that is not PostgreSQL, Acquire also returns ErrUnsupported.
+// Acquire takes a lock, and stores the lease. It waits for it as long as the request says; see waitqueue.Queue.Acquire.
+// The policy of the name says which provider keeps the lease. If that is not PostgreSQL, Acquire also returns
+// ErrUnsupported.
 //
 // A lease whose token is not greater than request.NewestToken is given back: ErrDatabaseWentBack. The client may know
 // that token because the same request was granted it before, or a lease beside it to share; then the lease is returned.
-func (e *Engine) Acquire(ctx context.Context, request store.AcquireRequest) (lease store.Lease, err error) {
-	err = e.AcquireInto(ctx, &request, &lease)
-	return lease, err
-}
-
-// AcquireInto is Acquire, and stores the lease. Few copies of requests and leases are on the stack of a caller that
-// waits: they were most of what a waiter cost.
-func (e *Engine) AcquireInto(ctx context.Context, request *store.AcquireRequest, lease *store.Lease) error {
+//
+// It takes pointers, because copies of requests and leases on the stack of a caller that waits were most of what a
+// waiter cost.
+func (e *Engine) Acquire(ctx context.Context, request *store.AcquireRequest, lease *store.Lease) error {
 	provider, err := e.providers.of(ctx, request.Lock)
 	if err != nil {
 		return err
 	}
 	if provider == nil && request.Wait > 0 {
-		err = e.queue.AcquireInto(ctx, request, lease)
+		err = e.queue.Acquire(ctx, request, lease)
 	} else {
-		err = acquireBy(ctx, e.leaser(provider), request, lease)
+		err = e.acquireBy(ctx, provider, request, lease)
 	}
 	if err == nil && lease.Token <= request.NewestToken && !e.mayBeKnown(ctx, lease, request.NewestToken) {
-		err = e.refuseGrant(ctx, e.leaser(provider), lease, request.NewestToken)
+		err = e.refuseGrant(ctx, provider, lease, request.NewestToken)
 	}
 	return err
 }
 
-// leaser returns what grants and takes back the leases of a provider.
-func (e *Engine) leaser(provider LeaseProvider) leaser {
-	if provider == nil {
-		return e.queue
-	}
-	return provider
-}
-
-// acquireBy has the copies of a call in a frame of its own.
+// acquireBy has the copies of a call in a frame of its own. The provider is nil for PostgreSQL.
 //
 //go:noinline
-func acquireBy(ctx context.Context, by leaser, request *store.AcquireRequest, lease *store.Lease) (err error) {
-	*lease, err = by.Acquire(ctx, *request)
+func (e *Engine) acquireBy(
+	ctx context.Context, provider LeaseProvider, request *store.AcquireRequest, lease *store.Lease,
+) (err error) {
+	if provider == nil {
+		*lease, err = e.Store.Acquire(ctx, *request)
+	} else {
+		*lease, err = provider.Acquire(ctx, *request)
+	}
 	return err
 }
 
 // refuseGrant gives back a lease whose token is not greater than one that the client knows of. A lease that was waited
 // for, and that its request found again, counts as taken by its client (fence.give_back): it is released.
-func (e *Engine) refuseGrant(ctx context.Context, leases leaser, lease *store.Lease, newestToken int64) error {
+func (e *Engine) refuseGrant(
+	ctx context.Context, provider LeaseProvider, lease *store.Lease, newestToken int64,
+) error {
 	old := *lease
 	*lease = store.Lease{}
-	end := leases.GiveBack
-	if old.Replayed && old.Waited > 0 {
+	end := e.queue.GiveBack
+	switch {
+	case old.Replayed && old.Waited > 0:
 		end = func(ctx context.Context, lease store.Lease) error { return e.Release(ctx, lease.Ref()) }
+	case provider != nil:
+		end = provider.GiveBack
 	}
 	if err := end(context.WithoutCancel(ctx), old); err != nil {
 		return err

@@ -27,12 +27,12 @@ type namedCall struct {
 
 // others are a lock, its lease, a session and a policy that have nothing to do with what is stuck.
 type others struct {
-	on           *engine.Engine
+	on           enginetest.Served
 	held, ending store.Lease
 	session      store.Session
 }
 
-func newOthers(t *testing.T, on *engine.Engine) *others {
+func newOthers(t *testing.T, on enginetest.Served) *others {
 	t.Helper()
 	o := &others{on: on}
 	var heldErr, endingErr, err error
@@ -138,7 +138,7 @@ func TestOpenTransactionsDelayNobodyElse(t *testing.T) {
 			b := newTestbed(t)
 			// The timeouts are long: what ends the wait of the others is not that.
 			on := openStore(t, postgres.Config{DatabaseURL: b.URL, StatementTimeout: time.Hour, LockTimeout: time.Hour})
-			o := newOthers(t, runService(t, on, engine.Config{}).Engine)
+			o := newOthers(t, runService(t, on, engine.Config{}).Served)
 			var hot []store.Lease
 			var names []string
 			for i := range locks {
@@ -358,8 +358,8 @@ func TestWaitersWithoutATurn(t *testing.T) {
 	}
 	granted := make(chan error, 1)
 	go func() {
-		_, err := service.Acquire(t.Context(), store.AcquireRequest{Lock: "job", OwnerID: "patient", Wait: time.Minute})
-		granted <- err
+		request := store.AcquireRequest{Lock: "job", OwnerID: "patient", Wait: time.Minute}
+		granted <- service.Acquire(t.Context(), &request, &store.Lease{})
 	}()
 	select {
 	case err := <-granted:

@@ -14,8 +14,8 @@ import (
 	"github.com/anishathalye/porcupine"
 	"github.com/google/uuid"
 
+	"github.com/fencegate/fencegate/internal/test/testenv/enginetest"
 	"github.com/fencegate/fencegate/store"
-	"github.com/fencegate/fencegate/store/engine"
 	"github.com/fencegate/fencegate/store/storetest"
 )
 
@@ -23,7 +23,7 @@ import (
 // with tokens that it made up. Its calls and their answers are in operations.
 type historyClient struct {
 	id       int
-	gateway  *engine.Engine
+	gateway  enginetest.Served
 	chance   *rand.Rand
 	clock    func() int64 // nanoseconds since the history began; it only rises
 	names    []store.Name

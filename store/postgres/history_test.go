@@ -107,7 +107,7 @@ func testHistories(t *testing.T, plan historyPlan) {
 type historyFixture struct {
 	plan     historyPlan
 	sql      *pgx.Conn // past the gateways
-	gateways []*engine.Engine
+	gateways []enginetest.Served
 	rounds   int
 }
 

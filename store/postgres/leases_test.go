@@ -183,7 +183,7 @@ func TestGiveBackAfterTheRequestWasSentAgain(t *testing.T) {
 		request := store.AcquireRequest{Lock: lock, OwnerID: "waiter", Mode: store.Exclusive, Scope: store.Node,
 			TTL: time.Minute, RequestID: "request", Wait: time.Minute}
 		holder := b.granted(t, store.AcquireRequest{Lock: lock, OwnerID: "holder"})
-		if acquired, err := b.Enqueue(t.Context(), request, gateway); err != nil || acquired.Ticket == 0 {
+		if acquired, err := b.Enqueue(t.Context(), request, gateway, store.ToQueue{}); err != nil || acquired.Ticket == 0 {
 			t.Fatalf("the request is not in the queue: %+v (%v)", acquired, err)
 		}
 		if err := b.Release(t.Context(), holder.Ref()); err != nil {

@@ -177,7 +177,7 @@ var fenceWays = map[string]func(ctx context.Context, b *testbed, principal strin
 			Lock: name, OwnerID: "w", Principal: principal, Mode: store.Exclusive, Scope: store.Node, TTL: time.Minute,
 			Wait: time.Minute, RequestID: uuid.NewString(),
 		}
-		if _, err = b.Enqueue(ctx, request, gateway); err == nil {
+		if _, err = b.Enqueue(ctx, request, gateway, store.ToQueue{}); err == nil {
 			err = b.requeuedWhenFull(ctx, request, gateway)
 		}
 		if released := b.Release(ctx, above.Ref()); err != nil || released != nil {
@@ -221,7 +221,7 @@ func (b *testbed) requeuedWhenFull(ctx context.Context, request store.AcquireReq
 	if _, err := b.SQL.Exec(ctx, fill, request.Principal); err != nil {
 		return err
 	}
-	_, err := b.Requeue(ctx, request, gateway)
+	_, err := b.Enqueue(ctx, request, gateway, store.ToQueue{Again: true})
 	_, undone := b.SQL.Exec(ctx, fill, request.Principal)
 	return errors.Join(err, undone)
 }

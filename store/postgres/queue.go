@@ -17,22 +17,18 @@ import (
 )
 
 // Enqueue sends a checked acquire that joins the queue, unless the lock is granted at once. A request that is in the
-// queue already keeps its ticket. It returns the errors of Acquire.
-func (s *Store) Enqueue(ctx context.Context, request store.AcquireRequest, gateway uuid.UUID) (store.Acquired, error) {
-	return s.acquire(ctx, request, gateway)
-}
-
-// EnqueueBeside is Enqueue where others are known to wait for the lock, so that it is not granted at once.
-func (s *Store) EnqueueBeside(
-	ctx context.Context, request store.AcquireRequest, gateway uuid.UUID,
+// queue already keeps its ticket. After a reconnect thousands may be sent again at once: they have few connections, so
+// that other acquires get through. It returns the errors of Acquire.
+func (s *Store) Enqueue(
+	ctx context.Context, request store.AcquireRequest, gateway uuid.UUID, to store.ToQueue,
 ) (store.Acquired, error) {
-	return s.sendAcquire(ctx, request, gateway, forAcquires)
-}
-
-// Requeue is Enqueue for a request that may be in the queue already, or granted. After a reconnect thousands may be
-// sent at once: they have few connections, so that other acquires get through.
-func (s *Store) Requeue(ctx context.Context, request store.AcquireRequest, gateway uuid.UUID) (store.Acquired, error) {
-	return s.sendAcquire(ctx, request, gateway, forRequeues)
+	switch {
+	case to.Again:
+		return s.sendAcquire(ctx, request, gateway, forRequeues)
+	case to.Beside:
+		return s.sendAcquire(ctx, request, gateway, forAcquires)
+	}
+	return s.acquire(ctx, request, gateway)
 }
 
 // GrantNext grants the lock to the waiters of the gateway whose turn it is; scope Subtree if one of them waits for the

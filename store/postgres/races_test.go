@@ -172,7 +172,7 @@ func grantedTooLate(ctx context.Context, s *fixture) error {
 	request.SessionID, request.TTL, request.Wait = s.session.ID, 0, time.Hour
 	_, err := s.Heartbeat(ctx, gateway, time.Hour)
 	if err == nil {
-		_, err = s.Enqueue(ctx, request, gateway)
+		_, err = s.Enqueue(ctx, request, gateway, store.ToQueue{})
 	}
 	if err := errors.Join(err, s.do(ctx, expire)); err != nil {
 		return err

@@ -166,7 +166,7 @@ func (r *refusalScript) acquire(ctx context.Context, how string) error {
 	if _, err := r.Break(ctx, request.Lock, "the next one's turn"); err != nil && !errors.Is(err, store.ErrNotFound) {
 		return err
 	}
-	lease, err := r.Engine.Acquire(ctx, request)
+	lease, err := r.Acquire(ctx, request)
 	r.leases = append(r.leases, lease)
 	return err
 }

@@ -134,7 +134,7 @@ func TestRefusalsOfAStoppedService(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	service := enginetest.Serve(t, b.Store, engine.Config{})
-	script := &refusalScript{refusing: refusing{&runningService{Engine: service}, b.Store}, lock: "lock"}
+	script := &refusalScript{refusing: refusing{&runningService{Served: service}, b.Store}, lock: "lock"}
 	script.expect(t, "acquire", "acquire", "1=v: token_stale superseded", "1=v: token_stale superseded")
 
 	running := runService(t, b.Store, engine.Config{})
@@ -207,7 +207,7 @@ func TestRefusalsAfterARestore(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	r := newRefusing(t, b, engine.Config{})
-	newOthers(t, r.Engine).expectServed(t)
+	newOthers(t, r.Served).expectServed(t)
 	script := superseded(t, r, "lock")
 	before := r.Refusals().Forgotten()
 	// The state before the second grant comes back, in a schema of the same name.
@@ -219,5 +219,5 @@ func TestRefusalsAfterARestore(t *testing.T) {
 	await(t, "the Service forgets its refusals after the restore",
 		func() bool { return r.Refusals().Forgotten() > before })
 	script.expect(t, "1.1=v: admitted")
-	newOthers(t, r.Engine).expectServed(t) // whatever the connections had prepared
+	newOthers(t, r.Served).expectServed(t) // whatever the connections had prepared
 }

@@ -197,7 +197,7 @@ func queuedOtherwise(ctx context.Context, s *fixture) error {
 	request := store.AcquireRequest{Lock: s.lock, OwnerID: "requester", Mode: store.Exclusive, Scope: store.Node,
 		TTL: time.Hour, RequestID: "r", Wait: time.Minute}
 	enqueue := func(r store.AcquireRequest, again bool) error {
-		acquired, err := s.Enqueue(ctx, r, uuid.New())
+		acquired, err := s.Enqueue(ctx, r, uuid.New(), store.ToQueue{})
 		if err == nil && (acquired.Ticket == 0 || acquired.Requeued != again) {
 			err = fmt.Errorf("%+v is not in the queue, or had a ticket before or not: %+v", r, acquired)
 		}

@@ -157,7 +157,7 @@ func (b *testbed) enqueueNext(t *testing.T, lock store.Name) (gateway uuid.UUID)
 	waits := store.AcquireRequest{
 		Lock: lock, OwnerID: "next", TTL: time.Hour, Wait: time.Hour, Mode: store.Exclusive, Scope: store.Node,
 	}
-	if queued, err := b.Enqueue(t.Context(), waits, gateway); err != nil || queued.Ticket == 0 {
+	if queued, err := b.Enqueue(t.Context(), waits, gateway, store.ToQueue{}); err != nil || queued.Ticket == 0 {
 		t.Fatalf("the acquire of a held lock got %+v (%v), want a ticket", queued, err)
 	}
 	return gateway

@@ -227,7 +227,7 @@ func TestReloadedSynchronousCommit(t *testing.T) {
 			var is string
 			return b.SQL.QueryRow(ctx, "show synchronous_commit").Scan(&is) == nil && is == c.setting
 		})
-		for _, step := range acknowledged(ctx, t, b, service, numbered("lock", i)) {
+		for _, step := range acknowledged(ctx, t, b, enginetest.Served{Engine: service}, numbered("lock", i)) {
 			b.Exec(t, "truncate public.commits")
 			if err := step.call(); err != nil {
 				t.Fatalf("%s: %v", step.name, err)
@@ -242,7 +242,7 @@ func TestReloadedSynchronousCommit(t *testing.T) {
 }
 
 // acknowledged are calls of each kind whose effect must be on disk when they return.
-func acknowledged(ctx context.Context, t *testing.T, b *testbed, service *engine.Engine,
+func acknowledged(ctx context.Context, t *testing.T, b *testbed, service enginetest.Served,
 	lock store.Name) []namedCall {
 	t.Helper()
 	var lease, other store.Lease

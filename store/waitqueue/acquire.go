@@ -19,24 +19,15 @@ const resendPauseMin, resendPauseMax = 50 * time.Millisecond, time.Second
 // ownRequest begins the request_id of a caller that has none.
 const ownRequest = "fencegate:"
 
-// Acquire takes a lock. It waits for it as long as the request says: first come, first served, over all gateways.
+// Acquire takes a lock, and stores the lease. It waits for it as long as the request says, at least a millisecond: first
+// come, first served, over all gateways.
 //
 // It returns the errors of [postgres.Store.Acquire]; ErrLeaseHeld where the time is over; ErrDeadlock (a DeadlockError) if
 // the wait would close a cycle of owners that wait for each other. When ctx ends while the caller waits, the caller
 // leaves the queue, and Acquire returns an error that wraps the cause of ctx. A lease granted by then is given back.
 //
 // While the database is unreachable, waiters keep trying to keep their tickets.
-func (q *Queue) Acquire(ctx context.Context, request store.AcquireRequest) (store.Lease, error) {
-	if request.Wait == 0 {
-		return q.db.Acquire(ctx, request)
-	}
-	var lease store.Lease
-	err := q.AcquireInto(ctx, &request, &lease)
-	return lease, err
-}
-
-// AcquireInto is Acquire for a request with a Wait. It stores the lease.
-func (q *Queue) AcquireInto(ctx context.Context, request *store.AcquireRequest, lease *store.Lease) error {
+func (q *Queue) Acquire(ctx context.Context, request *store.AcquireRequest, lease *store.Lease) error {
 	w, err := q.enter(request)
 	if err != nil {
 		return err
@@ -135,14 +126,8 @@ func (q *Queue) sendAcquire(ctx context.Context, w *waiter) (queued bool, err er
 	if err := q.ensureHeartbeat(ctx); err != nil {
 		return false, store.NotApplied(err)
 	}
-	send := q.db.Enqueue
-	if beside := q.beginSending(w); beside {
-		send = q.db.EnqueueBeside
-	}
-	if w.mayBeQueued {
-		send = q.db.Requeue
-	}
-	acquired, err := send(ctx, request, q.gateway)
+	to := store.ToQueue{Beside: q.beginSending(w), Again: w.mayBeQueued}
+	acquired, err := q.db.Enqueue(ctx, request, q.gateway, to)
 	q.endSending(w, acquired)
 	w.lease = acquired.Lease
 	return acquired.Ticket > 0, err

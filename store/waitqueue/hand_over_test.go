@@ -17,10 +17,7 @@ import (
 func TestHandOver(t *testing.T) {
 	t.Parallel()
 	b := enginetest.New(t)
-	e, err := engine.New(b.Store, engine.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := enginetest.Serve(t, b.Store, engine.Config{})
 	ctx := await.Context(t)
 	request := store.AcquireRequest{Lock: "lock", OwnerID: "holder", TTL: time.Hour}
 	held, err := e.Acquire(ctx, request)
@@ -67,10 +64,7 @@ func TestHandOver(t *testing.T) {
 func TestCallerLeavesWhileItIsQueuedAgain(t *testing.T) {
 	t.Parallel()
 	b := enginetest.New(t)
-	e, err := engine.New(b.Store, engine.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := enginetest.Serve(t, b.Store, engine.Config{})
 	if _, err := e.Acquire(t.Context(), store.AcquireRequest{Lock: "lock", OwnerID: "holder", TTL: time.Hour}); err != nil {
 		t.Fatal(err)
 	}

@@ -50,7 +50,7 @@ func (q *Queue) leaveOnTimeout(w *waiter) error {
 	}
 	try := w.request
 	try.Wait = 0
-	acquired, err := q.db.Requeue(ctx, try, q.gateway) // the request_id finds a lease that was granted
+	acquired, err := q.db.Enqueue(ctx, try, q.gateway, store.ToQueue{Again: true}) // the request_id finds a lease that was granted
 	w.lease = acquired.Lease
 	return err
 }

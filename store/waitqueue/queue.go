@@ -22,10 +22,9 @@ const statementTimeout = 15 * time.Second
 
 // Database decides whose turn it is; *postgres.Store is one.
 type Database interface {
-	Acquire(ctx context.Context, request store.AcquireRequest) (store.Lease, error)
-	Enqueue(ctx context.Context, request store.AcquireRequest, gateway uuid.UUID) (store.Acquired, error)
-	EnqueueBeside(ctx context.Context, request store.AcquireRequest, gateway uuid.UUID) (store.Acquired, error)
-	Requeue(ctx context.Context, request store.AcquireRequest, gateway uuid.UUID) (store.Acquired, error)
+	Enqueue(
+		ctx context.Context, request store.AcquireRequest, gateway uuid.UUID, to store.ToQueue,
+	) (store.Acquired, error)
 	GrantNext(
 		ctx context.Context, gateway uuid.UUID, lock store.Name, scope store.Scope, lockWait time.Duration,
 	) ([]store.QueueResult, error)

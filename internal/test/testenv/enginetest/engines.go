@@ -31,17 +31,26 @@ type Engines struct {
 	All []*Running
 }
 
+// Served is an Engine whose Acquire returns the lease.
+type Served struct{ *engine.Engine }
+
+// Acquire returns the lease that the Engine stores.
+func (s Served) Acquire(ctx context.Context, request store.AcquireRequest) (lease store.Lease, err error) {
+	err = s.Engine.Acquire(ctx, &request, &lease)
+	return lease, err
+}
+
 // Serve returns an Engine that does not run.
-func Serve(t *testing.T, on *postgres.Store, config engine.Config) *engine.Engine {
+func Serve(t *testing.T, on *postgres.Store, config engine.Config) Served {
 	t.Helper()
 	service, err := engine.New(on, config)
 	check(t, err)
-	return service
+	return Served{service}
 }
 
 // Running is an Engine whose Run is under way.
 type Running struct {
-	*engine.Engine
+	Served
 	Stop func() // ends Run, and waits for that; the waiters stay in their queues
 }
 
