@@ -121,9 +121,9 @@ func eventsPass(t *testing.T, client *lockclient.Client) {
 	lease, err := client.Acquire(ctx, "proxy/watched")
 	check(t, err)
 	defer lease.ReleaseOnce()
-	event, err := watch.Next(ctx)
-	if err != nil || event.Kind != api.EventGranted {
-		t.Errorf("the watch got %+v, %v, want granted", event, err)
+	state, err := watch.Next(ctx)
+	if err != nil || state.State != "held" {
+		t.Errorf("the watch got %+v, %v, want held", state, err)
 	}
 }
 

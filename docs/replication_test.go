@@ -25,7 +25,7 @@ new() { psql "$NEW_URL" -v ON_ERROR_STOP=1 -qAtc "$1"; }
 psql "$OLD_URL" -v ON_ERROR_STOP=1 -qf schema.sql
 old "create table accounts (id bigint primary key, balance integer); insert into accounts values (1, 0)"
 old "select fence.protect('accounts', 'accounts/{id}')"
-old "select fence.accept_database(1000000000000000), fence.begin_watch(array['accounts/1'], 600000)"
+old "select fence.accept_database(1000000000000000)"
 LEASE=$(old "select lease_id, fencing_token from fence.acquire('accounts/1', 'a', 600000)")
 TOKEN_1=${LEASE#*|}
 `

@@ -39,7 +39,7 @@ func (h *harness) occupy(t *testing.T, by client, prefix string) (lease api.Leas
 	expectProblem(t, by.put(t, lease, 1, "other"), api.CodeTokenStale)
 	h.record(t)
 	waiting := by.waitInQueue(t, prefix+"/1", api.AcquireRequest{OwnerID: prefix + "/1"})
-	by.win(t, prefix+"/e", api.CampaignRequest{Candidate: prefix + "-leader", TTLMS: &longTTL})
+	by.acquire(t, prefix+"/e", prefix+"-leader")
 	by.setPolicy(t, prefix, `{"rule":"same_token"}`)
 	return lease, func() {
 		t.Helper()
@@ -57,7 +57,7 @@ func TestListsHideOtherNames(t *testing.T) {
 	defer end()
 	paths := []string{
 		"/v1/locks?count=true", "/v1/locks?sort=fencing_token&order=desc", "/v1/locks?state=held&contains=e&sort=queue",
-		"/v1/leases", "/v1/leases?state=running&limit=1", "/v1/waits", "/v1/waits?owner_id=eu/1", "/v1/elections", "/v1/policies", "/v1/rejections",
+		"/v1/leases", "/v1/leases?state=running&limit=1", "/v1/waits", "/v1/waits?owner_id=eu/1", "/v1/policies", "/v1/rejections",
 		"/v1/rejections?sort=last_seen", "/v1/audit", "/v1/rejections/summary",
 	}
 	before := map[string][]byte{}
@@ -193,8 +193,8 @@ func TestPrincipalsOfLeases(t *testing.T) {
 	}
 }
 
-// TestRequirePrincipalOwner checks that a policy can demand an owner_id that is the principal's, for elections and by SQL
-// as for locks, of which the conformance suite of providers checks every case.
+// TestRequirePrincipalOwner checks that a policy can demand an owner_id that is the principal's, by SQL as by
+// HTTP, of which the conformance suite of providers checks every case.
 func TestRequirePrincipalOwner(t *testing.T) {
 	h, admin := newGuarded(t)
 	bob := h.by(h.key(t, "bob", "all:"))
@@ -202,9 +202,8 @@ func TestRequirePrincipalOwner(t *testing.T) {
 		t.Errorf("the policy is %+v, want that it requires the owner", set)
 	}
 	expectProblem(t, bob.post(t, lockPath("own/lock", "/acquire"), `{"owner_id":"alice"}`), api.CodeInvalidRequest)
-	expectProblem(t, bob.campaign(t, "own/election", api.CampaignRequest{Candidate: "alice"}), api.CodeInvalidRequest)
 	bob.acquire(t, "other/lock", "alice")
-	bob.win(t, "own/election", api.CampaignRequest{Candidate: "bob/1"})
+	bob.acquire(t, "own/lock", "bob/1")
 
 	h.exec(t, "select fence.acquire('own/sql', 'sql:' || session_user || '/1')")
 	h.exec(t, `do $$ begin perform fence.acquire('own/sql/2', 'bob'); raise 'it was granted';

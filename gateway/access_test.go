@@ -70,7 +70,7 @@ func ask(g http.Handler, method, path string, headers ...string) answer {
 
 // routePath is a path of a route with this name.
 func routePath(template, name string) string {
-	return strings.NewReplacer("{lock}", name, "{election}", name, "{resource}", name, "{prefix}", name, "{key}", "k",
+	return strings.NewReplacer("{lock}", name, "{resource}", name, "{prefix}", name, "{key}", "k",
 		"{session}", "5f1f3b0e-54c7-4c0f-9f53-2f7d5a0c9b1e", "{id}", "0123456789", "{file}", "dashboard.js", "{state}", name, "{version}", "1").Replace(template)
 }
 

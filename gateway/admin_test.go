@@ -52,7 +52,7 @@ func TestRevokedKey(t *testing.T) {
 		t.Errorf("the answer shows a key that was given in place of its id: %s", got.body)
 	}
 	waiting := there.waitInQueue(t, "job", api.AcquireRequest{OwnerID: "waiter"})
-	watch.next(t, "queued")
+	watch.next(t, api.EventState)
 
 	for range 2 {
 		if key := as[api.Key](t, root.send(t, "DELETE", "/v1/keys/"+made.ID, ""), http.StatusOK); key.RevokedAt == nil {

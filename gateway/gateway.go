@@ -26,7 +26,6 @@ import (
 	"github.com/fencegate/fencegate/gateway/admin"
 	"github.com/fencegate/fencegate/gateway/auth"
 	"github.com/fencegate/fencegate/gateway/endpoint"
-	"github.com/fencegate/fencegate/gateway/events"
 	"github.com/fencegate/fencegate/gateway/limits"
 	"github.com/fencegate/fencegate/gateway/locks"
 	"github.com/fencegate/fencegate/gateway/metrics"
@@ -45,7 +44,6 @@ import (
 type Service interface {
 	locks.Service
 	writes.Service
-	events.Service
 	rejections.Service
 	admin.Service
 	terraform.Service
@@ -235,7 +233,6 @@ type Gateway struct {
 
 	locks      *locks.Endpoints
 	writes     *writes.Endpoints
-	events     *events.Endpoints
 	rejections *rejections.Endpoints
 	admin      *admin.Endpoints
 	signIn     *signin.Endpoints
@@ -283,7 +280,6 @@ func New(
 	g.locks = locks.New(server, service, locks.Config{
 		WaitingMax: config.WaitingMax, CallerLeasesMax: config.CallerLeasesMax, LeasesOf: g.leasesOf,
 	})
-	g.events = events.New(server, g.locks, service)
 	g.terraform = terraform.New(server, g.locks, g.writes, service, terraform.Config{
 		Enabled: config.Terraform, LockTTL: config.TerraformLockTTL, StateBytesMax: config.TerraformStateBytesMax,
 		VersionsMax: config.TerraformVersionsMax,

@@ -380,15 +380,3 @@ func (h *harness) record(t testing.TB) {
 	end()
 	h.recorder.Run(ended, func(err error) { t.Fatal(err) })
 }
-
-// sweep runs one sweep.
-func (h *harness) sweep(t testing.TB) {
-	t.Helper()
-	sweeper, err := postgres.NewSweeper(h.store, postgres.SweeperConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := sweeper.Sweep(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-}

@@ -201,7 +201,7 @@ func TestHostileStreams(t *testing.T) {
 		before = connection
 	}
 	known.acquire(t, "job", "honest")
-	watch.next(t, api.EventGranted)
+	watch.next(t, api.EventState)
 	h.client = known
 	metrics, _ := h.scrape(t)
 	if metrics.value("fencegate_rate_limited_total", "limit", "connections") == 0 {

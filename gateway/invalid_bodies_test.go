@@ -63,17 +63,17 @@ func jsonInputs(path string, lines ...string) (inputs []invalidInput) {
 func TestInvalidRequests(t *testing.T) {
 	h, lease := newBusyHarness(t, Config{})
 	for name, refuse := range map[string]func(*testing.T, *harness, api.Lease){
-		"invalid JSON":                   invalidJSON,
-		"invalid fields":                 invalidFields,
-		"invalid sessions and elections": invalidSessionsAndElections,
-		"invalid transactions":           invalidTransactions,
-		"invalid token headers":          invalidTokenHeaders,
-		"invalid write headers":          invalidWriteHeaders,
-		"content type of requests":       contentTypeOfRequests,
-		"methods":                        methods,
-		"queries of reads":               queriesOfReads,
-		"queries of writes":              queriesOfWrites,
-		"invalid event IDs":              invalidEventIDs,
+		"invalid JSON":             invalidJSON,
+		"invalid fields":           invalidFields,
+		"invalid sessions":         invalidSessions,
+		"invalid transactions":     invalidTransactions,
+		"invalid token headers":    invalidTokenHeaders,
+		"invalid write headers":    invalidWriteHeaders,
+		"content type of requests": contentTypeOfRequests,
+		"methods":                  methods,
+		"queries of reads":         queriesOfReads,
+		"queries of writes":        queriesOfWrites,
+		"invalid event IDs":        invalidEventIDs,
 	} {
 		t.Run(name, func(t *testing.T) { refuse(t, h, lease) })
 	}
@@ -109,8 +109,7 @@ func invalidJSON(t *testing.T, h *harness, _ api.Lease) {
 	// A null body is not one whose fields are all absent.
 	for _, path := range []string{
 		"/v1/locks/job/acquire", "/v1/locks/job/renew", "/v1/locks/job/release", "/v1/locks/job/break", "/v1/sessions",
-		"/v1/sessions/" + noSession + "/keepalive", "/v1/elections/job/campaign", "/v1/elections/job/resign",
-		"/v1/transactions",
+		"/v1/sessions/" + noSession + "/keepalive", "/v1/transactions",
 	} {
 		inputs = append(inputs, jsonInputs(path, "null → must be a JSON object")...)
 	}
@@ -130,7 +129,7 @@ func invalidText(field string, limit int) []string {
 	}
 }
 
-// invalidToken has the values that a fencing token or term must not have.
+// invalidToken has the values that a fencing token must not have.
 func invalidTokenValues(field string) []string {
 	return []string{
 		" → " + field + " is missing or 0, it must be 1 to 2^53-1", "null → " + field, "0 → " + field + " is missing or 0",
@@ -142,9 +141,8 @@ func invalidTokenValues(field string) []string {
 // invalidValues has the values that each field must not have, as JSON, and a part of the detail. No value before the
 // arrow means that the field is absent.
 var invalidValues = map[string][]string{
-	"owner_id":  invalidText("owner_id", 256),
-	"candidate": invalidText("candidate", 256),
-	"reason":    invalidText("reason", 1024),
+	"owner_id": invalidText("owner_id", 256),
+	"reason":   invalidText("reason", 1024),
 	"ttl_ms": {
 		`"30s" → ttl_ms has the wrong type`, "1000.5 → ttl_ms", "1e4 → ttl_ms", "1" + strings.Repeat("0", 400) + " → ttl_ms",
 		"9223372036854775808 → ttl_ms", "9223372036854775807 → ttl_ms is 9223372036854775807, it must be 100 to 86400000",
@@ -173,13 +171,8 @@ var invalidValues = map[string][]string{
 	"metadata": append(unreadableJSON("metadata"),
 		"[] → metadata must be a JSON object", `"{}" → metadata must be a JSON object`,
 		`{"a":"`+strings.Repeat("x", 4096-7)+`"} → metadata has 4097 bytes, the limit is 4096`),
-	"value": append(unreadableJSON("value"),
-		`{"a":1,"a":2} → The field value.a is there twice`, "x → value",
-		`"`+strings.Repeat("x", 3999)+`" → value has 4001 bytes, the limit is 4000`,
-		"["+strings.Repeat(" ", 3999)+"] → value has 4001 bytes, the limit is 4000"),
 	"lease_id":      {" → lease_id is missing", `"1234" → lease_id`, `"{` + noSession + `}" → lease_id`},
 	"fencing_token": invalidTokenValues("fencing_token"),
-	"term":          invalidTokenValues("term"),
 	"last_token": {
 		" → last_token is missing or null", "null → last_token is missing or null", "-1 → last_token is -1, it must be 0",
 		"9007199254740992 → it must be 0 to 2^53-1", `"1" → last_token has the wrong type`,
@@ -211,7 +204,6 @@ func unreadableJSON(field string) (values []string) {
 // Every field of every JSON body refuses the same values, wherever the field occurs. Unknown fields are refused.
 func invalidFields(t *testing.T, h *harness, lease api.Lease) {
 	ref := map[string]string{"owner_id": `"w"`, "lease_id": `"` + lease.LeaseID + `"`, "fencing_token": "1"}
-	term := map[string]string{"candidate": `"w"`, "lease_id": `"` + lease.LeaseID + `"`, "term": "1"}
 	var inputs []invalidInput
 	for path, c := range map[string]struct {
 		fields  map[string]string // of a valid request
@@ -225,9 +217,6 @@ func invalidFields(t *testing.T, h *harness, lease api.Lease) {
 		"/v1/locks/job/release": {ref, "", "ttl_ms"},
 		"/v1/locks/job/break":   {map[string]string{"reason": `"r"`}, "", "force"},
 		"/v1/sessions":          {map[string]string{"owner_id": `"w"`}, "ttl_ms metadata", "session_id"},
-		"/v1/elections/new/campaign": {map[string]string{"candidate": `"w"`}, "ttl_ms wait_ms session_id request_id value",
-			"mode"},
-		"/v1/elections/job/resign": {term, "", "fencing_token"},
 		"/v1/policies/job": {
 			map[string]string{}, "rule authority require_lease_id require_live_lease max_hold_ms", "prefix",
 		},
@@ -251,7 +240,7 @@ func invalidFields(t *testing.T, h *harness, lease api.Lease) {
 			for _, line := range invalidValues[field] {
 				value, detail, _ := strings.Cut(line, " → ")
 				input := invalidInput{body: body(field, strings.TrimSpace(value)), detail: strings.TrimPrefix(detail, "→ ")}
-				if field == "fencing_token" || field == "term" {
+				if field == "fencing_token" {
 					input.code = api.CodeInvalidToken
 				}
 				of = append(of, input)
@@ -266,12 +255,12 @@ func invalidFields(t *testing.T, h *harness, lease api.Lease) {
 		})...)
 	}
 	h.expectRefusals(t, inputs)
-	value := `"\\u0000 \ud83e\udd80"` // an escaped backslash, and a whole surrogate pair
-	h.win(t, "e", api.CampaignRequest{Candidate: "w", Value: []byte(value)})
+	metadata := `{"v":"\\u0000 \ud83e\udd80"}` // an escaped backslash, and a whole surrogate pair
+	h.acquireAs(t, "e", api.AcquireRequest{OwnerID: "w", Metadata: []byte(metadata)})
 }
 
-// Requests with a session or an election are refused if there is none, or if it is not the caller's.
-func invalidSessionsAndElections(t *testing.T, h *harness, lease api.Lease) {
+// Requests with a session are refused if there is none.
+func invalidSessions(t *testing.T, h *harness, _ api.Lease) {
 	session := "/v1/sessions/" + h.createSession(t, "worker", time.Hour).SessionID
 	inputs := jsonInputs(session+"/keepalive",
 		`{"ttl_ms":1000} → There is no field ttl_ms`, `[] → must be a JSON object`, `  → empty`)
@@ -287,23 +276,9 @@ func invalidSessionsAndElections(t *testing.T, h *harness, lease api.Lease) {
 			inputs = append(inputs, refusal)
 		}
 	}
-	ofMissing := append(jsonInputs("/v1/locks/job/acquire", `{"owner_id":"w","session_id":"`+noSession+`"} → session`),
-		jsonInputs("/v1/elections/job/campaign", `{"candidate":"w","session_id":"`+noSession+`"} → session`)...)
+	ofMissing := jsonInputs("/v1/locks/job/acquire", `{"owner_id":"w","session_id":"`+noSession+`"} → session`)
 	inputs = append(inputs, changeEach(ofMissing,
 		func(i *invalidInput) { i.code, i.status = missing.code, missing.status })...)
-	stolen := api.Lease{OwnerID: "other", LeaseID: lease.LeaseID, FencingToken: lease.FencingToken}
-	inputs = append(inputs, invalidInput{
-		path: "/v1/elections/job/resign", body: resignOf(stolen), headers: []string{jsonType},
-		code: api.CodeLeaseLost, status: http.StatusConflict, detail: "mismatch",
-	}, invalidInput{
-		method: http.MethodGet, path: "/v1/elections/none", code: missing.code, status: missing.status, detail: "none",
-	})
-	for _, segment := range endpoint.ElectionSegments {
-		for _, name := range []string{segment, "a/" + segment, segment + "/a"} {
-			reserved := jsonInputs("/v1/elections/"+name+"/campaign", `{"candidate":"w"} → "`+segment+`" is reserved`)
-			inputs = append(inputs, changeEach(reserved, func(i *invalidInput) { i.code = api.CodeInvalidName })...)
-		}
-	}
 	h.expectRefusals(t, inputs)
 }
 

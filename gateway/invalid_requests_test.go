@@ -202,7 +202,7 @@ var invalidQueries = map[string][]string{
 	},
 	"/rejections/stream": {
 		`limit=1 → no parameter "limit"`, `since=2026-01-02T09:00:00Z → no parameter "since"`, "code=stale → code must be",
-		"last_event_id=-1 → last_event_id must be", "last_event_id=x → last_event_id must be",
+		"last_event_id=-1 → last_event_id must be", "last_event_id=1&last_event_id=1 → is there 2 times",
 		"owner_id=%00 → owner_id has a control", "prefix=" + strings.Repeat("x", 513) + " → the limit is 512",
 	},
 	"/overview": {
@@ -220,17 +220,14 @@ var invalidQueries = map[string][]string{
 		"state=held → state must be live, ended or expired", "owner_id=%FF → not valid UTF-8",
 		`session_id=x → no parameter "session_id"`, "cursor=MSB4eA → the sort key of a session is hexadecimal",
 	},
-	"/elections":               {"prefix=%00 → without NUL", `state=held → no parameter "state"`},
 	"/tables":                  {"prefix=%00 → without NUL", "cursor=eA → cursor must be"},
 	"/overview/stream":         {`range_ms=60000 → no parameter "range_ms"`, "last_event_id=x → last_event_id must be"},
 	"/locks/job":               {`x=1 → no parameter "x"`},
-	"/elections/job":           {`x=1 → no parameter "x"`},
 	"/resources/job/fence":     {`x=1 → no parameter "x"`},
 	"/resources/job/records/k": {`version=1 → no parameter "version"`},
 	"/policies":                {`x=1 → no parameter "x"`},
 	"/policies/job":            {`x=1 → no parameter "x"`},
-	"/elections/job/observe":   {`after=1 → no parameter "after"`, "last_event_id=1&last_event_id=1 → is there 2 times"},
-	"/locks/job/watch":         {`after=1 → no parameter "after"`, "last_event_id=1&last_event_id=1 → is there 2 times"},
+	"/locks/job/watch":         {`after=1 → no parameter "after"`, `last_event_id=1 → no parameter "last_event_id"`},
 	"/sessions/" + noSession:   {`x=1 → no parameter "x"`},
 }
 
@@ -246,8 +243,7 @@ func queriesOfReads(t *testing.T, h *harness, _ api.Lease) {
 		add("/v1"+path, lines...)
 	}
 	for _, path := range []string{
-		"/v1/locks", "/v1/resources/job/records", "/v1/rejections", "/v1/leases", "/v1/sessions", "/v1/elections",
-		"/v1/tables",
+		"/v1/locks", "/v1/resources/job/records", "/v1/rejections", "/v1/leases", "/v1/sessions", "/v1/tables",
 	} {
 		add(path, `x=1 → no parameter "x"`, `Limit=1 → no parameter "Limit"`, "limit=1&limit=1 → limit is there 2 times",
 			"limit=0 → 1 to 1000", "limit=-1 → 1 to 1000", "limit=1001 → 1 to 1000", "limit=ten → 1 to 1000",
@@ -278,7 +274,6 @@ func queriesOfWrites(t *testing.T, h *harness, lease api.Lease) {
 		{path: "/v1/sessions?ttl_ms=1000", body: `{"owner_id":"w"}`},
 		{path: "/v1/sessions/" + noSession + "/keepalive?ttl_ms=1000", body: "{}"},
 		{method: http.MethodDelete, path: "/v1/sessions/" + noSession + "?force=1"},
-		{path: "/v1/elections/new/campaign?wait_ms=1", body: `{"candidate":"w"}`},
 		{method: http.MethodPut, path: "/v1/policies/job?rule=strict", body: `{}`},
 		{method: http.MethodDelete, path: "/v1/policies/job?x"},
 	}, func(i *invalidInput) {
@@ -293,7 +288,7 @@ func queriesOfWrites(t *testing.T, h *harness, lease api.Lease) {
 // A stream of events refuses an event ID that no stream can have sent.
 func invalidEventIDs(t *testing.T, h *harness, _ api.Lease) {
 	var inputs []invalidInput
-	for _, path := range []string{"/v1/locks/job/watch", "/v1/elections/job/observe"} {
+	for _, path := range []string{streamPath, overviewStream} {
 		for _, id := range []string{
 			"", " ", "x", "-1", "+1", "01", "1.0", "1e3", "0x1", "9223372036854775808", "1,2", "１",
 		} {

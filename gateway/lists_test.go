@@ -148,31 +148,6 @@ func TestListOfSessions(t *testing.T) {
 	}
 }
 
-// Elections are listed as they are shown one by one. Locks without a campaign are not among them.
-func TestListOfElections(t *testing.T) {
-	h := newHarness(t, Config{})
-	h.acquireAs(t, "plain", api.AcquireRequest{OwnerID: "w", Metadata: []byte(`{"host":"a"}`)})
-	h.win(t, "a/b", api.CampaignRequest{Candidate: "w1"})
-	h.win(t, "a/null", api.CampaignRequest{Candidate: "w1", Value: []byte("null")})
-	h.win(t, "c", api.CampaignRequest{Candidate: hostile, Value: []byte(`{"x":["y",null]}`)})
-	h.resign(t, h.win(t, "over", api.CampaignRequest{Candidate: "w1", Value: []byte(`1`)}))
-	rows := func(page api.Elections) (texts []string, next string) {
-		for _, e := range page.Elections {
-			if alone := h.election(t, e.Election); encode(alone) != encode(e) {
-				t.Errorf("the election is listed as %+v and shown as %+v", e, alone)
-			}
-			texts = append(texts, fmt.Sprintf("%s %s %s", e.Election, e.Leader, e.Value))
-		}
-		return texts, page.NextCursor
-	}
-	for query, want := range map[string]string{
-		"": "a/b w1 ,a/null w1 ,c " + hostile + ` {"x":["y",null]},over  `, "?prefix=a/": "a/b w1 ,a/null w1 ",
-		"?prefix=p": "",
-	} {
-		expectList(t, h.client, "/v1/elections"+query, want, rows)
-	}
-}
-
 // What others may read has no lease_id, session_id or request_id: events, refusals, lists and their cursors.
 func TestOthersSeeNoSecrets(t *testing.T) {
 	h := newHarness(t, Config{})
@@ -186,21 +161,16 @@ func TestOthersSeeNoSecrets(t *testing.T) {
 	secrets := []string{
 		session.SessionID, strings.ReplaceAll(session.SessionID, "-", ""), *request.RequestID, `"lease_id"`, `"session_id"`,
 		h.acquireAs(t, "job", request).LeaseID, h.acquireAs(t, "other", request).LeaseID,
-		h.win(t, "c", api.CampaignRequest{Candidate: "w", SessionID: &session.SessionID}).LeaseID,
 	}
-	event := watch.next(t, api.EventGranted)
-	if dataOf[api.Event](t, event).ExpiresAt != nil {
-		t.Errorf("the event of a grant in a session is %+v, want no expiry", event)
-	}
+	event := watch.next(t, api.EventState)
 	held := h.post(t, lockPath("job", "/acquire"), `{"owner_id":"x"}`)
 	expectProblem(t, held, api.CodeLockHeld)
 	texts := []string{
-		event.Data, string(held.body), (<-h.open(t, watchPath).events).Data, (<-h.open(t, observePath).events).Data,
+		event.Data, string(held.body), (<-h.open(t, watchPath).events).Data,
 	}
 	for _, path := range []string{
 		"/v1/locks?limit=1", "/v1/locks?sort=expires_at&limit=1", "/v1/locks?sort=queue&limit=1", "/v1/leases?limit=1",
-		"/v1/leases?state=running", "/v1/sessions", "/v1/elections", "/v1/waits", "/v1/locks/job", "/v1/elections/c",
-		"/v1/resources/job/fence",
+		"/v1/leases?state=running", "/v1/sessions", "/v1/waits", "/v1/locks/job", "/v1/resources/job/fence",
 	} {
 		got := h.get(t, path)
 		if got.status != http.StatusOK {
@@ -309,17 +279,11 @@ func TestCursorsOfLocks(t *testing.T) {
 // A row with JSON that PostgreSQL can't read, stored by an older version, does not break the lists.
 func TestListsShowJSONThatPostgresCannotRead(t *testing.T) {
 	h := newHarness(t, Config{})
-	for election, text := range map[string]string{
-		"a": `{"value":"x"}`, "b": `{"value":"a\u0000b"}`, "c": `{"value":"\\\ud800"}`, "d": `{"value":"\u0000","more":1}`,
-	} {
-		h.win(t, election, api.CampaignRequest{Candidate: "w", Value: []byte(`"x"`)})
-		h.exec(t, "update fence.leases set metadata = $2 where lock = $1", election, text)
+	for lock, text := range map[string]string{"b": `{"value":"a\u0000b"}`, "c": `{"value":"\\\ud800"}`} {
+		h.acquire(t, lock, "w")
+		h.exec(t, "update fence.leases set metadata = $2 where lock = $1", lock, text)
 	}
-	list := as[api.Elections](t, h.get(t, "/v1/elections"), http.StatusOK)
-	if len(list.Elections) != 3 || list.Elections[1].Election != "b" || list.Elections[2].Election != "c" {
-		t.Errorf("the elections are %+v, want a, b and c", list.Elections)
-	}
-	for _, path := range []string{electionPath("b", ""), "/v1/locks", lockPath("b", ""), "/v1/leases", "/v1/overview"} {
+	for _, path := range []string{"/v1/locks", lockPath("b", ""), lockPath("c", ""), "/v1/leases", "/v1/overview"} {
 		if got := h.get(t, path); got.status != http.StatusOK {
 			t.Errorf("%s: answered %d, want 200: %s", path, got.status, got.body)
 		}

@@ -206,7 +206,6 @@ func (h *harness) expectSessionLost(t *testing.T, session api.Session, reason st
 		h.keepAlive(t, session),
 		h.post(t, lockPath("held", "/acquire"), encode(request)),
 		<-h.wait(t, "held", request),
-		h.campaign(t, "held", api.CampaignRequest{Candidate: "w", SessionID: &session.SessionID}),
 	} {
 		lost := expectReason(t, got, api.CodeLeaseLost, reason)
 		if !strings.Contains(lost.Detail, "The session has ended: "+reason) || lost.Retryable {

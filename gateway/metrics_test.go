@@ -149,9 +149,8 @@ func TestMetricsOfQueues(t *testing.T) {
 	expectProblem(t, <-h.wait(t, "job", api.AcquireRequest{OwnerID: "w", WaitMS: 1}), api.CodeLockHeld)
 	waiter := h.wait(t, "job", api.AcquireRequest{OwnerID: "w", SessionID: &session.SessionID})
 	h.awaitQueue(t, "job", "w")
-	watch, observer := h.open(t, lockPath("job", "/watch")), h.open(t, "/v1/elections/job/observe")
+	watch := h.open(t, watchPath)
 	watch.next(t, api.EventState)
-	observer.next(t, api.EventLeader)
 	during, _ := h.scrape(t)
 	h.release(t, lease)
 	granted(t, waiter)
@@ -161,13 +160,12 @@ func TestMetricsOfQueues(t *testing.T) {
 	expectProblem(t, h.keepAlive(t, session), api.CodeLeaseLost)
 	expectProblem(t, h.delete(t, "/v1/sessions/"+noSession), api.CodeNotFound)
 	watch.close()
-	observer.close()
 	h.awaitStreams(t, 0)
 	after, _ := h.scrape(t)
 	const operations, waits = "fencegate_lease_operations_total", "fencegate_acquire_wait_duration_seconds"
 	const sessions, requests = "fencegate_session_operations_total", "fencegate_http_request_duration_seconds"
 	during.want(t, []wanted{
-		{1, "fencegate_waiting_acquires", ""}, {2, "fencegate_open_watches", ""}, {0, waits, "result ok"},
+		{1, "fencegate_waiting_acquires", ""}, {1, "fencegate_open_watches", ""}, {0, waits, "result ok"},
 	})
 	after.want(t, []wanted{
 		{0, "fencegate_waiting_acquires", ""},
@@ -268,7 +266,7 @@ func (h *harness) beHostile(t *testing.T, word string) {
 	escaped, query := url.PathEscape(word), url.QueryEscape(word)
 	for _, path := range []string{
 		"/" + escaped, lockPath(word, ""), lockPath(word, "/"+escaped), recordPath(word, word), "/v1/sessions/" + escaped,
-		"/v1/elections/" + escaped, "/v1/policies/" + escaped, "/v1/rejections?code=" + query, "/v1/locks?state=" + query,
+		"/v1/policies/" + escaped, "/v1/rejections?code=" + query, "/v1/locks?state=" + query,
 	} {
 		h.send(t, method, path, "")
 		h.get(t, path)

@@ -17,8 +17,6 @@ import (
 
 func lockPath(lock, action string) string { return "/v1/locks/" + url.PathEscape(lock) + action }
 
-func electionPath(election, action string) string { return "/v1/elections/" + election + action }
-
 func sessionPath(session api.Session) string { return "/v1/sessions/" + session.SessionID }
 
 func recordPath(resource, key string) string {
@@ -96,11 +94,6 @@ func (c client) fence(t testing.TB, resource string) api.Fence {
 // refOf is the body of a release or a renewal.
 func refOf(lease api.Lease) string {
 	return encode(api.ReleaseRequest{OwnerID: lease.OwnerID, LeaseID: lease.LeaseID, FencingToken: lease.FencingToken})
-}
-
-// resignOf is the body of a resignation from a term.
-func resignOf(lease api.Lease) string {
-	return encode(api.ResignRequest{Candidate: lease.OwnerID, LeaseID: lease.LeaseID, Term: lease.FencingToken})
 }
 
 // noSession is the ID of a session that does not exist.
@@ -184,38 +177,6 @@ func (c client) putWith(t testing.TB, resource string, headers ...string) answer
 func (c client) setPolicy(t testing.TB, prefix, body string) api.Policy {
 	t.Helper()
 	return as[api.Policy](t, c.send(t, http.MethodPut, "/v1/policies/"+prefix, body, jsonType), http.StatusOK)
-}
-
-func (c client) campaign(t testing.TB, election string, request api.CampaignRequest) answer {
-	t.Helper()
-	return c.post(t, electionPath(election, "/campaign"), encode(request))
-}
-
-// win campaigns and expects to lead at once.
-func (c client) win(t testing.TB, election string, request api.CampaignRequest) api.Term {
-	t.Helper()
-	if request.SessionID == nil {
-		request.TTLMS = &longTTL
-	}
-	return as[api.Term](t, c.campaign(t, election, request), http.StatusOK)
-}
-
-func (c client) resign(t testing.TB, term api.Term) {
-	t.Helper()
-	got := c.post(t, electionPath(term.Election, "/resign"), resignOf(leaseOf(term)))
-	if !as[api.Resigned](t, got, http.StatusOK).Resigned {
-		t.Errorf("%s: want resigned, got %s", got.request, got.body)
-	}
-}
-
-// leaseOf is the lease of a term.
-func leaseOf(term api.Term) api.Lease {
-	return api.Lease{Lock: term.Election, OwnerID: term.Candidate, LeaseID: term.LeaseID, FencingToken: term.Term}
-}
-
-func (c client) election(t testing.TB, election string) api.Election {
-	t.Helper()
-	return as[api.Election](t, c.get(t, electionPath(election, "")), http.StatusOK)
 }
 
 // transaction is the body of one that puts a record under a lease.

@@ -21,7 +21,7 @@ var accessRules = map[string]endpoint.AccessRule{
 	"POST /v1/locks/{lock}/renew":                   endpoint.OnName("lock", access.Lock),
 	"POST /v1/locks/{lock}/release":                 endpoint.OnName("lock", access.Lock),
 	"POST /v1/locks/{lock}/break":                   endpoint.OnName("lock", access.Admin),
-	"GET /v1/locks/{lock}/watch":                    endpoint.OnName("lock", access.Observe),
+	"GET /v1/locks/{lock}/watch":                    endpoint.OnName("lock", access.Lock, access.Observe),
 	"GET /v1/locks/{lock}":                          endpoint.OnName("lock", access.Lock, access.Observe),
 	"GET /v1/locks":                                 endpoint.OnEach(access.Observe),
 	"GET /v1/leases":                                endpoint.OnEach(access.Observe),
@@ -31,11 +31,6 @@ var accessRules = map[string]endpoint.AccessRule{
 	"POST /v1/sessions/{session}/keepalive":         endpoint.OnEach(access.Lock),
 	"GET /v1/sessions/{session}":                    endpoint.OnEach(access.Lock),
 	"DELETE /v1/sessions/{session}":                 endpoint.OnEach(access.Lock),
-	"POST /v1/elections/{election}/campaign":        endpoint.OnName("election", access.Lock),
-	"POST /v1/elections/{election}/resign":          endpoint.OnName("election", access.Lock),
-	"GET /v1/elections/{election}/observe":          endpoint.OnName("election", access.Lock, access.Observe),
-	"GET /v1/elections/{election}":                  endpoint.OnName("election", access.Lock, access.Observe),
-	"GET /v1/elections":                             endpoint.OnEach(access.Observe),
 	"PUT /v1/resources/{resource}/records/{key}":    endpoint.OnName("resource", access.Write),
 	"DELETE /v1/resources/{resource}/records/{key}": endpoint.OnName("resource", access.Write),
 	"GET /v1/resources/{resource}/records/{key}":    endpoint.OnName("resource", access.Read),
@@ -94,7 +89,6 @@ var accessRules = map[string]endpoint.AccessRule{
 // routes builds the router. The routes of each entity stand beside its handlers, the more specific paths first.
 func (g *Gateway) routes() *mux.Router {
 	router := mux.NewRouter().SkipClean(true)
-	g.events.Routes(router)
 	g.locks.Routes(router)
 	g.writes.Routes(router)
 	g.terraform.Routes(router)

@@ -28,7 +28,7 @@ func FuzzLeaseOperationRoute(f *testing.F) {
 	for _, path := range []string{
 		"/v1/locks/a/acquire", "/v1/locks/a/b/renew", "/v1/locks/acquire", "/v1/locks//release", "/v1/locks/a/acquire/",
 		"/v1/locks/a/acquire/release", "/v1/locks/release/acquire", "/v1/locks/a\n/acquire", "/v1/locks/a/acquire\n",
-		"/v1/locks/\xff/renew", "/v1/locks/a/break", "/v1/locks/a", "/v1/locks/", "/v1/elections/a/acquire", "",
+		"/v1/locks/\xff/renew", "/v1/locks/a/break", "/v1/locks/a", "/v1/locks/", "/v1/elections/a", "",
 		"/v1/resources/a/records/acquire", "v1/locks/a/acquire",
 	} {
 		f.Add(path)
@@ -226,9 +226,6 @@ func (h *harness) expectBadName(t *testing.T, lease api.Lease, raw, why string) 
 		{"lock", http.MethodPost, "/v1/locks/" + raw + "/renew", refOf(lease)},
 		{"lock", http.MethodPost, "/v1/locks/" + raw + "/release", refOf(lease)},
 		{"lock", http.MethodGet, "/v1/locks/" + raw + "/watch", ""},
-		{"election", http.MethodPost, "/v1/elections/" + raw + "/campaign", `{"candidate":"w"}`},
-		{"election", http.MethodPost, "/v1/elections/" + raw + "/resign", resignOf(lease)},
-		{"election", http.MethodGet, "/v1/elections/" + raw + "/observe", ""},
 		{"resource", http.MethodGet, "/v1/resources/" + raw + "/fence", ""},
 		{"resource", http.MethodDelete, "/v1/resources/" + raw + "/records/k", ""},
 		{"resource", http.MethodPut, "/v1/resources/" + raw + "/records/k", "x"},
@@ -256,23 +253,22 @@ func TestNamesAndPaths(t *testing.T) {
 	h.acquire(t, "a", "worker")
 	for status, paths := range map[int][]string{
 		200: {
-			"/v1/locks/a", "/v1/locks/%61", "/v1/locks/a?", "/v1/elections/a", "/v1/elections", "/v1/sessions",
+			"/v1/locks/a", "/v1/locks/%61", "/v1/locks/a?", "/v1/sessions",
 			"/v1/resources/a/records", "/v1/resources/a%2Frecords",
 		},
 		400: {
-			"/v1/locks/a/", "/v1/locks/", "/v1/locks//a", "/v1/locks/a/watch/b", "/v1/locks/a%2Fwatch?x", "/v1/elections/",
-			"/v1/elections/a/observe/b", "/v1/sessions/", "/v1/sessions/a/b", "/v1/sessions/keepalive",
+			"/v1/locks/a/", "/v1/locks/", "/v1/locks//a", "/v1/locks/a/watch/b", "/v1/locks/a%2Fwatch?x",
+			"/v1/sessions/", "/v1/sessions/a/b", "/v1/sessions/keepalive",
 			"/v1/resources/a/records/", "/v1/resources/a/records/b/fence", "/v1/locks/../locks/a",
 			"/v1/locks/b/../a",                // not cleaned: no name is taken for another
 			"/v1/locks/a/watch?last_event_id", // refused, so that this is no stream
 		},
 		404: {
-			"/v1/locks/a/campaign", "/v1/locks/a%252Facquire", // locks that do not exist
+			"/v1/locks/a/b", "/v1/locks/a%252Facquire", // locks that do not exist
 			"/v1//locks/a", "//v1/locks/a", "/v1/resources/a", "/V1/locks/a", "/v1/Locks/a",
 		},
 		405: {
-			"/v1/elections/a/campaign", "/v1/elections/a/resign", "/v1/sessions//keepalive", "/v1/locks/a/acquire",
-			"/v1/locks/a%2Facquire",
+			"/v1/sessions//keepalive", "/v1/locks/a/acquire", "/v1/locks/a%2Facquire",
 		},
 	} {
 		for _, path := range paths {

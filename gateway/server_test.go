@@ -231,7 +231,6 @@ func TestWorkBeginsAfterTheBody(t *testing.T) {
 		{"POST", "/v1/transactions", `{"fences":[{"resource":"job","fencing_token":` + token + `,"sequence":7}],` +
 			`"ops":[{"op":"put","resource":"job","key":"k","value":1}]}`},
 		{"POST", "/v1/sessions", `{"owner_id":"w"}`},
-		{"POST", "/v1/elections/led/campaign", `{"candidate":"w"}`},
 		{"PUT", "/v1/policies/late", `{"require_lease_id":true}`},
 		{"POST", "/v1/terraform/state?ID=a", stateText(1, "x")},
 		{"POST", "/v1/terraform/state/unlock", lockBody("a")},
@@ -323,9 +322,8 @@ func TestServeEndsStreams(t *testing.T) {
 	overBoth(t, func(t *testing.T, http2 bool) {
 		h, s, _ := newServed(t, Config{})
 		h.http = newHTTPClient(t, http2)
-		watch, observer := h.open(t, watchPath), h.open(t, observePath)
+		watch := h.open(t, watchPath)
 		watch.next(t, api.EventState)
-		observer.next(t, api.EventLeader)
 		rejections := []*stream{h.open(t, streamPath), h.open(t, streamPath+"?resource=job")}
 		feedEnded := h.feedEnd(t)
 		rejections[0].position(t)
@@ -340,7 +338,7 @@ func TestServeEndsStreams(t *testing.T) {
 		if last.Kind != api.EventEnd || dataOf[api.WatchEnd](t, last).Reason != endpoint.EndShutdown {
 			t.Errorf("the last event is %+v, want the end with the reason %s", last, endpoint.EndShutdown)
 		}
-		for _, stream := range append(rejections, watch, observer) {
+		for _, stream := range append(rejections, watch) {
 			stream.endedFor(t, "shutdown")
 		}
 		<-feedEnded

@@ -290,7 +290,7 @@ func (p pair) unconfirmedWrites(t *testing.T) []unconfirmed {
 func (p pair) unconfirmedCalls(t *testing.T) []unconfirmed {
 	t.Helper()
 	lease := func(lock string) api.Lease { return p.acquire(t, lock, "worker") }
-	released, resigned, ended := lease("released"), lease("resigned"), p.createSession(t, "worker", time.Hour)
+	released, ended := lease("released"), p.createSession(t, "worker", time.Hour)
 	lease("broken")
 	lease("sql")
 	p.acquireAs(t, "in-session", api.AcquireRequest{OwnerID: "worker", SessionID: &ended.SessionID})
@@ -299,7 +299,6 @@ func (p pair) unconfirmedCalls(t *testing.T) []unconfirmed {
 		{"acquire", "POST", lockPath("new", "/acquire"), acquire, jsonType, 200, "fencing_token"},
 		{"release", "POST", lockPath("released", "/release"), refOf(released), jsonType, 200, ""},
 		{"break", "POST", lockPath("broken", "/break"), `{"reason":"r"}`, jsonType, 404, "Nobody holds"},
-		{"resign", "POST", electionPath("resigned", "/resign"), resignOf(resigned), jsonType, 200, ""},
 		{"create a session", "POST", "/v1/sessions", `{"owner_id":"worker"}`, jsonType, 201, "session_id"},
 		{"end a session", "DELETE", sessionPath(ended), "", jsonType, 200, `"released":`},
 		{"set a policy", "PUT", "/v1/policies/new", "{}", jsonType, 200, ""},

@@ -145,11 +145,6 @@ func dataOf[T any](t testing.TB, event streamEvent) T {
 	return document
 }
 
-func (s *stream) nextEvent(t testing.TB, kind string) api.Event {
-	t.Helper()
-	return dataOf[api.Event](t, s.next(t, kind))
-}
-
 // endedFor waits for the event end with this reason, and for the end of the stream.
 func (s *stream) endedFor(t testing.TB, reason string) {
 	t.Helper()

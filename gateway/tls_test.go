@@ -185,7 +185,7 @@ func TestTLSRenewal(t *testing.T) {
 	}
 	requestOver(t, kept)
 	e.acquire(t, "a", "worker")
-	stream.next(t, "granted")
+	stream.next(t, "state")
 	if strings.Contains(e.log.String(), "PRIVATE KEY") || strings.Contains(e.log.String(), "no key") {
 		t.Error("the log shows what is in the file of the key")
 	}

@@ -63,8 +63,6 @@ func requestsOf(lease api.Lease) []invalidInput {
 		{method: "POST", path: "/v1/sessions", body: `{"owner_id":"w"}`, headers: json},
 		{method: "POST", path: session + "/keepalive"},
 		{method: "DELETE", path: session},
-		{method: "POST", path: "/v1/elections/other/campaign", body: `{"candidate":"w"}`, headers: json},
-		{method: "POST", path: "/v1/elections/job/resign", body: resignOf(lease), headers: json},
 		{method: "PUT", path: record, body: "x", headers: fenced},
 		{method: "DELETE", path: record, headers: fenced},
 		{method: "POST", path: "/v1/transactions", body: transaction(lease, 2), headers: json},
@@ -72,7 +70,7 @@ func requestsOf(lease api.Lease) []invalidInput {
 		{method: "DELETE", path: "/v1/policies/job"},
 	}
 	for _, path := range []string{
-		session, "/v1/elections/job", observePath, watchPath, "/v1/locks/job", "/v1/locks", record,
+		session, watchPath, "/v1/locks/job", "/v1/locks", record,
 		"/v1/resources/job/records", "/v1/resources/job/fence", "/v1/policies/job", "/v1/policies", "/v1/tables",
 		"/v1/sql-roles", "/v1/rejections",
 		"/v1/rejections/summary", streamPath, streamPath + "?last_event_id=1",
@@ -311,7 +309,6 @@ func TestLeaseInRedisIsRefused(t *testing.T) {
 	} {
 		expectProblem(t, h.post(t, lockPath("jobs/2", "/acquire"), body), api.CodeUnsupported)
 	}
-	expectProblem(t, h.campaign(t, "jobs/2", api.CampaignRequest{Candidate: "a"}), api.CodeUnsupported)
 	h.setPolicy(t, "votes", `{"leases":"redlock"}`) // of which this gateway has no servers
 	expectProblem(t, h.post(t, lockPath("votes", "/acquire"), `{"owner_id":"a"}`), api.CodeUnsupported)
 	for _, policy := range []string{`{"leases":"etcd"}`, `{"leases":"redis","require_live_lease":true}`} {

@@ -29,7 +29,7 @@ func TestWaitOutlivesTimeouts(t *testing.T) {
 		time.Sleep(timeout * 4 / 3) // a timeout that must not happen
 		h.awaitQueue(t, "job", "w")
 		h.acquire(t, "idle", "a")
-		idle.next(t, api.EventGranted)
+		idle.next(t, api.EventState)
 		h.release(t, lease)
 		next := granted(t, waiter)
 		for sequence := range int64(4) { // on the connection of the wait, among others
@@ -124,12 +124,10 @@ func TestServeRefusesWaiters(t *testing.T) {
 		h.http = newHTTPClient(t, http2)
 		elsewhere := h.another(t, Config{})
 		waiter := h.wait(t, "job", api.AcquireRequest{OwnerID: "w"})
-		candidate := inBackground(func() answer {
-			return h.campaign(t, "job", api.CampaignRequest{Candidate: "c", WaitMS: 600_000})
-		})
+		reader := h.wait(t, "job", api.AcquireRequest{OwnerID: "r", Mode: "shared"})
 		await.True(t, "both acquires wait", func() bool { return h.engine.Waiting() == 2 })
 		s.stop()
-		for _, answers := range []<-chan answer{waiter, candidate} {
+		for _, answers := range []<-chan answer{waiter, reader} {
 			got := <-answers
 			problem := expectUnavailable(t, got, api.OutcomeNotApplied)
 			if !strings.Contains(problem.Detail, "The gateway is draining") {

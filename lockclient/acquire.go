@@ -27,6 +27,13 @@ func (c *Client) Acquire(ctx context.Context, lock string, opts ...LeaseOption) 
 	return c.acquire(ctx, context.WithoutCancel(ctx), lock, c.leaseConfig(opts))
 }
 
+// Elect is Acquire that waits until this process leads: it holds the lock with the election's name. By default it waits
+// until ctx ends, and retries while no gateway serves. The lease is the term, its fencing token the number of the term.
+// WithMetadata says what observers read about the leader (see [Client.Watch]), such as its address. Release resigns.
+func (c *Client) Elect(ctx context.Context, election string, opts ...LeaseOption) (*Lease, error) {
+	return c.acquire(ctx, context.WithoutCancel(ctx), election, c.lastingConfig(opts))
+}
+
 // AcquireWithRetry tries until it is granted the lock, as often as policy says; the zero policy is ten tries. It
 // retries ErrLockHeld, ErrUnavailable and ErrRateLimited, after at least the pause that the gateway recommends, and
 // returns the error of the last try. It is not in the queue between two tries, so waiters of the queue are granted
@@ -190,7 +197,7 @@ const (
 // lostAnswers is short: the caller of a try wants its result, and a wait sends its next request.
 var lostAnswers = RetryPolicy{Attempts: 5, Base: 50 * time.Millisecond, Max: time.Second, Within: 10 * time.Second}
 
-// sendAcquire sends one acquire or campaign.
+// sendAcquire sends one acquire.
 type sendAcquire func(ctx context.Context, wait time.Duration, requestID string) (api.Lease, error)
 
 // awaitGrant sends acquires until one is granted, or refused for good, or the wait has ended.
@@ -236,7 +243,7 @@ func (c *Client) awaitGrant(ctx, base context.Context, config leaseConfig, send 
 	}
 }
 
-// acquireLoop is the state of one call of Acquire or Campaign, which may send many requests.
+// acquireLoop is the state of one call of acquire, which may send many requests.
 type acquireLoop struct {
 	requestID string
 	// from is before requestID was sent for the first time: its grant is not older.

@@ -14,14 +14,14 @@ import (
 	"github.com/fencegate/fencegate/lockclient/api"
 )
 
-// API is the HTTP API of locks, records, sessions and elections, one method per path: it sends requests as they are, and
+// API is the HTTP API of locks, records and sessions, one method per path: it sends requests as they are, and
 // retries only at the next gateway. Programs use the methods of [Client] and [Lease]; API is for tools. The package
 // admin has the lists, policies, keys and the audit log. API is safe for concurrent use.
 //
 // With several gateways (WithFailover) a call continues at the next one, each gateway once and within ctx, if that
 // can't apply it twice: if it can't have been sent, if the answer says that it was not applied, or if its outcome is
-// unknown and it may be sent again. The latter are reads, renewals and keepalives, releases, resignations and session
-// ends, numbered writes, and acquires and campaigns with a RequestID. An error matches [ErrOutcomeUnknown] if one of
+// unknown and it may be sent again. The latter are reads, renewals and keepalives, releases and session
+// ends, numbered writes, and acquires with a RequestID. An error matches [ErrOutcomeUnknown] if one of
 // the attempts may have been applied.
 type API struct {
 	client *Client

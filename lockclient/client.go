@@ -195,7 +195,7 @@ func (c *Client) Owner() string { return c.owner }
 // [ErrClosed]. Close releases nothing: release before, or let the TTLs end the leases. It closes idle connections,
 // but not those of a client that was given by WithHTTPClient.
 //
-// A closed client grants nothing new: Acquire, NewSession, Campaign and the watches return ErrClosed. What was
+// A closed client grants nothing new: Acquire, Elect, NewSession and the watches return ErrClosed. What was
 // granted can still be released, written under and read; such a call opens a new connection.
 func (c *Client) Close() {
 	c.background.stop()

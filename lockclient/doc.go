@@ -26,7 +26,7 @@
 //   - [Client.Do]: work that needs the lock from beginning to end.
 //   - [Client.Acquire]: a lease that outlives a function; one try, or with [WithWait] a wait in the lock's queue.
 //   - [Client.NewSession]: many leases with one TTL and one heartbeat.
-//   - [Client.Campaign], [Client.Observe]: one leader among many candidates.
+//   - [Client.Elect]: one leader among many candidates.
 //   - [Lease.Get], [Lease.Put], [Client.Transact], [Lease.Writes], [Client.Writes]: records of the gateway.
 //   - The packages pgxguard and sqlguard: transactions on your own tables, which the fence admits.
 //   - [Lease.Numbered]: writes to any other system that checks fencing tokens.

@@ -115,24 +115,22 @@ func ExampleClient_Watch() {
 
 	var lease *lockclient.Lease
 	defer func() { lease.ReleaseOnce() }()
-	for event, err := range watch.All(ctx) {
+	for state, err := range watch.All(ctx) {
 		if err != nil {
 			panic(err)
 		}
-		switch event.Kind {
-		case api.EventState:
-			fmt.Println("it is", event.State.State)
-			if lease, err = client.Acquire(ctx, "example/watched"); err != nil {
-				panic(err)
-			}
-		case api.EventGranted:
-			fmt.Println("granted to", event.Change.OwnerID)
+		if state.State == "held" {
+			fmt.Println("held by", state.Holders[0].OwnerID)
 			return
+		}
+		fmt.Println("it is", state.State)
+		if lease, err = client.Acquire(ctx, "example/watched"); err != nil {
+			panic(err)
 		}
 	}
 	// Output:
 	// it is free
-	// granted to worker-1
+	// held by worker-1
 }
 
 // exampleLease acquires a lock.
@@ -211,21 +209,22 @@ func ExampleClient_NewSession() {
 	// Output: false false
 }
 
-func ExampleClient_Campaign() {
+func ExampleClient_Elect() {
 	client := exampleClient("node-1")
 	defer client.Close()
 	ctx := context.Background()
 
-	term, err := client.Campaign(ctx, "example/election", map[string]string{"url": "http://node-1"})
+	term, err := client.Elect(ctx, "example/election", lockclient.WithMetadata(map[string]string{"url": "http://node-1"}))
 	if err != nil {
 		panic(err)
 	}
 	defer term.ReleaseOnce()
-	leader, err := client.API().Election(ctx, "example/election")
+	election, err := client.API().Lock(ctx, "example/election")
 	if err != nil {
 		panic(err)
 	}
-	fmt.Println(leader.Leader, string(leader.Value), leader.Term == term.FencingToken())
+	leader := election.Holders[0]
+	fmt.Println(leader.OwnerID, string(leader.Metadata), leader.FencingToken == term.FencingToken())
 	// Output: node-1 {"url":"http://node-1"} true
 }
 

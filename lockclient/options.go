@@ -6,7 +6,7 @@ import (
 	"github.com/fencegate/fencegate/lockclient/api"
 )
 
-// LeaseOption configures Acquire, Do, NewSession or Campaign. An option that does not apply there is refused as
+// LeaseOption configures Acquire, Do, Elect or NewSession. An option that does not apply there is refused as
 // ErrInvalidRequest.
 type LeaseOption func(*leaseConfig)
 
@@ -90,7 +90,7 @@ func (c *Client) leaseConfig(opts []LeaseOption) leaseConfig {
 	return config
 }
 
-// lastingConfig is that of Do and Campaign: by default they wait until ctx ends.
+// lastingConfig is that of Do and Elect: by default they wait until ctx ends.
 func (c *Client) lastingConfig(opts []LeaseOption) leaseConfig {
 	return c.leaseConfig(append([]LeaseOption{func(config *leaseConfig) { config.wait = waitForCtx }}, opts...))
 }

@@ -189,7 +189,7 @@ func (c *Client) build(ctx context.Context, call request, at gateway) (*http.Req
 // ownHeaders are those that only the client sets, by the parameters of the call.
 var ownHeaders = []string{
 	api.HeaderFencingToken, api.HeaderFencingTokenX, api.HeaderLeaseID,
-	"Content-Type", "If-Match", "If-None-Match", "Last-Event-ID",
+	"Content-Type", "If-Match", "If-None-Match",
 }
 
 // problem makes the error of a refusal.
@@ -295,9 +295,6 @@ func quoteClipped(text string) string {
 
 // reserved are the words that name operations in paths.
 var reserved = []string{"acquire", "renew", "release", "break", "watch", "records", "fence"}
-
-// reservedElections are the further ones in the paths of elections.
-var reservedElections = []string{"campaign", "resign", "observe"}
 
 func reservedSegment(op, name, segment string) error {
 	return refused(op, api.CodeInvalidName,

@@ -128,8 +128,8 @@ type Retry struct {
 	Pause time.Duration
 }
 
-// WithRetryHook sets a function that is called after each failed attempt that is retried: of acquires, campaigns,
-// writes, renewals, heartbeats, releases and watches. [Client.Do] and Campaign retry until their ctx ends;
+// WithRetryHook sets a function that is called after each failed attempt that is retried: of acquires,
+// writes, renewals, heartbeats, releases and watches. [Client.Do] and Elect retry until their ctx ends;
 // without the hook and the log a program can't see that no gateway serves. ErrLockHeld is an answer, and not
 // reported.
 //

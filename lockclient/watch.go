@@ -15,93 +15,52 @@ import (
 	"github.com/fencegate/fencegate/lockclient/api"
 )
 
-// Event is one event of a lock.
-type Event struct {
-	// ID identifies the event for AfterEvent.
-	ID int64
-	// Kind is api.EventState, api.EventGranted, … or a kind that only a newer gateway knows.
-	Kind string
-	// State is the state of the lock if Kind is api.EventState; nil otherwise. State.Missed says that events before it are
-	// lost.
-	State *api.WatchState
-	// Change is the change; nil if Kind is api.EventState.
-	Change *api.Event
-}
-
-// WatchOption configures a watch.
-type WatchOption func(lastID *string)
-
-// AfterEvent begins after the event with this ID, as if the earlier watch had continued.
-func AfterEvent(id int64) WatchOption {
-	return func(lastID *string) { *lastID = strconv.FormatInt(id, 10) }
-}
-
-// Watch reads the events of a lock, or the changes of an election's leader, as they happen. If its connection is cut it
-// connects again, to another gateway if need be, and continues after the last event that it returned. It is for one
-// reader at a time.
+// Watch reads the states of a lock. If its connection is cut it connects again, to another gateway if need be, and
+// returns the state of that moment. It is for one reader at a time.
 //
-// A watch is for people and for caches. Don't base a decision on it that no fence guards: an event may be out of date
-// when it arrives.
-type Watch[T any] struct {
-	stream *eventStream
-	// decode makes an item of an event. It returns false for an event to be skipped.
-	decode func(serverEvent) (T, bool, error)
-}
+// A watch is for people and for caches. Don't base a decision on it that no fence guards: a state may be out of date when
+// it arrives.
+type Watch struct{ stream *eventStream }
 
-// Watch begins to watch a lock. The first event is its state. If events were lost, the watch returns an event of the
-// kind api.EventState with Missed set. The watch lasts until Close, or until ctx or the client ends. Watch returns
-// ErrUnavailable if no gateway could serve, and ErrClosed if the client is closed.
-func (c *Client) Watch(ctx context.Context, lock string, opts ...WatchOption) (*Watch[Event], error) {
-	var lastID string
-	for _, opt := range opts {
-		opt(&lastID)
-	}
-	call := nameCall("watch", http.MethodGet, "/v1/locks/", lock, "/watch")
-	stream, err := c.openEvents(ctx, call, lastID)
+// Watch begins to watch a lock. Next returns its state, and again whenever that has changed; a renewal of a lease is no
+// change. Of changes that follow each other quickly it may return the last state only. The watch lasts until Close, or
+// until ctx or the client ends. Watch returns ErrUnavailable if no gateway could serve, and ErrClosed if the client is
+// closed.
+//
+// To observe the leader of an election, watch its lock: the holder leads.
+func (c *Client) Watch(ctx context.Context, lock string) (*Watch, error) {
+	stream, err := c.openEvents(ctx, nameCall("watch", http.MethodGet, "/v1/locks/", lock, "/watch"))
 	if err != nil {
 		return nil, err
 	}
-	return &Watch[Event]{stream, decodeEvent}, nil
+	return &Watch{stream}, nil
 }
 
-func decodeEvent(got serverEvent) (event Event, ok bool, err error) {
-	event.Kind = got.kind
-	if got.id != "" {
-		event.ID, err = strconv.ParseInt(got.id, 10, 64)
-	}
-	if err == nil && got.kind == api.EventState {
-		err = json.Unmarshal(got.data, &event.State)
-	} else if err == nil {
-		err = json.Unmarshal(got.data, &event.Change)
-	}
-	return event, true, err
-}
-
-// Next waits for the next event. If its ctx ends first it returns ctx's error, and can be called again. If the watch
+// Next waits for the next state. If its ctx ends first it returns ctx's error, and can be called again. If the watch
 // has ended it returns ErrClosed, or the error of the ctx that the watch began with. It returns the gateway's refusal
 // if the watch is not allowed any more.
-func (w *Watch[T]) Next(ctx context.Context) (T, error) {
+func (w *Watch) Next(ctx context.Context) (state api.WatchState, err error) {
 	for {
 		got, err := w.stream.next(ctx)
 		if err != nil {
-			return *new(T), err
+			return state, err
 		}
-		item, ok, err := w.decode(got)
-		if err != nil {
-			return *new(T), w.stream.foreign(err)
+		if got.kind != api.EventState {
+			continue // of a newer gateway
 		}
-		if ok {
-			return item, nil
+		if err := json.Unmarshal(got.data, &state); err != nil {
+			return state, w.stream.foreign(err)
 		}
+		return state, nil
 	}
 }
 
 // All returns the results of Next until ctx or the watch ends, or the loop is left. An error is its last element.
-func (w *Watch[T]) All(ctx context.Context) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
+func (w *Watch) All(ctx context.Context) iter.Seq2[api.WatchState, error] {
+	return func(yield func(api.WatchState, error) bool) {
 		for {
-			item, err := w.Next(ctx)
-			if !yield(item, err) || err != nil {
+			state, err := w.Next(ctx)
+			if !yield(state, err) || err != nil {
 				return
 			}
 		}
@@ -109,7 +68,7 @@ func (w *Watch[T]) All(ctx context.Context) iter.Seq2[T, error] {
 }
 
 // Close ends the watch, and a Next that waits. It may be called again.
-func (w *Watch[T]) Close() { w.stream.close() }
+func (w *Watch) Close() { w.stream.close() }
 
 const (
 	// silenceMax is the time without a byte after which a connection is closed: a gateway sends a comment every 15
@@ -133,7 +92,6 @@ type eventStream struct {
 	// reading lets one reader read at a time.
 	reading chan struct{}
 
-	lastID string
 	failed int
 	retry  time.Duration
 	// open is the connection, nil if there is none.
@@ -162,14 +120,14 @@ func (c *connection) close() {
 }
 
 // openEvents connects. It asks every gateway once.
-func (c *Client) openEvents(ctx context.Context, call request, lastID string) (*eventStream, error) {
+func (c *Client) openEvents(ctx context.Context, call request) (*eventStream, error) {
 	if err := c.background.open(); err != nil {
 		return nil, err
 	}
 	if call.err != nil {
 		return nil, call.err
 	}
-	s := &eventStream{client: c, reading: make(chan struct{}, 1), lastID: lastID, call: call}
+	s := &eventStream{client: c, reading: make(chan struct{}, 1), call: call}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	unhook := context.AfterFunc(c.background.ctx, func() { s.cancel(ErrClosed) })
 	context.AfterFunc(s.ctx, func() { unhook() })
@@ -248,7 +206,7 @@ func (s *eventStream) read(ctx context.Context) (serverEvent, error) {
 	open := s.open
 	defer context.AfterFunc(ctx, open.cancel)()
 	event, err := open.events.next()
-	s.lastID, s.retry = open.events.last, open.events.retry
+	s.retry = open.events.retry
 	return event, err
 }
 
@@ -291,9 +249,6 @@ func (s *eventStream) dial(ctx context.Context, at gateway) (*connection, error)
 	defer context.AfterFunc(ctx, cancel)()
 	call := s.call
 	call.header = http.Header{"Accept": {streamType}}
-	if s.lastID != "" {
-		call.header.Set("Last-Event-ID", s.lastID)
-	}
 	response, err := s.client.open(life, cancel, call, at) //nolint:bodyclose // connection.close closes it
 	if err != nil {
 		cancel()
@@ -301,7 +256,6 @@ func (s *eventStream) dial(ctx context.Context, at gateway) (*connection, error)
 	}
 	open := &connection{response: response, cancel: cancel, silence: time.AfterFunc(silenceMax, cancel)}
 	open.events = newEventReader(open)
-	open.events.id, open.events.last = s.lastID, s.lastID
 	return open, nil
 }
 
@@ -319,8 +273,6 @@ var errEventTooLarge = errors.New("an event is over 4 MiB")
 
 // serverEvent is one event of a text/event-stream.
 type serverEvent struct {
-	// id is the last id that was sent, with this event or before it.
-	id   string
 	kind string
 	data []byte
 }
@@ -328,8 +280,6 @@ type serverEvent struct {
 // eventReader reads server-sent events as gateways send them: with lines that end in LF, and no byte order mark.
 type eventReader struct {
 	lines *bufio.Scanner
-	// id is that of the event that is being read, last that of the newest that was whole.
-	id, last string
 	// retry is the pause that the server asks for before the next connection; 0: none.
 	retry time.Duration
 }
@@ -347,9 +297,8 @@ func (r *eventReader) next() (serverEvent, error) {
 	for r.lines.Scan() {
 		line := r.lines.Text()
 		if line == "" {
-			r.last = r.id
 			if some {
-				return serverEvent{id: r.id, kind: kind, data: data}, nil
+				return serverEvent{kind: kind, data: data}, nil
 			}
 			kind = ""
 			continue
@@ -366,10 +315,6 @@ func (r *eventReader) next() (serverEvent, error) {
 			data, some = append(data, value...), true
 			if len(data) > eventBytesMax {
 				return serverEvent{}, errEventTooLarge
-			}
-		case "id":
-			if !strings.Contains(value, "\x00") {
-				r.id = value
 			}
 		case "retry":
 			if ms, err := strconv.ParseUint(value, 10, 31); err == nil {

@@ -214,10 +214,6 @@ create index leases_owner on fence.leases (owner_id, principal) where ended_at i
 
 create index leases_session on fence.leases (session_id, lock) where ended_at is null and session_id is not null;
 
--- Elections are found by the leases of campaigns, which keep the leader's value in their metadata. The index holds
--- only those: granting other leases costs nothing more.
-create index leases_campaigns on fence.leases (lock, fencing_token) where metadata::text like '{"value":%';
-
 -- The sweep finds its work by indexes that hold nothing else: idle locks, however many, cost it nothing. Only the
 -- sweep changes check_at, so renewals and keepalives never change the index on it.
 create index leases_check on fence.leases (check_at) where ended_at is null and check_at < 'infinity';
@@ -295,40 +291,9 @@ create index waiters_in_sessions on fence.waiters (lock) where session_id is not
 
 -- Watches
 
--- The newest event of a lock keeps a snapshot: what it did not show is not published yet. It is the last column, as in
--- the rows of fence.publish_event.
-create table fence.events (
-    id            bigint generated always as identity primary key,
-    lock          text collate "C" not null,
-    kind          text not null,
-    at            timestamptz not null,
-    owner_id      text,
-    fencing_token bigint,
-    mode          text,
-    scope         text,
-    expires_at    timestamptz,
-    reason        text,
-    code          text,
-    key           text,
-    snapshot      pg_snapshot
-);
-
-create index events_lock on fence.events (lock, id);
-
--- Events whose transaction has committed, or will; xid is the transaction's. They get their place among the events of
--- the lock when a gateway publishes them (fence.publish_events). No transaction waits for another to insert here.
-create table fence.unpublished (
-    lock  text collate "C" not null,
-    xid   xid8 not null default pg_current_xact_id(),
-    id    bigint not null default nextval('fence.events_id_seq'),
-    event fence.events not null,
-    primary key (lock, xid, id)
-) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500);
-
--- The locks that a client watches: their events are kept. All events with an id greater than since are there.
+-- The locks that a client watches: gateways are notified of their changes (fence.note_change).
 create table fence.watched (
     lock  fence.name primary key,
-    since bigint not null default nextval('fence.events_id_seq'),
     until timestamptz not null,
     key   uuid not null default gen_random_uuid()
 ) with (fillfactor = 50);
@@ -650,7 +615,7 @@ comment on column fence.sweeps.stats_reset is
 insert into fence.sweeps (part, age, count_max) values
     ('leases', null, null), ('sessions', '10 minutes', null), ('expiries', null, null),
     ('ended leases', '10 minutes', null), ('claims', '1 day', null), ('reported', null, null), ('rejections', '7 days', 100000),
-    ('gateways', null, null), ('waiting', '10 minutes', null), ('events', '10 minutes', 100000),
+    ('gateways', null, null), ('waiting', '10 minutes', null),
     ('audit', '400 days', 100000), ('unused', null, null);
 
 update fence.sweeps s set stats_reset = a.stats_reset from pg_stat_archiver a where s.part = 'reported';

@@ -179,7 +179,7 @@ var claimScripts = []script{
 		A select test.expire('renewed/1'); select lease_id from fence.claim('renewed', 1, 'B')  -- $b
 		A select string_agg(resource, ' ') from fence.renew_claim('B', '$b')  -- renewed/1
 		A select test.release('renewed/2', fencing_token) from fence.held where lock = 'renewed/2'
-		A insert into fence.watched values ('renewed/3', 0, 'infinity')
+		A insert into fence.policies (prefix, max_hold_ms) values ('renewed', 3600000)
 		A select string_agg(resource, ' ') from fence.renew_claim('A', '$id')  -- renewed/3
 		A select fence.renew_claim('A', null)  -- !22023
 		A select fence.renew_claim('A', '$id', 1)  -- !22023

@@ -14,7 +14,7 @@
 //	table    the protection of users' tables
 //	access   keys of callers, names of SQL roles, and the record of administrators' actions
 //	view     views, which are replaced like functions
-//	observe  events, rejections, samples, the inventory and the turns of the sweep
+//	observe  watches, rejections, samples, the inventory and the turns of the sweep
 //
 // Everything is in the schema "fence". schema.golden shows the result of both. It is embedded, too: Differences
 // compares a database with it.

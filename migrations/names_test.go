@@ -256,7 +256,7 @@ func TestNotificationsNameNothing(t *testing.T) {
 	for _, name := range migrations.Functions() {
 		source, _ := migrations.GuardSource(name)
 		for _, call := range regexp.MustCompile(`pg_notify\(.*`).FindAllString(source, -1) {
-			if strings.HasSuffix(call, ", '');") || name == "publish_event" || name == "wake_gateway" {
+			if strings.HasSuffix(call, ", '');") || name == "note_change" || name == "wake_gateway" {
 				continue
 			}
 			t.Errorf("fence.%s: %s has a payload", name, call)

@@ -65,8 +65,8 @@ var gatewayFunctions = []string{
 	"grant_provided", "lease_provider", "lease_request", "lease_until", "live_leases", "owner_is_allowed", "provided_due",
 	"provided_status", "release_lease", "release_leases", "release_one", "renew_lease", "renew_leases", "runs_until", "settle_provided",
 	// observe
-	"audit_text", "begin_watch", "forget_gateway", "keep_sample", "postpone_recount", "probe", "publish_events", "record_rejections",
-	"recount", "sweep", "watch_state",
+	"audit_text", "begin_watch", "forget_gateway", "keep_sample", "postpone_recount", "probe", "record_rejections",
+	"recount", "sweep",
 	// queue
 	"blockers", "break_deadlock", "find_deadlocks", "find_new_deadlocks", "grant_next", "hand_over", "heartbeat",
 	"leases_and_waits", "leave", "live_waiters", "next_due", "waiters_ahead", "waiters_behind",

@@ -1,5 +1,5 @@
-// Package store is the domain of fencegate: leases, tokens, fences, writes, rejections, policies, sessions, keys and
-// events, with their limits and errors. It knows no database and no HTTP.
+// Package store is the domain of fencegate: leases, tokens, fences, writes, rejections, policies, sessions and
+// keys, with their limits and errors. It knows no database and no HTTP.
 //
 // The packages below it make this work:
 //
@@ -7,7 +7,7 @@
 //   - store/redislease keeps leases in Redis.
 //   - store/groupcommit commits the writes of many clients together.
 //   - store/waitqueue makes acquires wait for their turn.
-//   - store/watch delivers events.
+//   - store/watch delivers the states of watched locks.
 //   - store/keyring holds API keys in memory.
 //   - store/readiness finds out whether the database takes commits.
 //   - store/engine puts them together for a gateway.

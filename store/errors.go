@@ -27,7 +27,7 @@ var (
 	ErrMoved = errors.New("the gateway sends its waiters to others")
 	// ErrDeadlock says that the wait would close a cycle of owners that wait for each other; see DeadlockError.
 	ErrDeadlock = errors.New("the wait would be a deadlock")
-	// ErrSlowReader says that a watch was ended, since its events were not read.
+	// ErrSlowReader says that a stream was ended, since its events were not read.
 	ErrSlowReader = errors.New("the events were not read in time")
 	// ErrExternalAuthority says that a policy leaves the tokens of this name to another lock service.
 	ErrExternalAuthority = errors.New("the policy says that another lock service issues the tokens of this name")

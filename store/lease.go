@@ -117,8 +117,6 @@ type AcquireRequest struct {
 	// NewestToken is the greatest token on the lock that the caller knows of; 0: none. Package engine refuses the lease
 	// if its token is not greater.
 	NewestToken int64
-	// Election says that the lock is an election, whose leader must be known at any time.
-	Election bool
 }
 
 // Check returns the request with its defaults, or ErrInvalid naming the field and its limit.

@@ -42,6 +42,15 @@ func (l Lock) Holder() *Lease {
 	return &l.Holders[0]
 }
 
+// ChangesChannel is where fence.note_change notifies of changes of watched locks; the payload is the key of the lock.
+const ChangesChannel = "fence_changes"
+
+// WatchState is the state of a watched lock, without its Queue. One that was never granted is free, with token 0.
+type WatchState struct {
+	Lock    Lock
+	Version int64 // greater than that of every state read before
+}
+
 // Waiter is an acquire in the queue for a lock.
 type Waiter struct {
 	OwnerID   string
@@ -106,15 +115,3 @@ func (q LockQuery) Check() (LockQuery, error) {
 		checkText("owner_id", q.OwnerID, 0, OwnerBytesMax),
 		checkLimit(q.Limit))
 }
-
-// ElectionQuery selects elections, in byte order of their names.
-type ElectionQuery struct {
-	Prefix string // of the name, any text
-	After  string // names greater than this, in byte order
-	Limit  int    // 1 to PageMax
-
-	Within []string // only these names and those below them; nil: all
-}
-
-// Check returns ErrInvalid if the query is outside its limits.
-func (q ElectionQuery) Check() error { return checkLimit(q.Limit) }

@@ -29,7 +29,7 @@ type commands struct {
 	ShowVersion kong.VersionFlag `name:"version" env:"-" help:"Show the version of this program."`
 
 	Run     runCmd      `cmd:"" group:"work" help:"Run a command while holding a lock."`
-	Elect   electCmd    `cmd:"" group:"work" help:"Run a command while leading, or show the leader."`
+	Elect   electCmd    `cmd:"" group:"work" help:"Run a command while leading, or lead."`
 	Lock    lockCmds    `cmd:"" group:"work" help:"Acquire, renew, release, break and look at locks."`
 	Session sessionCmds `cmd:"" group:"work" help:"Make sessions, keep them alive, and end them."`
 	Put     putCmd      `cmd:"" group:"work" help:"Store a record, under a fencing token."`

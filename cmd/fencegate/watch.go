@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"iter"
 	"strconv"
 	"strings"
 	"time"
@@ -17,27 +15,17 @@ import (
 type watchCmd struct {
 	gatewayFlags
 	outputFlag
-	Lock  string `arg:"" help:"Name of the lock."`
-	After *int64 `help:"Resume after the event with this id, the first column of the text." placeholder:"ID"`
+	Lock string `arg:"" help:"Name of the lock."`
 }
 
 // Help is shown by "fencegate watch --help".
 func (watchCmd) Help() string {
-	return "Shows the state of the lock, and then its events: granted, renewed, released, expired, broken, queued, " +
-		"rejected (a write). " +
-		"It reconnects after a lost connection, and resumes where it was. An interrupt ends it, with exit code 0. With " +
-		"--output json an event is " +
-		"{\"id\":…,\"event\":…,\"data\":…}, with the data as the API sends it."
+	return "Shows the state of the lock, and again after each change: who holds it, with which token and metadata, and how " +
+		"many wait. A renewal is no change. It reconnects after a lost connection. An interrupt ends it, with exit code 0. " +
+		"With --output json a state is as the API sends it. The holder of an election's lock leads."
 }
 
-// eventDocument is an event in JSON.
-type eventDocument struct {
-	ID    int64           `json:"id"`
-	Event string          `json:"event"`
-	Data  json.RawMessage `json:"data"`
-}
-
-// Run shows what happens to a lock, until ctx ends.
+// Run shows the states of a lock, until ctx ends.
 func (c *watchCmd) Run(ctx context.Context, con *console) error {
 	if err := con.format.many(); err != nil {
 		return err
@@ -47,23 +35,14 @@ func (c *watchCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer client.Close()
-	var options []lockclient.WatchOption
-	if c.After != nil {
-		options = append(options, lockclient.AfterEvent(*c.After))
-	}
-	watch, err := client.Watch(ctx, c.Lock, options...)
+	watch, err := client.Watch(ctx, c.Lock)
 	if err != nil {
 		return unlessEnded(ctx, err)
 	}
 	defer watch.Close()
-	return eachUntilEnded(ctx, watch.All(ctx), con.event)
-}
-
-// eachUntilEnded writes what is watched, until ctx ends.
-func eachUntilEnded[T any](ctx context.Context, watched iter.Seq2[T, error], write func(T) error) error {
-	for item, err := range watched {
+	for state, err := range watch.All(ctx) {
 		if err == nil {
-			err = write(item)
+			err = con.lockState(state)
 		}
 		if err != nil {
 			return unlessEnded(ctx, err)
@@ -80,67 +59,23 @@ func unlessEnded(ctx context.Context, err error) error {
 	return err
 }
 
-// event writes one event.
-func (c *console) event(event lockclient.Event) error {
+// lockState writes the state of a lock on one line.
+func (c *console) lockState(state api.WatchState) error {
 	if c.format.documents() {
-		var data any = event.Change
-		if event.State != nil {
-			data = event.State
-		}
-		text, err := json.Marshal(data)
-		if err != nil {
-			return err
-		}
-		return c.document(eventDocument{event.ID, event.Kind, text})
+		return c.document(state)
 	}
-	parts := []string{strconv.FormatInt(event.ID, 10), event.Kind}
-	switch {
-	case event.State != nil:
-		parts = append(parts, stateParts(event.State)...)
-	case event.Change != nil:
-		parts = append(parts, changeParts(event.Change)...)
-	}
-	return c.line(parts)
-}
-
-func stateParts(state *api.WatchState) []string {
 	parts := []string{state.State}
 	for _, holder := range state.Holders {
 		parts = append(parts, fmt.Sprintf("held by %s with token %d until %s", holder.OwnerID, holder.FencingToken,
 			clock(holder.ExpiresAt)))
-	}
-	if len(state.Queue) > 0 {
-		parts = append(parts, fmt.Sprintf("%d waiting", len(state.Queue)))
-	}
-	if state.Missed {
-		parts = append(parts, "events before this are lost")
-	}
-	return parts
-}
-
-func changeParts(change *api.Event) []string {
-	parts := []string{clock(change.At)}
-	if change.OwnerID != "" {
-		parts = append(parts, change.OwnerID)
-	}
-	if change.Mode == "shared" {
-		parts = append(parts, change.Mode)
-	}
-	if change.FencingToken > 0 {
-		parts = append(parts, fmt.Sprintf("token %d", change.FencingToken))
-	}
-	if change.ExpiresAt != nil {
-		parts = append(parts, "until "+clock(*change.ExpiresAt))
-	}
-	for _, text := range []string{string(change.Code), change.Reason} {
-		if text != "" {
-			parts = append(parts, text)
+		if holder.Metadata != nil {
+			parts = append(parts, string(holder.Metadata))
 		}
 	}
-	if change.Key != "" {
-		parts = append(parts, "key "+change.Key)
+	if state.QueueLength > 0 {
+		parts = append(parts, fmt.Sprintf("%d waiting", state.QueueLength))
 	}
-	return parts
+	return c.line(parts)
 }
 
 type waitsCmd struct {

@@ -10,7 +10,7 @@ import (
 	"github.com/fencegate/fencegate/lockclient/api"
 )
 
-// What commands show of a lock and of elections, before one gateway.
+// What commands show of a lock and of an election, before one gateway.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	newShell(t).each(map[string]func(*testing.T, shell){
@@ -20,56 +20,34 @@ func TestWatch(t *testing.T) {
 
 func watchALock(t *testing.T, s shell) {
 	p := s.start("watch", "a/b")
-	p.says("  state  free\n")
-	lease := fields(s.must("lock", "acquire", "a/b", "--owner-id", "w1", "--ttl", "1h"))
-	token := lease["fencing_token"]
-	s.must("lock", "renew", "a/b", "--owner-id", "w1", "--lease-id", lease["lease_id"], "--token", token)
-	s.must("put", "a/b", "k", "v", "--token", token)
-	s.do("put", "a/b", "k", "v", "--token", token)
-	p.says("  token_stale  reused  key k\n")
+	p.says("free\n")
+	s.must("lock", "acquire", "a/b", "--owner-id", "w1", "--ttl", "1h", "--metadata", `{"at": [1]}`)
+	p.says(`  {"at":[1]}` + "\n")
 	s.must("lock", "break", "a/b", "--reason", "stuck for too long")
-	p.says("  stuck for too long\n")
 	s.must("lock", "acquire", "a/b", "--owner-id", "w2", "--shared", "--ttl", "1h")
-	p.says("  w2  shared  token ")
+	p.says("held  held by w2 with token ")
 	p.signal(syscall.SIGTERM)
-	got := p.wants(0, "")
-	var kinds []string
-	for line := range strings.Lines(got.out) {
-		kinds = append(kinds, strings.Fields(line)[1])
-	}
-	if events := strings.Join(kinds, " "); events != "state granted renewed rejected broken granted" || got.errOut != "" {
-		t.Errorf("it printed the events %s, and %q:\n%s", events, got.errOut, got.out)
+	if got := p.wants(0, ""); got.errOut != "" || !strings.HasPrefix(got.out, "free\nheld  held by w1 with token ") {
+		t.Errorf("it printed %q, and\n%s", got.errOut, got.out)
 	}
 
-	lines := strings.Split(got.out, "\n")
-	resumed := s.start("watch", "a/b", "--after", strings.Fields(lines[3])[0], "--output", "json")
-	resumed.says("\n{")
-	var events []eventDocument
-	for line := range strings.Lines(resumed.out.String()) {
-		var event eventDocument
-		if err := json.Unmarshal([]byte(line), &event); err != nil {
-			t.Fatalf("%s: %v", line, err)
-		}
-		events = append(events, event)
+	document := s.start("watch", "a/b", "--output", "json")
+	document.says("\n")
+	var state api.WatchState
+	if err := json.Unmarshal([]byte(document.out.String()), &state); err != nil || state.Holders[0].OwnerID != "w2" ||
+		state.Version == 0 {
+		t.Errorf("it printed %s (%v)", document.out.String(), err)
 	}
-	if events[0].Event != "broken" || events[1].Event != "granted" ||
-		!strings.Contains(string(events[1].Data), `"owner_id":"w2"`) {
-		t.Errorf("after %q it printed %+v", lines[3], events)
-	}
-
-	state := s.start("watch", "a/b")
-	state.says("  held  held by w2 with token ")
 }
 
 func electALeader(t *testing.T, s shell) {
-	observer := s.start("elect", "main", "--observe")
-	observer.says("term 0  no leader\n")
-
-	first := s.start("elect", "main", "--owner-id", "w1", "--value", "http://a")
-	first.says("candidate   w1\n")
-	term := fields(first.out.String())["term"]
-	observer.says("term " + term + "  w1 leads  since ")
-	second := s.start("elect", "main", "--owner-id", "w2", "--value", `{"at": [1]}`, "--", "sh", "-c",
+	observer := s.start("watch", "main")
+	observer.says("free\n")
+	first := s.start("elect", "main", "--owner-id", "w1", "--metadata", `{"url":"http://a"}`)
+	first.says("owner_id       w1\n")
+	term := fields(first.out.String())["fencing_token"]
+	observer.says("held  held by w1 with token " + term + " until ")
+	second := s.start("elect", "main", "--owner-id", "w2", "--metadata", `{"at": [1]}`, "--", "sh", "-c",
 		`echo "token $FENCEGATE_TOKEN after `+term+` of $FENCEGATE_LOCK"; `+
 			`"$FENCEGATE" put . state v >/dev/null || exit 90; read line; exit 5`)
 	await.True(t, "the second candidate waits", func() bool {
@@ -83,29 +61,19 @@ func electALeader(t *testing.T, s shell) {
 	if got := second.wants(5, ""); !strings.Contains(got.out, " after "+term+" of main\n") {
 		t.Errorf("it printed %q", got.out)
 	}
-	observer.says("w2 leads")
+	observer.says("held by w2")
 	observer.says(`{"at":[1]}`)
-	observer.says("no leader\n")
-	observer.signal(syscall.SIGINT)
-	observer.wants(0, "")
+	s.fails(exitRunFailure, "metadata", "elect", "main", "--metadata", "no object", "--", "true")
 }
 
 func electionEndsWithItsTerm(t *testing.T, s shell) {
 	p := s.start("elect", "second", "--ttl", "12s", "--output", "json") // a busy machine renews late
 	p.says("\n")
-	var term api.Term
+	var term api.Lease
 	parseLine(t, p.out.String(), &term)
-	if term.Term < 1 || term.LeaseID == "" || term.Election != "second" {
+	if term.FencingToken < 1 || term.LeaseID == "" || term.Lock != "second" {
 		t.Errorf("got %+v", term)
 	}
 	s.must("lock", "break", "second", "--reason", "test")
 	p.wants(121, "is lost: broken")
-	observer := s.start("elect", "second", "--observe", "--output", "json")
-	observer.says("\n")
-	var election api.Election
-	parseLine(t, observer.out.String(), &election)
-	if election.Leader != "" || election.Term != term.Term {
-		t.Errorf("got %+v", election)
-	}
-	s.fails(exitUsage, "takes no command", "elect", "second", "--observe", "--", "true")
 }

@@ -237,9 +237,6 @@ func (s *Server) AsActor(ctx context.Context, w *Answer, r *http.Request) contex
 // reservedSegments follow names in paths of the API. A name that contains one would be ambiguous.
 var reservedSegments = []string{"acquire", "renew", "release", "break", "watch", "records", "fence"}
 
-// ElectionSegments also follow the names of elections. A lock with such a name is no election.
-var ElectionSegments = []string{"campaign", "resign", "observe"}
-
 // ParseName checks a name that a client sent. more are segments that are reserved, too. It returns
 // store.ErrInvalidName, naming the field.
 func ParseName(field, text string, more ...string) (store.Name, error) {
@@ -265,12 +262,11 @@ var (
 	ResourceName = pathName("resource")
 	KeyName      = pathName("key")
 	PrefixName   = pathName("prefix")
-	ElectionName = pathName("election", ElectionSegments...) // also the name of its lock
 )
 
 // pathName returns the reader of a variable of the path. "/" and "%2F" in it mean the same.
-func pathName(variable string, reserved ...string) func(*http.Request) (store.Name, error) {
+func pathName(variable string) func(*http.Request) (store.Name, error) {
 	return func(r *http.Request) (store.Name, error) {
-		return ParseName(variable, PathVariable(r, variable), reserved...)
+		return ParseName(variable, PathVariable(r, variable))
 	}
 }

@@ -175,7 +175,7 @@ func InvalidJSON(err error) *api.Problem {
 	switch {
 	case errors.Is(err, json.ErrUnknownName):
 		return Invalid("There is no field %s; is it misspelt?", field)
-	case strings.HasSuffix(field, "fencing_token"), strings.HasSuffix(field, "sequence"), field == "term":
+	case strings.HasSuffix(field, "fencing_token"), strings.HasSuffix(field, "sequence"):
 		return InvalidToken(field + ": a fencing token is a JSON integer from 1 to 2^53-1, a sequence one from 0.")
 	case field == "":
 		return Invalid("The body must be a JSON object.")

@@ -117,7 +117,7 @@ const userAgentBytesMax = 200
 
 // namedVars are the variables of routes that spans may show, with their attributes. A session's ID is a secret.
 var namedVars = map[string]string{
-	"lock": "fencegate.lock", "election": "fencegate.election", "resource": "fencegate.resource",
+	"lock": "fencegate.lock", "resource": "fencegate.resource",
 	"key": "fencegate.key", "prefix": "fencegate.prefix",
 }
 

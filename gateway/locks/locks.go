@@ -1,4 +1,5 @@
-// Package locks is the part of the API that grants leases: locks with their queues, leases, waits and sessions.
+// Package locks is the part of the API that grants leases: locks with their queues, leases, waits, watches and
+// sessions.
 package locks
 
 import (
@@ -15,6 +16,7 @@ import (
 	"github.com/fencegate/fencegate/internal/access"
 	"github.com/fencegate/fencegate/lockclient/api"
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/watch"
 )
 
 // LockRoute is the path of a lock.
@@ -28,6 +30,7 @@ type Service interface {
 	ReleaseLease(context.Context, store.LeaseRef) (store.Released, error)
 	Break(ctx context.Context, lock store.Name, reason string) (store.Lease, error)
 	LockAndFence(context.Context, store.Name) (store.Lock, *store.Fence, error)
+	Watch(context.Context, store.Name) (*watch.Subscription, error)
 
 	Locks(context.Context, store.LockQuery) ([]store.Lock, error)
 	CountLocks(context.Context, store.LockQuery) (int64, error)
@@ -72,6 +75,7 @@ func (e *Endpoints) Routes(router *mux.Router) {
 	e.Route(router, LockRoute+"/break", endpoint.Methods{
 		"POST": endpoint.WithBody(e.Server, endpoint.LockName, e.breakLease),
 	})
+	e.Route(router, LockRoute+"/watch", endpoint.Methods{"GET": e.watchLock})
 	e.Route(router, LockRoute, endpoint.Methods{"GET": endpoint.WithoutBodyNamed(e.Server, endpoint.LockName, e.getLock)})
 	e.Route(router, "/v1/locks", endpoint.Methods{"GET": e.WithoutBody(e.listLocks)})
 	e.Route(router, "/v1/leases", endpoint.Methods{"GET": e.WithoutBody(e.listLeases)})

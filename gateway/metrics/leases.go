@@ -57,7 +57,7 @@ var leaseSubject = &subject{title: "Leases"}
 
 var (
 	leaseOperationsFamily = leaseSubject.counter("fencegate_lease_operations_total",
-		"Acquires (including campaigns), renewals, releases (including resignations) and breaks, by mode and "+
+		"Acquires, renewals, releases and breaks, by mode and "+
 			"result: ok, or the error's code.",
 		"`unavailable` is the database's, `redis_unavailable` and `redlock_unavailable` are Redis's. `lock_held` is "+
 			"contention. `lease_lost` of a renewal is a holder that was away for too long, and "+

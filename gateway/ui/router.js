@@ -18,7 +18,6 @@ export const pages = [
   {page: 'locks', module: 'locks', one: 'lock', label: 'Locks', scope: 'observe', judged: true},
   {page: 'owners', one: 'owner', scope: 'observe'},
   {page: 'sessions', module: 'sessions', label: 'Sessions', scope: 'observe', everywhere: true},
-  {page: 'elections', module: 'elections', label: 'Elections', scope: 'observe'},
   {page: 'tables', module: 'tables', label: 'Tables', scope: 'observe', everywhere: true},
   {page: 'policies', module: 'policies', label: 'Policies', scope: 'admin'},
   {page: 'keys', module: 'keys', label: 'Keys', scope: 'admin', everywhere: true},

@@ -14,7 +14,7 @@ type Scope string
 
 // The scopes.
 const (
-	Lock    Scope = "lock"    // acquire, renew and release leases; sessions; elections
+	Lock    Scope = "lock"    // acquire, renew and release leases; sessions
 	Write   Scope = "write"   // write records and rows
 	Read    Scope = "read"    // read records and fences
 	Observe Scope = "observe" // see locks, leases, waiters, events and rejections

@@ -1,17 +1,8 @@
 package api
 
-// The names of server-sent events. A watch begins with EventState. EventEnd is the last event if the gateway ends the
-// stream.
+// The names of server-sent events. EventEnd is the last event if the gateway ends the stream.
 const (
-	EventState    = "state"
-	EventGranted  = "granted"
-	EventRenewed  = "renewed"
-	EventReleased = "released"
-	EventExpired  = "expired"
-	EventBroken   = "broken"
-	EventQueued   = "queued"
-	EventRejected = "rejected"
-	EventLeader   = "leader"
+	EventState = "state"
 
 	EventRejection = "rejection"
 	EventMissed    = "missed"
@@ -19,29 +10,12 @@ const (
 	EventEnd = "end"
 )
 
-// WatchState is the data of the event "state": the state of the lock at the event's id. A watch begins with it, unless
-// it could resume after the Last-Event-ID without a gap.
+// WatchState is the data of the event "state" of a watch: the lock as GET shows it, without its Queue. ExpiresAt of a
+// holder is as of this moment: a renewal is no change.
 type WatchState struct {
 	Lock
-	// Missed says that events after the Last-Event-ID of the request are lost.
-	Missed bool `json:"missed"`
-}
-
-// Event is the data of the other events of a watch. Fields that its kind does not have are absent.
-type Event struct {
-	Lock string `json:"lock"`
-	At   Time   `json:"at"`
-	// OwnerID is the owner of the lease, the waiter or the write; of a write only if it is known.
-	OwnerID      string `json:"owner_id,omitempty"`
-	FencingToken int64  `json:"fencing_token,omitempty"`
-	Mode         string `json:"mode,omitempty"`
-	Scope        string `json:"scope,omitempty"`
-	ExpiresAt    *Time  `json:"expires_at,omitempty"`
-	// Reason is that of a break or a rejection.
-	Reason string `json:"reason,omitempty"`
-	// Code and Key are of a rejected write.
-	Code Code   `json:"code,omitempty"`
-	Key  string `json:"key,omitempty"`
+	// Version is greater than that of every state that this client received of the lock before, also after a reconnect.
+	Version int64 `json:"version"`
 }
 
 // RejectionsMissed is the data of the event "missed" of a stream of rejections: some that changed after Since have no
@@ -52,6 +26,6 @@ type RejectionsMissed struct {
 
 // WatchEnd is the data of the event "end".
 type WatchEnd struct {
-	// Reason is slow_reader, shutdown or unavailable. In each case, connect again with Last-Event-ID.
+	// Reason is slow_reader, shutdown or unavailable. In each case, connect again.
 	Reason string `json:"reason"`
 }

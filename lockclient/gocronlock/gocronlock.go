@@ -107,7 +107,7 @@ func NewElector(
 // run campaigns, leads, and campaigns again.
 func (e *Elector) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		lease, err := e.client.Campaign(ctx, e.election, nil, e.opts...)
+		lease, err := e.client.Elect(ctx, e.election, e.opts...)
 		if errors.Is(err, lockclient.ErrClosed) {
 			return
 		}

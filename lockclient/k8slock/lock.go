@@ -28,8 +28,7 @@
 // # How an election is kept
 //
 // A term is a lease on the lock with the election's name, and its TTL is LeaseDuration in whole seconds. The elector's
-// renewals renew it; there is no other heartbeat. The election is listed among fencegate's. In the record of the
-// election
+// renewals renew it; there is no other heartbeat. In the record of the election
 //
 //   - LeaderTransitions is the term, which is the fencing token of the newest lease. It rises with each term, but not
 //     by one. A token is below 2^53; where an int has 32 bits, LeaderTransitions stops at the greatest int. The number
@@ -134,14 +133,14 @@ func (l *Lock) RecordEvent(event string) { l.onEvent(event) }
 
 // Get returns the record of the election. The error is NotFound if there never was a leader.
 func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
-	election, err := l.client.API().Election(ctx, l.election)
+	lock, err := l.client.API().Lock(ctx, l.election)
 	if errors.Is(err, lockclient.ErrNotFound) {
 		return nil, nil, apierrors.NewNotFound(elections, l.election)
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	return recordOf(election)
+	return recordOf(lock)
 }
 
 // Create begins a term. The error is AlreadyExists if another candidate leads.
@@ -201,7 +200,7 @@ func (l *Lock) renew(ctx context.Context, ttl time.Duration) error {
 // campaign tries to begin a term. It does not wait in the lock's queue, since electors try again by themselves.
 func (l *Lock) campaign(ctx context.Context, ttl time.Duration) error {
 	lease, err := l.client.Acquire(ctx, l.election,
-		lockclient.WithLeaseOwner(l.identity), lockclient.WithTTL(ttl), lockclient.WithMetadata(termMetadata(ttl)),
+		lockclient.WithLeaseOwner(l.identity), lockclient.WithTTL(ttl), lockclient.WithMetadata(termMetadata{int(ttl / time.Second)}),
 		lockclient.WithoutHeartbeat()) // the elector renews
 	if err != nil {
 		return err
@@ -224,32 +223,24 @@ func (l *Lock) resign(ctx context.Context) error {
 	return nil
 }
 
-// termMetadata is the metadata of a term's lease. Its one field, value, makes the lock an election.
-func termMetadata(ttl time.Duration) any {
-	return map[string]leaderValue{"value": {LeaseDurationSeconds: int(ttl / time.Second)}}
-}
-
-// leaderValue is what others read of the leader.
-type leaderValue struct {
+// termMetadata is the metadata of a term's lease.
+type termMetadata struct {
 	LeaseDurationSeconds int `json:"lease_duration_seconds"`
 }
 
 // recordOf returns the record of an election, and bytes that differ after each change: also after a renewal within the
 // same second, which the record does not show.
-func recordOf(election api.Election) (*resourcelock.LeaderElectionRecord, []byte, error) {
-	record := resourcelock.LeaderElectionRecord{
-		HolderIdentity:    election.Leader,
-		LeaderTransitions: int(min(election.Term, math.MaxInt)),
+func recordOf(lock api.Lock) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	record := resourcelock.LeaderElectionRecord{LeaderTransitions: int(min(lock.FencingToken, math.MaxInt))}
+	if lock.State == "held" && lock.Holders[0].Mode == "exclusive" {
+		leader := lock.Holders[0]
+		var metadata termMetadata
+		_ = json.Unmarshal(leader.Metadata, &metadata) // another client's has no duration
+		record.HolderIdentity, record.LeaseDurationSeconds = leader.OwnerID, metadata.LeaseDurationSeconds
+		record.AcquireTime = metav1.NewTime(leader.GrantedAt.Time)
+		record.RenewTime = metav1.NewTime(leader.ExpiresAt.Add(-time.Duration(metadata.LeaseDurationSeconds) * time.Second))
 	}
-	if election.Leader != "" {
-		var value leaderValue
-		_ = json.Unmarshal(election.Value, &value) // another client's value has no duration
-		record.LeaseDurationSeconds = value.LeaseDurationSeconds
-		duration := time.Duration(value.LeaseDurationSeconds) * time.Second
-		record.AcquireTime = metav1.NewTime(election.Since.Time)
-		record.RenewTime = metav1.NewTime(election.ExpiresAt.Add(-duration))
-	}
-	election.Candidates = nil // they come and go without a change of the leader
-	raw, err := json.Marshal(election)
+	lock.Queue, lock.QueueLength, lock.Fence = nil, 0, nil // they change without a change of the leader
+	raw, err := json.Marshal(lock)
 	return &record, raw, err
 }

@@ -16,7 +16,7 @@ type Config struct {
 	// DeadAfter is the time without a heartbeat after which other gateways skip the waiters of this one. Default 5 s; at
 	// least three HeartbeatIntervals.
 	DeadAfter time.Duration
-	// PollInterval is the time between two looks for waiters and events whose notification was lost. Default 2 s; at least
+	// PollInterval is the time between two looks for waiters and watched locks whose notification was lost. Default 2 s; at least
 	// 10 ms.
 	PollInterval time.Duration
 	// ProbeInterval is the time between two commits that find out whether the database takes them. Default 1 s; at least

@@ -2,7 +2,7 @@
 //
 //	gateway ─▶ Engine ─┬─ groupcommit     writes of many clients in one commit
 //	                   ├─ waitqueue       acquires that wait for their turn
-//	                   ├─ watch           events of locks
+//	                   ├─ watch           states of locks
 //	                   ├─ keyring         API keys in memory
 //	                   ├─ readiness       the probe for /readyz
 //	                   ├─ Refusals        writes that are certainly rejected, without asking the database
@@ -18,7 +18,7 @@
 //	connecting ─────────────▶ listening ──────────────────────────────────▶ connecting
 //	  ▲   │ failed, pause        │
 //	  └───┘                      │ at the start: Refusals become valid, all waiters send their acquires again, all
-//	                             │ watched events are read
+//	                             │ watched locks are read
 //	                             │ at the end: Refusals become invalid
 //
 // # Invariants

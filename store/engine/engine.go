@@ -17,7 +17,7 @@ import (
 )
 
 // Engine is a Store with what that alone has not: acquires that wait, leases in Redis, writes that are committed together,
-// events of locks, and changes of what it remembers of the database. It keeps one connection on which the database
+// states of watched locks, and changes of what it remembers of the database. It keeps one connection on which the database
 // notifies it. Any number of Engines may work on one database.
 type Engine struct {
 	*postgres.Store
@@ -64,7 +64,7 @@ func New(on *postgres.Store, config Config) (*Engine, error) {
 		prober:  readiness.New(on, config.ProbeInterval),
 		keyring: keyring.New(on),
 	}
-	e.listener = newListener(on, e.queue.Channel(), store.EventsChannel, store.PoliciesChannel,
+	e.listener = newListener(on, e.queue.Channel(), store.ChangesChannel, store.PoliciesChannel,
 		store.KeysChannel)
 	e.listener.onConnect = e.connected
 	e.listener.onLost = e.refusals.invalidate
@@ -72,7 +72,7 @@ func New(on *postgres.Store, config Config) (*Engine, error) {
 	return e, nil
 }
 
-// Run listens, serves the waiters, and follows the events of watched locks, until ctx ends. Then it takes no more
+// Run listens, serves the waiters, and reads watched locks, until ctx ends. Then it takes no more
 // writes by Commit and Submit, and waits for those that were sent. It passes errors to onError, and tries again.
 func (e *Engine) Run(ctx context.Context, onError func(error)) {
 	var running sync.WaitGroup
@@ -101,9 +101,9 @@ func (e *Engine) NotReady() *readiness.NotReadyError { return e.prober.NotReady(
 // CutOff cancels the writes in flight, whose outcome then is unknown, so that Run returns soon after its ctx has ended.
 func (e *Engine) CutOff() { e.group.CutOff() }
 
-// Watch subscribes to the events of a lock; see watch.Broadcast.Subscribe.
-func (e *Engine) Watch(ctx context.Context, lock store.Name, after *int64) (*watch.Subscription, error) {
-	return e.watches.Subscribe(ctx, lock, after)
+// Watch subscribes to the states of a lock; see watch.Broadcast.Subscribe.
+func (e *Engine) Watch(ctx context.Context, lock store.Name) (*watch.Subscription, error) {
+	return e.watches.Subscribe(ctx, lock)
 }
 
 // Listening reports whether the connection for notifications is up. Without it, waiters are polled.
@@ -144,7 +144,7 @@ func (e *Engine) connected() {
 // notified handles a notification. A change of policies or keys has no payload.
 func (e *Engine) notified(channel, payload string) {
 	switch channel {
-	case store.EventsChannel:
+	case store.ChangesChannel:
 		e.watches.Fetch(payload)
 	case store.PoliciesChannel:
 		e.policiesChanged()

@@ -112,7 +112,7 @@ var stuckCalls = map[string]struct {
 		return err
 	}},
 	"watches": {lockFencesSQL, func(ctx context.Context, o *others, hot store.Lease) error {
-		watch, err := o.on.Watch(ctx, hot.Lock, nil)
+		watch, err := o.on.Watch(ctx, hot.Lock)
 		if err == nil {
 			watch.Close()
 		}

@@ -275,7 +275,7 @@ func TestLeasesAreReadByKey(t *testing.T) {
 		"insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, queued_at, deadline_at, request_id) " +
 			"select 'other/' || n, gen_random_uuid(), 'w' || n, 'exclusive', 'node', 1000, now(), now() + interval '1 hour', " +
 			"n::text",
-		"insert into fence.watched (lock, since, until) select 'other/' || n, n, now() + interval '1 hour'",
+		"insert into fence.watched (lock, until) select 'other/' || n, now() + interval '1 hour'",
 	} {
 		b.Exec(t, seed+" from generate_series(1, 3000) n")
 	}

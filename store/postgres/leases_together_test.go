@@ -107,7 +107,6 @@ var renewals = []storeCase{
 	{"alone: a renewal of a lease in Redis", all(acquire, execute("update fence.leases set lease_id = "+
 		"'00000000-0000-8100-8000-000000000000' where lock = $1"),
 		leftAlone(toRenew.with("'00000000-0000-8100-8000-000000000000'")))},
-	{"alone: a renewal that is watched", all(acquire, watched, leftAlone(toRenew))},
 	{"alone: a renewal of a locked lease", all(acquire, leftAloneWhile(lockLeaseSQL, toRenew))},
 
 	{"hand over: durable, also if nobody is granted the lock", all(acquire, handedOver("on"))},
@@ -196,8 +195,6 @@ var togetherMutations = []mutation{
 		[]string{"alone: a renewal that a policy limits"}},
 	{"many: a renewal overlooks Redis", "renew_leases", replacing("fence.lease_provider(o.lease_id) = 'postgres'", "true"),
 		[]string{"alone: a renewal of a lease in Redis"}},
-	{"many: a renewal overlooks watchers", "renew_leases", replacing("w.lock = o.lock and", "false and"),
-		[]string{"alone: a renewal that is watched"}},
 	{"many: a renewal waits for the lease", "renew_leases", removing(" skip locked"),
 		[]string{"alone: a renewal of a locked lease"}},
 

@@ -219,12 +219,6 @@ const waysRows = `
 			gateway_id, owner_id, 'of', principal, mode, scope, ttl_ms, 'request', request_id, metadata)
 		from fence.waiters where lock = $1 or starts_with(lock, $1 || '/')
 		union all
-		select concat_ws(' ', 'event', substr(u.lock, length($1) + 1), row_number() over (partition by u.lock order by u.id),
-			(e).kind, (e).owner_id, (e).mode, (e).scope, (e).reason, (e).expires_at is not null,
-			(select count(*) from l where l.lock = u.lock and l.fencing_token <= (e).fencing_token))
-		from fence.unpublished u, lateral (select u.event) o (e)
-		where u.lock = $1 or starts_with(u.lock, $1 || '/')
-		union all
 		select concat_ws(' ', 'unused', substr(u.name, length($1) + 1)) from fence.unused u
 		where u.name = $1 or starts_with(u.name, $1 || '/')
 	) as rows (line)`

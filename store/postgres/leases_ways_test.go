@@ -42,7 +42,7 @@ func TestWaysOfLeasesAgree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		runs++
 		w := &waysRun{bed: b, run: fmt.Sprintf("run-%d", runs), decided: decided}
-		for _, table := range []string{"policies", "subtrees", "waiters", "watched", "unpublished"} {
+		for _, table := range []string{"policies", "subtrees", "waiters", "watched"} {
 			w.exec(t, "delete from fence."+table)
 		}
 		for _, way := range leaseWays {

@@ -66,9 +66,6 @@ func TestListLimits(t *testing.T) {
 			"limit is 1001": store.SessionQuery{Limit: 1001}, "owner_id has 513": store.SessionQuery{OwnerID: long, Limit: 1},
 			"hexadecimal": store.SessionQuery{AfterMicros: 1, AfterSortKey: "x", Limit: 1},
 		}},
-		{"elections", func(q any) error { _, err := b.Elections(ctx, q.(store.ElectionQuery)); return err }, map[string]any{
-			"limit is 0": store.ElectionQuery{},
-		}},
 		{"records", func(q any) error { _, err := b.Records(ctx, q.(store.RecordQuery)); return err }, map[string]any{
 			"limit is -1": store.RecordQuery{Resource: "r", Limit: -1}, "limit is 0": store.RecordQuery{Resource: "r"},
 			"limit is 1001": store.RecordQuery{Resource: "r", Limit: 1001},
@@ -224,50 +221,6 @@ func TestBrokenLeaseIsListed(t *testing.T) {
 	if lease := leases[0]; lease.EndReason != "broken" || lease.EndNote != "it <b>hangs</b>" ||
 		string(lease.Metadata) != `{"a":1}` || lease.Mode != store.Exclusive {
 		t.Errorf("the lease is %+v", lease)
-	}
-}
-
-// TestElectionsAreListed checks that the elections are the locks whose newest lease is a campaign's, however it ended,
-// and that other metadata makes none.
-func TestElectionsAreListed(t *testing.T) {
-	t.Parallel()
-	s := newLockSetup(t, 1)
-	for lock, metadata := range map[store.Name]string{
-		"b/null": `{"value":null}`, "a": `{"value":"<img src=x>"}`, "b/object": `{"value":{"value":1}}`,
-		"ended": `{"value":[]}`, "late": `{"value":1}`,
-		"plain": "", "other": `{"host":"a"}`, "two fields": `{"value":1,"host":"a"}`, "spaced": `{ "value":1}`,
-	} {
-		request := store.AcquireRequest{Lock: lock, OwnerID: "candidate"}
-		if metadata != "" {
-			request.Metadata = []byte(metadata)
-		}
-		s.granted(t, request)
-	}
-	lease := s.granted(t, store.AcquireRequest{Lock: "was one", OwnerID: "candidate", Metadata: []byte(`{"value":1}`)})
-	if err := s.Release(t.Context(), lease.Ref()); err != nil {
-		t.Fatal(err)
-	}
-	s.granted(t, store.AcquireRequest{Lock: "was one", OwnerID: "worker"})
-	s.granted(t, store.AcquireRequest{Lock: "read", OwnerID: "worker", Mode: store.Shared,
-		Metadata: []byte(`{"value":1}`)})
-	s.granted(t, store.AcquireRequest{Lock: "tree", OwnerID: "worker", Scope: store.Subtree,
-		Metadata: []byte(`{"value":1}`)})
-	s.Exec(t, "update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where lock = 'late'")
-	if _, err := s.Break(t.Context(), "ended", "over"); err != nil {
-		t.Fatal(err)
-	}
-	for prefix, want := range map[string]string{"": "a held,b/null held,b/object held,ended free,late expired",
-		"b/": "b/null held,b/object held", "c": ""} {
-		query := store.ElectionQuery{Prefix: prefix, Limit: 2}
-		var got []string
-		for _, lock := range readPages(t, query.Limit,
-			func() ([]store.Lock, error) { return s.Elections(t.Context(), query) },
-			func(last store.Lock) { query.After = string(last.Lock) }) {
-			got = append(got, fmt.Sprint(lock.Lock, " ", lock.State))
-		}
-		if strings.Join(got, ",") != want {
-			t.Errorf("with %q: %q, want %q", prefix, got, want)
-		}
 	}
 }
 

@@ -142,7 +142,7 @@ func undoable(ctx context.Context, t *testing.T, b *testbed) []undoableCall {
 		}},
 		{"keepalive", func(int64) error { _, err := b.KeepAlive(ctx, session.ID); return err }},
 		{"watch", func(number int64) error {
-			watch, err := service.Watch(ctx, numbered("watched", int(number)), nil) // whose fence is made
+			watch, err := service.Watch(ctx, numbered("watched", int(number)))
 			if err == nil {
 				watch.Close()
 			}

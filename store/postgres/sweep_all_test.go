@@ -19,7 +19,7 @@ const sweptSQL = `
 		(select string_agg(s.settled::text, ', ') from fence.sessions s),
 		(select string_agg(concat_ws(' ', r.resource, r.code, r.count), ', ' order by r.resource) from fence.rejections r),
 		(select count(*) from fence.expiries) + (select count(*) from fence.reported)
-			+ (select count(*) from fence.audit) + (select count(*) from fence.events))`
+			+ (select count(*) from fence.audit))`
 
 // prepareSweep leaves something to do to the parts of a sweep.
 func prepareSweep(t *testing.T, b *testbed) {
@@ -32,8 +32,6 @@ func prepareSweep(t *testing.T, b *testbed) {
 	}
 	b.Exec(t, "select fence.try_guard('expired', 1000000)")
 	b.Exec(t, "update fence.leases set ended_at = ended_at - interval '11 minutes' where lock = 'forgotten'")
-	b.Exec(t, "insert into fence.events (lock, kind, at) select 'lock', 'granted', clock_timestamp() - m * interval '1 minute' "+
-		"from unnest(array[11, 1, 0]) m")
 	b.Exec(t, "insert into fence.audit (at, principal, address, action, name, details) values "+
 		"(clock_timestamp() - interval '401 days', 'old', '', '', '', '{}')")
 }
@@ -62,7 +60,7 @@ func TestSweepAll(t *testing.T) {
 		t.Fatal(err)
 	}
 	const done = "select string_agg(part || ' ' || done, ', ' order by part) from fence.sweep_all() where done > 0 or more"
-	expectSQL(t, bySQL, "audit 1, events 1, expiries 1, reported 1, sessions 1", done)
+	expectSQL(t, bySQL, "audit 1, expiries 1, reported 1, sessions 1", done)
 	if _, err := other.Exec(t.Context(), "rollback"); err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,6 @@ const (
 			select 'fence', resource from fence.fences union all
 			select 'subtree', name from fence.subtrees union all
 			select 'watched', lock from fence.watched union all
-			select 'unpublished', lock from fence.unpublished union all
 			select 'unused', name from fence.unused) as t (kind, name)`
 )
 
@@ -56,12 +55,11 @@ func TestNamesNeverUsedLeaveNothing(t *testing.T) {
 			t.Errorf("write to %s: %+v (%v), want it to be rejected", resource, result, err)
 		}
 	}
-	watch, err := s.At(0).Watch(patient(t), "watched", nil)
+	watch, err := s.At(0).Watch(patient(t), "watched")
 	if err != nil {
 		t.Fatal(err)
 	}
 	watch.Close()
-	s.Exec(t, "select fence.publish_event(jsonb_populate_record(null::fence.events, '{\"lock\":\"watched\"}'))")
 
 	expectSwept(t, sweeper, store.Swept{})
 	s.Exec(t, "update fence.watched set until = clock_timestamp() - interval '1 hour'")
@@ -179,8 +177,6 @@ func seedIdle(t *testing.T, b *testbed, from, to int) {
 		`insert into fence.rejections (resource, key, code, reason, source, address, fencing_token, granted_token, last_token, last_sequence,
 				count, first_at, last_at)
 			select 'idle/' || n, 'k', 'token_stale', 'superseded', 'http', '', n, n, n, 0, 1, now(), now() from generate_series($1::integer, least($2::integer, 50000)) n`,
-		"insert into fence.events (lock, kind, at) select 'idle/' || n, 'granted', clock_timestamp() from " +
-			"generate_series($1::integer, least($2::integer, 50000)) n",
 	} {
 		if _, err := b.SQL.Exec(t.Context(), sql, from, to); err != nil {
 			t.Fatal(err)

@@ -56,7 +56,7 @@ func (c SweeperConfig) withDefaults() (SweeperConfig, error) {
 
 // Sweeper ends expired leases, so that they are seen and counted, and forgets what is old. Nothing waits for it. Any
 // number may run on one database: each part of a sweep is done by one of them at a time. A sweep that finds nothing to
-// do costs the same however many locks, sessions, rejections and events there are.
+// do costs the same however many locks, sessions and rejections there are.
 type Sweeper struct {
 	store  *Store
 	config SweeperConfig
@@ -144,7 +144,6 @@ func (s *Sweeper) parts(swept *store.Swept) []sweepPart {
 		{"rejections", c.RejectionAge, c.RejectionsMax, &swept.RejectionsForgotten},
 		{"gateways", 0, 0, uncounted},
 		{"waiting", 0, 0, uncounted},
-		{"events", 0, 0, uncounted},
 		{"audit", c.AuditRetention, c.AuditAnonymousMax, &swept.AuditForgotten},
 		{"unused", 0, 0, uncounted},
 	}
@@ -167,7 +166,7 @@ func (s *Sweeper) sweepTimed(ctx context.Context, pause time.Duration) (store.Sw
 }
 
 // sweep does all parts in turn, then repeats those with more to do, and each time the first four: so a part with much
-// to do does not delay the events of expired leases, nor their count.
+// to do does not delay the end of expired leases, nor their count.
 func (s *Sweeper) sweep(ctx context.Context, pause time.Duration) (swept store.Swept, err error) {
 	parts := s.parts(&swept)
 	more := make([]bool, len(parts))

@@ -335,8 +335,6 @@ func (l *Leases) check(request store.AcquireRequest) (store.AcquireRequest, erro
 		what = "a subtree lease"
 	case request.SessionID != uuid.Nil:
 		what = "a lease in a session"
-	case request.Election:
-		what = "an election"
 	}
 	if what != "" {
 		return request, &store.UnsupportedError{Provider: l.config.Provider, What: what}

@@ -204,10 +204,9 @@ func (s *suite) maxHold(t *testing.T) {
 
 func (s *suite) unsupported(t *testing.T) {
 	for what, change := range map[string]func(*store.AcquireRequest){
-		"shared":      func(r *store.AcquireRequest) { r.Mode = store.Shared },
-		"subtree":     func(r *store.AcquireRequest) { r.Scope = store.Subtree },
-		"session":     func(r *store.AcquireRequest) { r.SessionID, r.TTL = uuid.New(), 0 },
-		"an election": func(r *store.AcquireRequest) { r.Election = true },
+		"shared":  func(r *store.AcquireRequest) { r.Mode = store.Shared },
+		"subtree": func(r *store.AcquireRequest) { r.Scope = store.Subtree },
+		"session": func(r *store.AcquireRequest) { r.SessionID, r.TTL = uuid.New(), 0 },
 	} {
 		r := request("unsupported", "A")
 		change(&r)

@@ -30,7 +30,7 @@ type Provider interface {
 
 // Promises are what a provider can keep. What it can't, it must refuse as unsupported.
 type Promises struct {
-	Shared, Subtree, Sessions, Elections bool
+	Shared, Subtree, Sessions bool
 	// RequestsRemembered says that a request which is sent again after the end of its lease is told so at once, also while
 	// another holds the lock. Otherwise it is told when the lock is free.
 	RequestsRemembered bool
@@ -39,7 +39,7 @@ type Promises struct {
 }
 
 // All are the promises of a provider that keeps leases in the database.
-var All = Promises{Shared: true, Subtree: true, Sessions: true, Elections: true, RequestsRemembered: true, ExpiryShown: true}
+var All = Promises{Shared: true, Subtree: true, Sessions: true, RequestsRemembered: true, ExpiryShown: true}
 
 // Run checks that a provider keeps leases as the contract says, as far as it promises. open is called once and returns
 // one that has given no lease yet; it is for open to have it closed when the test ends.
@@ -292,7 +292,6 @@ func (s *suite) unsupported() {
 		{s.promises.Shared, store.AcquireRequest{Mode: store.Shared}},
 		{s.promises.Subtree, store.AcquireRequest{Scope: store.Subtree}},
 		{s.promises.Sessions, store.AcquireRequest{SessionID: uuid.New()}},
-		{s.promises.Elections, store.AcquireRequest{Election: true}},
 	} {
 		if c.promised {
 			continue

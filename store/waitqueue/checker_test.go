@@ -12,20 +12,35 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// queueEvent is what the database says happened to a lock. Events of one lock are in the order in which it was decided.
+// queueEvent is what the database did to a lock. Events of one lock are in the order in which it was decided.
 type queueEvent struct {
-	kind  store.EventKind
+	kind  string // queued, granted or ended
 	owner string // of one request alone
 	token int64
 	mode  store.Mode
 }
 
+// recordEvents has the database record the events of all locks from now on. Who queues or grants has the fence locked,
+// and a grant waits for the end of the lease before it, so the events get their ids in their order.
+func (b *engines) recordEvents(t *testing.T) {
+	t.Helper()
+	b.Exec(t, `
+		create table queue_events (id bigint generated always as identity, kind text, lock text, owner text, token bigint, mode text);
+		create function queue_event() returns trigger language plpgsql as $$
+		begin
+			insert into public.queue_events (kind, lock, owner, token, mode)
+			select tg_argv[0], new.lock, new.owner_id, coalesce((to_jsonb(new) ->> 'fencing_token')::bigint, 0), new.mode;
+			return null;
+		end $$;
+		create trigger queued after insert on fence.waiters for each row execute function queue_event('queued');
+		create trigger granted after insert on fence.leases for each row execute function queue_event('granted');
+		create trigger ended after update of ended_at on fence.leases for each row
+			when (old.ended_at is null and new.ended_at is not null) execute function queue_event('ended')`)
+}
+
 func (b *engines) queueEvents(t *testing.T, lock store.Name) []queueEvent {
 	t.Helper()
-	b.Exec(t, "select fence.publish_events(array[$1], 1000000)", lock)
-	rows, err := b.SQL.Query(await.Context(t),
-		"select kind, owner_id, coalesce(fencing_token, 0), mode from fence.events where lock = $1 and kind <> 'rejected' "+
-			"order by id", lock)
+	rows, err := b.SQL.Query(await.Context(t), "select kind, owner, token, mode from queue_events where lock = $1 order by id", lock)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,20 +73,20 @@ type orderChecker struct {
 func checkOrder(events []queueEvent) *orderChecker {
 	c := &orderChecker{stayed: map[string]bool{}, running: map[int64]queueEvent{}}
 	for _, event := range events {
-		if event.kind == store.EventGranted {
+		if event.kind == "granted" {
 			c.stayed[event.owner] = true
 		}
 	}
 	for _, event := range events {
 		switch event.kind {
-		case store.EventQueued:
+		case "queued":
 			c.queued++
 			if c.stayed[event.owner] {
 				c.waiting = append(c.waiting, event)
 			}
-		case store.EventGranted:
+		case "granted":
 			c.granted(event)
-		case store.EventReleased, store.EventExpired, store.EventBroken:
+		case "ended":
 			delete(c.running, event.token)
 		}
 	}
@@ -127,39 +142,39 @@ func (b *engines) expectOrder(t *testing.T, lock store.Name) *orderChecker {
 
 func TestOrderCheckerFindsWhatIsWrong(t *testing.T) {
 	t.Parallel()
-	event := func(kind store.EventKind, owner string, token int64, mode store.Mode) queueEvent {
+	event := func(kind, owner string, token int64, mode store.Mode) queueEvent {
 		return queueEvent{kind, owner, token, mode}
 	}
 	good := []queueEvent{
-		event(store.EventGranted, "a", 1, store.Exclusive),
-		event(store.EventQueued, "b", 0, store.Shared), event(store.EventQueued, "c", 0, store.Shared),
-		event(store.EventQueued, "gone", 0, store.Exclusive), event(store.EventQueued, "d", 0, store.Exclusive),
-		event(store.EventReleased, "a", 1, store.Exclusive),
-		event(store.EventGranted, "c", 2, store.Shared), event(store.EventGranted, "b", 3, store.Shared),
-		event(store.EventReleased, "c", 2, store.Shared), event(store.EventReleased, "b", 3, store.Shared),
-		event(store.EventGranted, "d", 4, store.Exclusive),
+		event("granted", "a", 1, store.Exclusive),
+		event("queued", "b", 0, store.Shared), event("queued", "c", 0, store.Shared),
+		event("queued", "gone", 0, store.Exclusive), event("queued", "d", 0, store.Exclusive),
+		event("ended", "a", 1, store.Exclusive),
+		event("granted", "c", 2, store.Shared), event("granted", "b", 3, store.Shared),
+		event("ended", "c", 2, store.Shared), event("ended", "b", 3, store.Shared),
+		event("granted", "d", 4, store.Exclusive),
 	}
-	good = append(good, event(store.EventReleased, "d", 4, store.Exclusive),
-		event(store.EventQueued, impatient+"1", 0, store.Exclusive), event(store.EventQueued, "e", 0, store.Exclusive),
-		event(store.EventGranted, "e", 5, store.Exclusive), event(store.EventReleased, "e", 5, store.Exclusive),
-		event(store.EventGranted, impatient+"1", 6, store.Exclusive))
+	good = append(good, event("ended", "d", 4, store.Exclusive),
+		event("queued", impatient+"1", 0, store.Exclusive), event("queued", "e", 0, store.Exclusive),
+		event("granted", "e", 5, store.Exclusive), event("ended", "e", 5, store.Exclusive),
+		event("granted", impatient+"1", 6, store.Exclusive))
 	if c := checkOrder(good); len(c.found) > 0 || c.grants != 6 || c.queued != 6 {
 		t.Errorf("it finds fault with a good queue: %+v", c)
 	}
 	for what, bad := range map[string][]queueEvent{
-		"two writers":     {good[0], event(store.EventGranted, "b", 2, store.Exclusive)},
-		"a reader beside": {good[0], event(store.EventGranted, "b", 2, store.Shared)},
-		"a token again":   {good[0], good[5], event(store.EventGranted, "b", 1, store.Exclusive)},
+		"two writers":     {good[0], event("granted", "b", 2, store.Exclusive)},
+		"a reader beside": {good[0], event("granted", "b", 2, store.Shared)},
+		"a token again":   {good[0], good[5], event("granted", "b", 1, store.Exclusive)},
 		"out of turn": {good[0], good[1], good[4], good[5], good[10],
-			event(store.EventReleased, "d", 4, store.Exclusive), event(store.EventGranted, "b", 5, store.Shared)},
-		"impatience before a waiter": {event(store.EventQueued, "e", 0, store.Exclusive),
-			event(store.EventQueued, impatient+"1", 0, store.Exclusive),
-			event(store.EventGranted, impatient+"1", 1, store.Exclusive),
-			event(store.EventReleased, impatient+"1", 1, store.Exclusive),
-			event(store.EventGranted, "e", 2, store.Exclusive)},
-		"a try before a waiter": {good[0], good[4], good[5], event(store.EventGranted, "try", 3, store.Shared),
-			event(store.EventReleased, "try", 3, store.Shared), good[10]},
-		"granted before waiting": {good[0], good[5], event(store.EventGranted, "b", 2, store.Shared), good[1]},
+			event("ended", "d", 4, store.Exclusive), event("granted", "b", 5, store.Shared)},
+		"impatience before a waiter": {event("queued", "e", 0, store.Exclusive),
+			event("queued", impatient+"1", 0, store.Exclusive),
+			event("granted", impatient+"1", 1, store.Exclusive),
+			event("ended", impatient+"1", 1, store.Exclusive),
+			event("granted", "e", 2, store.Exclusive)},
+		"a try before a waiter": {good[0], good[4], good[5], event("granted", "try", 3, store.Shared),
+			event("ended", "try", 3, store.Shared), good[10]},
+		"granted before waiting": {good[0], good[5], event("granted", "b", 2, store.Shared), good[1]},
 	} {
 		if c := checkOrder(bad); len(c.found) != 1 {
 			t.Errorf("of %s it says %q", what, c.found)

@@ -110,7 +110,7 @@ func (c *churn) run(t *testing.T, waiters int) {
 func TestFirstComeFirstServed(t *testing.T) {
 	t.Parallel()
 	c := &churn{engines: newEngines(t, enginetest.New(t), 3, enginetest.NoPoll), lock: "lock"}
-	c.WatchEvents(t, c.lock)
+	c.recordEvents(t)
 	c.run(t, 300)
 	line := c.expectOrder(t, c.lock)
 	if line.queued < 100 || line.grants < 100 {
@@ -139,7 +139,7 @@ func TestFirstComeFirstServedWithoutNotifications(t *testing.T) {
 		t.Run(o.name, func(t *testing.T) {
 			t.Parallel()
 			c := &churn{engines: newEngines(t, enginetest.New(t), 3, o.config), lock: "lock"}
-			c.WatchEvents(t, c.lock)
+			c.recordEvents(t)
 			ctx, stop := context.WithCancel(context.Background())
 			broken := make(chan int)
 			go func() {

@@ -3,6 +3,7 @@ package watch
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,32 +12,22 @@ import (
 )
 
 const (
-	// keptFor is how long the database keeps events for a process that does not renew its watch, and so how long a
-	// subscription may be resumed without a gap.
-	keptFor      = time.Minute
-	renewal      = 20 * time.Second
-	fetchMax     = 5000
-	fetchTimeout = 10 * time.Second
-	// failurePause is the pause after events could not be read.
+	// keptFor is how long the database notifies of a lock for a process that does not renew its watch, and how long
+	// locks can't be read until the subscriptions end.
+	keptFor     = time.Minute
+	renewal     = 20 * time.Second
+	callTimeout = 10 * time.Second
+	// failurePause is the pause after locks could not be read.
 	failurePause = 50 * time.Millisecond
-	// publishPause is the pause before the events of a lock are looked for again that another process is publishing; it
-	// doubles up to publishPauseMax.
-	publishPause    = time.Millisecond
-	publishPauseMax = 100 * time.Millisecond
 )
 
-var errEventsLost = errors.New("events were lost while the database was away")
-
-// Database keeps events and publishes them; *postgres.Store is one.
+// Database notifies of changes of watched locks, and shows locks; *postgres.Store is one.
 type Database interface {
-	KeepEvents(ctx context.Context, locks []store.Name, lasting time.Duration) error
-	EventsKept(ctx context.Context, locks []store.Name, kept func(lock store.Name, since int64)) error
-	WatchState(ctx context.Context, lock store.Name) (store.WatchState, error)
-	PublishEvents(ctx context.Context, locks []store.Name) (again []store.Name, err error)
-	Events(ctx context.Context, locks []store.Name, lasts []int64, limit int) ([]store.Event, error)
+	BeginWatch(ctx context.Context, locks []store.Name, lasting time.Duration, begun func(lock store.Name, key string)) error
+	WatchStates(ctx context.Context, locks []store.Name) ([]store.WatchState, error)
 }
 
-// Broadcast has the subscriptions of this process. Run reads the events of all watched locks and delivers them.
+// Broadcast has the subscriptions of this process. Run reads the watched locks and delivers their states.
 type Broadcast struct {
 	db           Database
 	pollInterval time.Duration
@@ -44,18 +35,18 @@ type Broadcast struct {
 
 	mu    sync.Mutex
 	locks map[store.Name]*watchedLock
-	keys  map[string]store.Name // by WatchState.Key, those of locks
+	keys  map[string]store.Name // by which the database notifies of locks
 }
 
 // watchedLock is a lock with subscriptions.
 type watchedLock struct {
-	last          int64 // the newest event that was delivered; -1: not known yet
 	key           string
 	due           bool
+	state         store.WatchState // as it was read last; Version 0: not yet
 	subscriptions map[*Subscription]struct{}
 }
 
-// New returns a Broadcast. It waits to be Run. At each interval it looks for events whose notification was lost.
+// New returns a Broadcast. It waits to be Run. At each interval it looks for changes whose notification was lost.
 func New(on Database, pollInterval time.Duration) *Broadcast {
 	return &Broadcast{
 		db: on, pollInterval: pollInterval, due: make(chan struct{}, 1), locks: map[store.Name]*watchedLock{},
@@ -63,62 +54,60 @@ func New(on Database, pollInterval time.Duration) *Broadcast {
 	}
 }
 
-// Run publishes and reads events when there may be some, polls for others, and renews the watches in the database, until
-// ctx ends. It passes errors to onError and tries again.
+// Run reads locks when they may have changed, polls all of them, and renews the watches in the database, until ctx ends.
+// It passes errors to onError and tries again. Nothing else reads, so a later reading is never an older state.
 func (b *Broadcast) Run(ctx context.Context, onError func(error)) {
 	poll, renew := time.NewTicker(b.pollInterval), time.NewTicker(renewal)
-	again, pause := time.NewTimer(publishPauseMax), publishPause
 	defer poll.Stop()
 	defer renew.Stop()
-	defer again.Stop()
+	succeeded := time.Now()
 	for {
 		var err error
 		select {
 		case <-ctx.Done():
 			return
 		case <-b.due:
-		case <-again.C:
 		case <-poll.C:
 			b.FetchAll()
 		case <-renew.C:
-			err = b.renew(ctx)
+			err = b.keep(ctx, b.names())
 		}
-		busy, failed := b.publishDue(ctx)
-		if len(busy) > 0 {
-			b.setDue(busy)
-			again.Reset(pause)
-			pause = min(2*pause, publishPauseMax)
-		} else {
-			pause = publishPause
-		}
-		err = errors.Join(err, failed)
-		if err != nil && ctx.Err() == nil {
+		err = errors.Join(err, b.readDue(ctx))
+		switch {
+		case err == nil:
+			succeeded = time.Now()
+		case ctx.Err() == nil:
 			onError(err)
+			if time.Since(succeeded) > keptFor {
+				b.endAll(err)
+			}
 			b.FetchAll()
 			timing.Sleep(ctx, failurePause)
 		}
 	}
 }
 
-// Fetch makes Run read the events of the lock with this key.
+// Fetch makes Run read the lock with this key.
 func (b *Broadcast) Fetch(key string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if lock := b.locks[b.keys[key]]; lock != nil {
-		b.fetch(lock)
-	}
+	b.fetch(b.keys[key])
 }
 
-// FetchAll makes Run read the events of all watched locks.
+// FetchAll makes Run read all watched locks.
 func (b *Broadcast) FetchAll() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, lock := range b.locks {
-		b.fetch(lock)
+	for name := range b.locks {
+		b.fetch(name)
 	}
 }
 
-func (b *Broadcast) fetch(lock *watchedLock) {
+func (b *Broadcast) fetch(name store.Name) {
+	lock := b.locks[name]
+	if lock == nil {
+		return
+	}
 	lock.due = true
 	select {
 	case b.due <- struct{}{}:
@@ -131,30 +120,10 @@ func (b *Broadcast) add(s *Subscription) {
 	defer b.mu.Unlock()
 	lock := b.locks[s.name]
 	if lock == nil {
-		lock = &watchedLock{last: -1, subscriptions: map[*Subscription]struct{}{}}
+		lock = &watchedLock{subscriptions: map[*Subscription]struct{}{}}
 		b.locks[s.name] = lock
 	}
 	lock.subscriptions[s] = struct{}{}
-}
-
-// follow begins to deliver events after the position, and returns that. It returns a later one if another subscription
-// to the lock began at the same time.
-func (b *Broadcast) follow(name store.Name, state store.WatchState) int64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	lock := b.locks[name]
-	if lock == nil {
-		return state.Newest
-	}
-	if lock.last < 0 {
-		lock.last = state.Newest
-	}
-	if lock.key != state.Key {
-		delete(b.keys, lock.key)
-		lock.key, b.keys[state.Key] = state.Key, name
-		b.fetch(lock)
-	}
-	return lock.last
 }
 
 // end ends a subscription for the reason, unless it has ended. The caller has locked the Broadcast.
@@ -168,116 +137,111 @@ func (b *Broadcast) end(s *Subscription, reason error) {
 	}
 	delete(lock.subscriptions, s)
 	s.reason = reason
-	close(s.events)
+	close(s.states)
 	if len(lock.subscriptions) == 0 {
 		delete(b.locks, s.name)
 		delete(b.keys, lock.key)
 	}
 }
 
-// renew makes the database go on keeping the events of all watched locks. Where it had stopped, events are lost, and
-// those subscriptions end.
-func (b *Broadcast) renew(ctx context.Context) error {
-	b.mu.Lock()
-	lasts := make(map[store.Name]int64, len(b.locks))
-	names := make([]store.Name, 0, len(b.locks))
-	for name, lock := range b.locks {
-		lasts[name] = lock.last
-		names = append(names, name)
-	}
-	b.mu.Unlock()
-	if len(names) == 0 {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
-	defer cancel()
-	if err := b.db.KeepEvents(ctx, names, keptFor); err != nil {
-		return err
-	}
-	return b.db.EventsKept(ctx, names, func(name store.Name, since int64) {
-		if last := lasts[name]; last >= 0 && since > last {
-			b.endAll(name, store.NotApplied(errEventsLost))
-		}
-	})
-}
-
-func (b *Broadcast) endAll(name store.Name, reason error) {
+func (b *Broadcast) endAll(reason error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if lock := b.locks[name]; lock != nil {
+	for _, lock := range b.locks {
 		for s := range lock.subscriptions {
 			b.end(s, reason)
 		}
 	}
 }
 
-// publishDue publishes the events of the locks that are due, reads them, and delivers them. It returns the locks whose
-// events another process is publishing.
-func (b *Broadcast) publishDue(ctx context.Context) (busy []store.Name, err error) {
-	for {
-		names, lasts := b.takeDue()
-		if len(names) == 0 {
-			return busy, nil
-		}
-		fetching, cancel := context.WithTimeout(ctx, fetchTimeout)
-		again, err := b.db.PublishEvents(fetching, names)
-		var events []store.Event
-		if err == nil {
-			events, err = b.db.Events(fetching, names, lasts, fetchMax)
-		}
-		cancel()
-		if err != nil {
-			return busy, err
-		}
-		busy = append(busy, again...)
-		b.deliver(events)
-		if len(events) == fetchMax {
-			b.FetchAll()
-		}
-	}
-}
-
-// setDue makes Run look for events of these locks when it looks for others.
-func (b *Broadcast) setDue(names []store.Name) {
+func (b *Broadcast) names() (names []store.Name) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, name := range names {
-		if lock := b.locks[name]; lock != nil {
-			lock.due = true
-		}
+	for name := range b.locks {
+		names = append(names, name)
 	}
+	return names
 }
 
-func (b *Broadcast) takeDue() (names []store.Name, lasts []int64) {
+// keep has the database notify of changes of the locks from now on. A lock whose key is new may have changed unnoticed,
+// so it is read.
+func (b *Broadcast) keep(ctx context.Context, names []store.Name) error {
+	if len(names) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return b.db.BeginWatch(ctx, names, keptFor, func(name store.Name, key string) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if lock := b.locks[name]; lock != nil && lock.key != key {
+			delete(b.keys, lock.key)
+			lock.key, b.keys[key] = key, name
+			b.fetch(name)
+		}
+	})
+}
+
+// readDue reads the locks that are due, and delivers what has changed.
+func (b *Broadcast) readDue(ctx context.Context) error {
+	names := b.takeDue()
+	if len(names) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	states, err := b.db.WatchStates(ctx, names)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, state := range states {
+		b.deliver(state)
+	}
+	return err
+}
+
+// takeDue returns the locks that are due. Subscriptions that begin from now on wait for the next reading: a reader may
+// know a newer state than this one already, from another gateway.
+func (b *Broadcast) takeDue() (names []store.Name) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for name, lock := range b.locks {
-		if lock.due && lock.last >= 0 {
+		if lock.due {
 			lock.due = false
 			names = append(names, name)
-			lasts = append(lasts, lock.last)
-		}
-	}
-	return names, lasts
-}
-
-// deliver hands events to the subscriptions of their locks. It never blocks: it ends a subscription that is too
-// slow.
-func (b *Broadcast) deliver(events []store.Event) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, event := range events {
-		lock := b.locks[event.Lock]
-		if lock == nil || event.ID <= lock.last {
-			continue
-		}
-		lock.last = event.ID
-		for s := range lock.subscriptions {
-			select {
-			case s.events <- &event:
-			default:
-				b.end(s, store.ErrSlowReader)
+			for s := range lock.subscriptions {
+				s.reading = true
 			}
 		}
 	}
+	return names
+}
+
+// deliver hands a state to the subscriptions of its lock that don't have it. It never blocks: the state replaces one
+// that was not read yet. The caller has locked the Broadcast.
+func (b *Broadcast) deliver(state store.WatchState) {
+	lock := b.locks[state.Lock.Lock]
+	if lock == nil {
+		return
+	}
+	state.Version = max(state.Version, lock.state.Version+1) // the clock may have been set back
+	changed := differs(lock.state.Lock, state.Lock)
+	lock.state = state
+	for s := range lock.subscriptions {
+		if !s.reading || s.begun && !changed {
+			continue
+		}
+		s.begun = true
+		select {
+		case <-s.states:
+		default:
+		}
+		s.states <- state
+	}
+}
+
+// differs reports whether one state of a lock is another one. What may differ without that are the ends of leases, which
+// a renewal changes.
+func differs(before, now store.Lock) bool {
+	return before.State != now.State || before.Token != now.Token || before.QueueLength != now.QueueLength ||
+		!slices.EqualFunc(before.Holders, now.Holders, func(a, b store.Lease) bool { return a.Token == b.Token })
 }

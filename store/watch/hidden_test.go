@@ -42,7 +42,7 @@ func nosyRole(t *testing.T, b *enginetest.DB) (listener *pgx.Conn, channels map[
 	if err != nil {
 		t.Fatal(err)
 	}
-	channels = map[string]bool{"fence_events": true, "fence_keys": true, "fence_policies": true, "done": true}
+	channels = map[string]bool{"fence_changes": true, "fence_keys": true, "fence_policies": true, "done": true}
 	config.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
 		if traced := regexp.MustCompile(`^Async_Notify\((.*)\)$`).FindStringSubmatch(n.Message); traced != nil {
 			channels[traced[1]] = true
@@ -65,7 +65,7 @@ func nosyRole(t *testing.T, b *enginetest.DB) (listener *pgx.Conn, channels map[
 func passOnSecretly(t *testing.T, s *engines) {
 	t.Helper()
 	const secret = store.Name("secret/name")
-	s.watch(t, 0, secret, nil)
+	s.watch(t, 0, secret)
 	session, err := s.CreateSession(await.Context(t), store.SessionRequest{OwnerID: "next", TTL: time.Minute})
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +103,7 @@ func TestNobodyHearsNames(t *testing.T) {
 		}
 	}
 
-	s.watch(t, 0, "mine", nil)
+	s.watch(t, 0, "mine")
 	exec("select set_config('test.lease_id', lease_id::text, false), set_config('test.token', fencing_token::text, false) " +
 		"from fence.acquire('mine', 'role')")
 	mine := s.Queue(t, 0, store.AcquireRequest{Lock: "mine", OwnerID: "next"})
@@ -140,6 +140,6 @@ func TestNobodyHearsNames(t *testing.T) {
 		}
 	}
 	if len(heard) != 2 {
-		t.Errorf("the role heard of %v, want events and waiters", heard)
+		t.Errorf("the role heard of %v, want changes and waiters", heard)
 	}
 }

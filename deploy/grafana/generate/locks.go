@@ -67,7 +67,7 @@ func waiting() []panel {
 		chart("Waiters, by gateway", "none", "Each holds a connection to its gateway.",
 			q(`fencegate_waiting_acquires{@}`, "{{instance}}")),
 		chart("Event streams, by gateway", "none",
-			"Watches, election observers and dashboards; at --watches-max the next one is refused.",
+			"Watches and dashboards; at --watches-max the next one is refused.",
 			q(`fencegate_open_watches{@}`, "{{instance}}")),
 		chart("Longest wait", "s", longestWaitHelp, database("fencegate_oldest_wait_seconds{@}", "longest")),
 	}

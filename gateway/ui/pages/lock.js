@@ -15,7 +15,7 @@ import {nameInPath} from '../api.js';
 
 export const title = (params) => params.name;
 
-const pollMs = 5000; // for changes without an event: accepted writes, and waiters that leave
+const pollMs = 5000; // for what the watch does not report: renewals, accepted and rejected writes
 
 export function mount(container, {name: lock}, app) {
   const path = nameInPath(lock);
@@ -103,15 +103,8 @@ export function mount(container, {name: lock}, app) {
     loadWanted();
   }
   const all = () => want(...[...byName.keys()].filter((from) => from !== 'fence'));
-  const moved = () => want('now', 'waits', 'leases');
 
-  app.stream({
-    path: `/v1/locks/${path}/watch`, query: {}, connected: all,
-    on: {
-      state: all, granted: moved, released: moved, expired: moved, broken: moved,
-      queued: () => want('now', 'waits'), renewed: () => want('now'), rejected: () => want('rejections'),
-    },
-  });
+  app.stream({path: `/v1/locks/${path}/watch`, query: {}, on: {state: all}});
   all();
   app.every(pollMs, all);
   app.onEnd(breaker.close);

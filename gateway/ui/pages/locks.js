@@ -2,7 +2,7 @@
 
 import {h} from '../dom.js';
 import {count} from '../format.js';
-import {badge, command, emptyMessage, name, owner} from '../parts.js';
+import {badge, command, emptyMessage, json, name, owner} from '../parts.js';
 import {link} from '../router.js';
 import {pagedList} from '../paged.js';
 import {timeAgo, timeLeft} from '../left.js';
@@ -33,7 +33,7 @@ function holderCell(lock) {
   if (lock.holders.length === 0) return null;
   const more = lock.holders.length - shownHolders;
   return h('span', {class: 'stack'}, lock.holders.slice(0, shownHolders).map((holder) =>
-    h('span', null, owner(holder), ' ', termBadges(holder))),
+    h('span', null, owner(holder), ' ', termBadges(holder), holder.metadata && json(holder.metadata))),
       more > 0 && h('span', {class: 'note'}, `and ${count(more)} more`));
 }
 

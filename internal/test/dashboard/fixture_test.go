@@ -51,8 +51,8 @@ func newFixture(t *testing.T) *fixture {
 			api.AcquireRequest{OwnerID: reader, Mode: "shared", TTLMS: new(longTTL)})
 		check(t, err)
 	}
-	_, err = f.Campaign(t.Context(), fixtureElection, api.CampaignRequest{
-		Candidate: "scheduler-a", TTLMS: new(longTTL), Value: []byte(`{"address":"10.0.0.7:80"}`),
+	_, err = f.Acquire(t.Context(), fixtureElection, api.AcquireRequest{
+		OwnerID: "scheduler-a", TTLMS: new(longTTL), Metadata: []byte(`{"address":"10.0.0.7:80"}`),
 	})
 	check(t, err)
 	f.key(t, "billing", "lock,write:accounts/eu", "observe:")

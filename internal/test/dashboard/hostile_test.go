@@ -46,9 +46,6 @@ func TestHostileNames(t *testing.T) {
 		_, err = g.CreateSession(t.Context(),
 			api.SessionRequest{OwnerID: owner, TTLMS: new(longTTL), Metadata: note})
 		check(t, err)
-		_, err = g.Campaign(t.Context(), "e/"+lock,
-			api.CampaignRequest{Candidate: owner, TTLMS: new(longTTL), Value: note})
-		check(t, err)
 		_, err = g.PutPolicy(t.Context(), lock, api.PolicyRequest{RequireLeaseID: true})
 		check(t, err)
 	}
@@ -62,7 +59,6 @@ func TestHostileNames(t *testing.T) {
 			{"#/", nil}, // it shows only the newest
 			{"#/rejections", hostileLock}, {"#/locks?prefix=h", hostileLock}, {"#/policies", hostileLock},
 			{"#/sessions", func(owner string) string { return owner }},
-			{"#/elections", func(owner string) string { return "e/" + hostileLock(owner) }},
 		} {
 			p.run(as.name+" "+page.hash, func() {
 				p.open(page.hash)

@@ -22,14 +22,13 @@ var shownPages = []shownPage{
 	{"overview", "#/", "Overview", []string{fixtureLock}},
 	{"rejections", "#/rejections", "Rejections", []string{fixtureLock, "importer-7f3a", "token_stale", "public.orders"}},
 	{"locks", "#/locks", "Locks", []string{
-		fixtureLock, "importer-91bc", "index/a", "indexer-1", "reader-2", "held", "5 h",
+		fixtureLock, "importer-91bc", "index/a", "indexer-1", "reader-2", "held", "5 h", "scheduler-a", "10.0.0.7:80",
 	}},
 	{"lock", lockHash(fixtureLock), fixtureLock, []string{
 		"importer-91bc", "importer-7f3a does not answer", "row/2", "importer-c0de", "superseded", "5 h",
 	}},
 	{"owner", "#/owners/importer-c0de", "importer-c0de", []string{"It holds no lock", fixtureLock, "importer-91bc"}},
 	{"sessions", "#/sessions", "Sessions", []string{"indexer-1", "live", "5 h", `{"host":"a7"}`}},
-	{"elections", "#/elections", "Elections", []string{fixtureElection, "scheduler-a", "10.0.0.7:80"}},
 	{"tables", "#/tables", "Tables", []string{
 		"public.accounts", "accounts/{id}", "120", "in place", "observe", "guarded", "free",
 		"fencegate_update on public.ledger is disabled",

@@ -54,14 +54,14 @@ func TestSignInByIssuer(t *testing.T) {
 	p.allow("401")
 	p.allowHost(file.issuer.Site())
 
-	p.open("#/elections")
+	p.open("#/locks")
 	p.waitText("main h1", "Sign in")
 	p.clickText(".issuers a", "Sign in with Example SSO")
 	p.click("#continue")
 	p.waitText("#account", "sso:alice")
-	p.waitText("main h1", "Elections")
+	p.waitText("main h1", "Locks")
 	p.waitText("#live", "Live")
-	if got := eval[string](p, `location.pathname + location.search + location.hash`); got != "/#/elections" {
+	if got := eval[string](p, `location.pathname + location.search + location.hash`); got != "/#/locks" {
 		t.Errorf("after the sign-in, the page is at %s", got)
 	}
 	if eval[bool](p, `document.cookie.includes("eyJ")`) {

@@ -75,7 +75,7 @@ func TestSignIn(t *testing.T) {
 	p.waitText(".heading", "only what is on jobs")
 	p.waitText("#account", "watcher")
 	p.waitText("#live", "Live")
-	if pages := p.navigation(); !slices.Equal(pages, []string{"Rejections", "Locks", "Elections"}) {
+	if pages := p.navigation(); !slices.Equal(pages, []string{"Rejections", "Locks"}) {
 		t.Errorf("the pages of a principal that observes some names are %q", pages)
 	}
 	if eval[bool](p, `document.cookie.includes("fgk_")`) {

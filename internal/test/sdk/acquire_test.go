@@ -77,8 +77,6 @@ func TestInvalidOptions(t *testing.T) {
 		"two words on heartbeats":      try(lockclient.WithoutHeartbeat(), lockclient.HeartbeatEvery(time.Second)),
 		"a session without heartbeats": second(client.NewSession(ctx, lockclient.WithoutHeartbeat())),
 		"a shared session":             second(client.NewSession(ctx, lockclient.Shared())),
-		"a candidate of a subtree":     second(client.Campaign(ctx, lock, nil, lockclient.Subtree())),
-		"a value that is no JSON":      second(client.Campaign(ctx, lock, func() {})),
 		"no lease":                     second(client.Transact(ctx, nil)),
 	} {
 		wantErr(t, what, err, lockclient.ErrInvalidRequest)
@@ -173,24 +171,20 @@ func TestDoEndsWithItsContext(t *testing.T) {
 	wantFree(t, client, lock)
 }
 
-// A client sends the greatest token that it was granted on a name with its next acquire or campaign there.
+// A client sends the greatest token that it was granted on a name with its next acquire there.
 func TestNewestTokenIsSent(t *testing.T) {
 	t.Parallel()
 	var sent []int64
 	gateway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var body struct {
 			NewestToken int64 `json:"newest_token"`
-			NewestTerm  int64 `json:"newest_term"`
 		}
 		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
 			t.Error(err)
 		}
-		sent = append(sent, max(body.NewestToken, body.NewestTerm))
+		sent = append(sent, body.NewestToken)
 		token := int64(10 * len(sent))
-		var answer any = api.Lease{Lock: "job", LeaseID: "id", FencingToken: token, TTLMS: 3_600_000}
-		if r.URL.Path == "/v1/elections/leader/campaign" {
-			answer = api.Term{Election: "leader", LeaseID: "id", Term: token, TTLMS: 3_600_000}
-		}
+		answer := api.Lease{Lock: "job", LeaseID: "id", FencingToken: token, TTLMS: 3_600_000}
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(answer)
 	}))
@@ -200,10 +194,10 @@ func TestNewestTokenIsSent(t *testing.T) {
 	for range 2 {
 		_, err := client.Acquire(ctx, "job")
 		check(t, err)
-		_, err = client.Campaign(ctx, "leader", nil)
+		_, err = client.Elect(ctx, "leader")
 		check(t, err)
 	}
 	if want := []int64{0, 0, 10, 20}; !slices.Equal(sent, want) {
-		t.Errorf("the acquires and campaigns were sent with the tokens %d, want %d", sent, want)
+		t.Errorf("the acquires were sent with the tokens %d, want %d", sent, want)
 	}
 }

@@ -30,7 +30,6 @@ func TestAPIRequests(t *testing.T) {
 			return second(a.Get(ctx, "a/b", "k", lockclient.Durable()))
 		},
 		"GET /v1/locks/a/b":             func() error { return second(a.Lock(ctx, "a/b")) },
-		"GET /v1/elections/a":           func() error { return second(a.Election(ctx, "a")) },
 		"GET /v1/sessions/s":            func() error { return second(a.Session(ctx, "s")) },
 		"POST /v1/sessions/s/keepalive": func() error { return second(a.KeepSessionAlive(ctx, "s")) },
 		"DELETE /v1/sessions/s":         func() error { return second(a.EndSession(ctx, "s")) },
@@ -87,20 +86,14 @@ func TestNamesThatWouldArriveAsOthersAreNotSent(t *testing.T) {
 		"acquire", "renew", "release", "break",
 	} {
 		for call, err := range map[string]error{
-			"Lock":     second(client.Lock(ctx, name)),
-			"Acquire":  second(client.Acquire(ctx, name, api.AcquireRequest{OwnerID: "w"})),
-			"Put":      second(client.Put(ctx, "fine", name, lockclient.Write{})),
-			"Delete":   second(client.Delete(ctx, name, "fine", lockclient.Write{})),
-			"Records":  second(client.Records(ctx, name, lockclient.RecordsQuery{})),
-			"Election": second(client.Election(ctx, name)),
+			"Lock":    second(client.Lock(ctx, name)),
+			"Acquire": second(client.Acquire(ctx, name, api.AcquireRequest{OwnerID: "w"})),
+			"Put":     second(client.Put(ctx, "fine", name, lockclient.Write{})),
+			"Delete":  second(client.Delete(ctx, name, "fine", lockclient.Write{})),
+			"Records": second(client.Records(ctx, name, lockclient.RecordsQuery{})),
 		} {
 			wantErr(t, fmt.Sprintf("%s of %q", call, name), err, lockclient.ErrInvalidName)
 		}
-	}
-	for _, election := range []string{"campaign", "a/resign", "observe/b"} {
-		wantErr(t, "Election of "+election, second(client.Election(ctx, election)), lockclient.ErrInvalidName)
-		err := client.Resign(ctx, election, api.ResignRequest{Candidate: "w"})
-		wantErr(t, "Resign of "+election, err, lockclient.ErrInvalidName)
 	}
 }
 

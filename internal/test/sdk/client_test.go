@@ -118,15 +118,12 @@ func TestNoGoroutineIsLeft(t *testing.T) {
 	check(t, err)
 	_, err = client.NewSession(ctx, lockclient.WithTTL(time.Hour))
 	check(t, err)
-	_, err = client.Campaign(ctx, lock+"/election", nil, lockclient.WithTTL(time.Hour))
+	_, err = client.Elect(ctx, lock+"/election", lockclient.WithTTL(time.Hour))
 	check(t, err)
 	watch, err = client.Watch(ctx, lock)
 	check(t, err)
-	observed, err := client.Observe(ctx, lock+"/election")
-	check(t, err)
 	client.Close()
 	wantErr(t, "Next of the watch", second(watch.Next(ctx)), lockclient.ErrClosed)
-	wantErr(t, "Next of the election's watch", second(observed.Next(ctx)), lockclient.ErrClosed)
 	if err := await.Nil(func() error { return goleak.Find(before) }); err != nil {
 		t.Errorf("after the client's Close: %v", err)
 	}
@@ -145,7 +142,7 @@ type seen struct {
 
 var testName = regexp.MustCompile(
 	`(sessions/|testwithheaders)[^?]*?` +
-		`(/acquire|/renew|/release|/watch|/observe|/campaign|/resign|/keepalive|/records/.*|)$`,
+		`(/acquire|/renew|/release|/watch|/keepalive|/records/.*|)$`,
 )
 
 func (s *seen) note(r *http.Request) {
@@ -208,7 +205,7 @@ func TestWithHeaders(t *testing.T) {
 
 	for _, kind := range []string{
 		"POST /v1/sessions", "POST /v1/locks/…/acquire", "POST /v1/locks/…/renew", "PUT /v1/resources/…/records/k",
-		"DELETE /v1/resources/…/records/k", "GET /v1/locks/…/watch", "GET /v1/elections/…/observe", "POST /v1/writes", "POST /v1/locks/…/release", "DELETE /v1/…",
+		"DELETE /v1/resources/…/records/k", "GET /v1/locks/…/watch", "POST /v1/writes", "POST /v1/locks/…/release", "DELETE /v1/…",
 	} {
 		if all.count(kind, "call") == 0 {
 			t.Errorf("%s came without the value of its call", kind)
@@ -239,13 +236,9 @@ func useEverything(ctx context.Context, t *testing.T, client *lockclient.Client,
 	watch, err := client.Watch(ctx, name+"/a")
 	check(t, err)
 	check(t, second(watch.Next(ctx)))
-	observed, err := client.Observe(ctx, name+"/e")
-	check(t, err)
-	check(t, second(observed.Next(ctx)))
 	check(t, lease.Writes(ctx, []api.BulkWrite{{Op: "put", Key: "k", Value: []byte("1")}})[0].Err)
 	held()
 	check(t, lease.Release(ctx))
 	check(t, session.Close(ctx))
 	watch.Close()
-	observed.Close()
 }

@@ -193,7 +193,7 @@ func callsUnder(ctx context.Context, client *lockclient.Client, lease *lockclien
 		"Acquire":          second(client.Acquire(ctx, other)),
 		"AcquireWithRetry": second(client.AcquireWithRetry(ctx, other, lockclient.RetryPolicy{})),
 		"NewSession":       second(client.NewSession(ctx)),
-		"Campaign":         second(client.Campaign(ctx, other, nil)),
+		"Elect":            second(client.Elect(ctx, other)),
 		"Writes":           lease.Writes(ctx, []api.BulkWrite{{Op: "put", Key: "k", Value: []byte("1")}})[0].Err,
 		"Watch":            second(client.Watch(ctx, lease.Name())),
 	}
@@ -271,7 +271,7 @@ func TestDeadlineEndsAWait(t *testing.T) {
 		"Acquire": func(ctx context.Context) error {
 			return second(client.Acquire(ctx, lock, lockclient.WithWait(time.Hour)))
 		},
-		"Campaign": func(ctx context.Context) error { return second(client.Campaign(ctx, lock, nil)) },
+		"Elect": func(ctx context.Context) error { return second(client.Elect(ctx, lock)) },
 		"AcquireWithRetry": func(ctx context.Context) error {
 			return second(client.AcquireWithRetry(ctx, lock, lockclient.RetryPolicy{Attempts: 1000}))
 		},

@@ -145,43 +145,20 @@ func waiterContinues(t *testing.T, client, direct *lockclient.Client) (after fun
 	}
 }
 
-// watchContinues: a watch continues after its last event, or says that events were missed.
+// watchContinues: a watch continues with the newest state, and greater versions.
 func watchContinues(t *testing.T, client, direct *lockclient.Client) (after func()) {
 	t.Helper()
-	ctx := await.Context(t)
-	watch, err := client.Watch(ctx, "watched")
+	watch, err := client.Watch(await.Context(t), "watched")
 	check(t, err)
 	t.Cleanup(watch.Close)
-	nextOf(t, watch, api.EventState)
-	const grants = 5
-	grant := func() {
-		for range grants {
-			check(t, mustAcquire(t, direct, "watched").Release(ctx))
-		}
-	}
-	grant()
+	before := awaitState(t, watch, isFree)
+	lease := mustAcquire(t, direct, "watched")
 	return func() {
-		grant()
-		var last int64
-		for tokens := int64(0); tokens < 2*grants; {
-			event, err := watch.Next(ctx)
-			check(t, err)
-			if event.ID < last {
-				t.Errorf("event %d came after %d", event.ID, last)
-			}
-			last = event.ID
-			switch event.Kind {
-			case api.EventGranted:
-				tokens++
-				if event.Change.FencingToken < tokens {
-					t.Errorf("grant %d has the token %d", tokens, event.Change.FencingToken)
-				}
-			case api.EventState:
-				if !event.State.Missed {
-					t.Errorf("expected a state with missed events, saw %+v", event.State)
-				}
-				return
-			}
+		held := awaitState(t, watch, isHeld)
+		check(t, lease.Release(await.Context(t)))
+		free := awaitState(t, watch, isFree)
+		if held.Holders[0].FencingToken != lease.FencingToken() || before.Version >= held.Version || held.Version >= free.Version {
+			t.Errorf("saw %+v, %+v and %+v, expected greater versions, and the token %d", before, held, free, lease.FencingToken())
 		}
 	}
 }
@@ -195,21 +172,17 @@ func everyCall(ctx context.Context, a *lockclient.API) map[string]func() error {
 		return second(a.Transaction(ctx, api.TransactionRequest{Fences: []api.WriteToken{token}}))
 	}
 	acquire := func(id *string) error { return second(a.Acquire(ctx, "a", api.AcquireRequest{RequestID: id})) }
-	campaign := func(id *string) error { return second(a.Campaign(ctx, "a", api.CampaignRequest{RequestID: id})) }
 	return map[string]func() error{
 		"read":                 func() error { return second(a.Lock(ctx, "a")) },
 		"renewal":              func() error { return second(a.Renew(ctx, "a", api.RenewRequest{})) },
 		"release":              func() error { return a.Release(ctx, "a", api.ReleaseRequest{}) },
 		"acquire, repeatable":  func() error { return acquire(new("r")) },
-		"campaign, repeatable": func() error { return campaign(new("r")) },
-		"resign":               func() error { return a.Resign(ctx, "a", api.ResignRequest{}) },
 		"keepalive":            func() error { return second(a.KeepSessionAlive(ctx, "s")) },
 		"end of a session":     func() error { return second(a.EndSession(ctx, "s")) },
 		"numbered put":         func() error { return second(a.Put(ctx, "a", "k", again)) },
 		"numbered delete":      func() error { return second(a.Delete(ctx, "a", "k", again)) },
 		"numbered transaction": func() error { return transaction(new(int64(1))) },
 		"! acquire":            func() error { return acquire(nil) },
-		"! campaign":           func() error { return campaign(nil) },
 		"! new session":        func() error { return second(a.CreateSession(ctx, api.SessionRequest{})) },
 		"! put":                func() error { return second(a.Put(ctx, "a", "k", once)) },
 		"! delete":             func() error { return second(a.Delete(ctx, "a", "k", once)) },

@@ -65,8 +65,8 @@ func TestRetriesAreReported(t *testing.T) {
 		"Do": func(ctx context.Context, client *lockclient.Client) error {
 			return client.Do(ctx, "a", func(context.Context, *lockclient.Lease) error { return nil })
 		},
-		"Campaign": func(ctx context.Context, client *lockclient.Client) error {
-			return second(client.Campaign(ctx, "a", nil))
+		"Elect": func(ctx context.Context, client *lockclient.Client) error {
+			return second(client.Elect(ctx, "a"))
 		},
 		"AcquireWithRetry": func(ctx context.Context, client *lockclient.Client) error {
 			return second(client.AcquireWithRetry(ctx, "a", often))

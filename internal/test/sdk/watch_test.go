@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,53 +15,58 @@ import (
 	"github.com/fencegate/fencegate/lockclient/api"
 )
 
-// nextOf reads up to the next event of a kind.
-func nextOf(t *testing.T, watch *lockclient.Watch[lockclient.Event], kind string) lockclient.Event {
+// awaitState reads up to the next state that a function accepts.
+func awaitState(t *testing.T, watch *lockclient.Watch, accept func(api.WatchState) bool) api.WatchState {
 	t.Helper()
-	for event, err := range watch.All(await.Context(t)) {
-		if err != nil {
-			t.Fatalf("while waiting for an event %s: %v", kind, err)
-		}
-		if event.Kind == kind {
-			return event
+	for state, err := range watch.All(await.Context(t)) {
+		check(t, err)
+		if accept(state) {
+			return state
 		}
 	}
 	panic("unreachable")
 }
 
-func TestWatch(t *testing.T) {
+func isFree(state api.WatchState) bool { return state.State == "free" }
+func isHeld(state api.WatchState) bool { return state.State == "held" }
+
+// A watch of an election's lock shows its leaders, with their terms and metadata.
+func TestElectAndWatch(t *testing.T) {
 	t.Parallel()
-	client, lock := shared(t)
+	client, election := shared(t)
 	ctx := await.Context(t)
-	watch, err := client.Watch(ctx, lock)
+	watch, err := client.Watch(ctx, election)
 	check(t, err)
 	defer watch.Close()
-	state := nextOf(t, watch, api.EventState)
-	if state.State == nil || state.State.State != "free" || state.State.Missed || state.Change != nil {
-		t.Errorf("the state is %+v", state)
+	free, err := watch.Next(ctx)
+	if err != nil || !isFree(free) || free.FencingToken != 0 || free.Lock.Lock != election {
+		t.Errorf("the first state is %+v, %v, expected free", free, err)
 	}
-	lease := mustAcquire(t, client, lock)
-	granted := nextOf(t, watch, api.EventGranted)
-	change := granted.Change
-	if granted.ID <= state.ID || change.FencingToken != lease.FencingToken() || change.OwnerID != client.Owner() ||
-		granted.State != nil {
-		t.Errorf("the grant is %+v, %+v", granted, change)
-	}
-	check(t, lease.Renew(ctx))
-	nextOf(t, watch, api.EventRenewed)
-	check(t, lease.Release(ctx))
-	nextOf(t, watch, api.EventReleased)
-	wantErr(t, "Put after the release", second(lease.Put(ctx, "k", nil)), lockclient.ErrTokenStale)
-	if got := nextOf(t, watch, api.EventRejected); got.Change.Code != api.CodeTokenStale || got.Change.Key != "k" {
-		t.Errorf("the rejection is %+v", got.Change)
-	}
-	resumed, err := client.Watch(ctx, lock, lockclient.AfterEvent(granted.ID))
+	metadata := lockclient.WithMetadata(map[string]string{"url": "http://a"})
+	first, err := client.Elect(ctx, election, lockclient.WithLeaseOwner("a"), metadata)
 	check(t, err)
-	defer resumed.Close()
-	first, err := resumed.Next(ctx)
-	if err != nil || (first.Kind != api.EventRenewed && first.Kind != api.EventState) {
-		t.Errorf("the first event after %d is %+v, %v", granted.ID, first, err)
+	led := awaitState(t, watch, isHeld)
+	if leader := led.Holders[0]; leader.OwnerID != "a" || leader.FencingToken != first.FencingToken() ||
+		string(leader.Metadata) != `{"url":"http://a"}` || led.Version <= free.Version {
+		t.Errorf("after %+v the state is %+v, expected that a leads", free, led)
 	}
+	_, err = client.Elect(ctx, election, lockclient.WithLeaseOwner("b"), lockclient.WithWait(0))
+	wantErr(t, "a try of b", err, lockclient.ErrLockHeld)
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		next, err := client.Elect(ctx, election, lockclient.WithLeaseOwner("b")) // waits until ctx ends
+		if err != nil || next.FencingToken() <= first.FencingToken() {
+			t.Errorf("b's candidacy returned %v", err)
+			return
+		}
+		defer next.ReleaseOnce()
+		wantErr(t, "a's context", causeOf(t, "a's context", first.Context()), lockclient.ErrLeaseReleased)
+		awaitState(t, watch, func(state api.WatchState) bool { return isHeld(state) && state.Holders[0].OwnerID == "b" })
+	})
+	awaitState(t, watch, func(state api.WatchState) bool { return state.QueueLength == 1 })
+	check(t, first.Release(ctx))
+	waiting.Wait()
+	awaitState(t, watch, isFree)
 }
 
 // A reader may cancel one Next and read on. A watch ends with its ctx, its Close, and its client.
@@ -70,14 +76,14 @@ func TestWatchEnds(t *testing.T) {
 	ctx, end := context.WithCancel(await.Context(t))
 	watch, err := client.Watch(ctx, lock)
 	check(t, err)
-	nextOf(t, watch, api.EventState)
+	awaitState(t, watch, isFree)
 	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 	defer cancel()
 	wantErr(t, "Next", second(watch.Next(short)), context.DeadlineExceeded)
 	lease := mustAcquire(t, client, lock)
-	nextOf(t, watch, api.EventGranted)
+	awaitState(t, watch, isHeld)
 	check(t, lease.Release(ctx))
-	nextOf(t, watch, api.EventReleased)
+	awaitState(t, watch, isFree)
 	wantEnd(t, watch, end, context.Canceled)
 	watch, err = client.Watch(await.Context(t), lock)
 	check(t, err)
@@ -88,7 +94,7 @@ func TestWatchEnds(t *testing.T) {
 }
 
 // wantEnd ends a watch while a reader waits, and expects the reader's error.
-func wantEnd(t *testing.T, watch *lockclient.Watch[lockclient.Event], end func(), want error) {
+func wantEnd(t *testing.T, watch *lockclient.Watch, end func(), want error) {
 	t.Helper()
 	ended := make(chan error, 1)
 	go func() {
@@ -105,12 +111,11 @@ func wantEnd(t *testing.T, watch *lockclient.Watch[lockclient.Event], end func()
 	watch.Close()
 }
 
-// A stream is opened again after its end, a cut, or an error, with the ID of its last event.
+// A stream is opened again after its end, a cut, or an error. Events that a newer gateway sends are skipped.
 func TestStreamsReconnect(t *testing.T) {
 	t.Parallel()
-	turn, after := 0, []string{}
+	turn := 0
 	url, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		after = append(after, r.Header.Get("Last-Event-ID"))
 		turn++
 		switch turn {
 		case 3:
@@ -124,12 +129,12 @@ func TestStreamsReconnect(t *testing.T) {
 			return
 		}
 		w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
-		_, _ = fmt.Fprintf(w, "retry: 1\n: hello\n\nid: %d\nevent: granted\ndata: {\"fencing_token\":%d}\n\n", turn, turn)
+		_, _ = fmt.Fprintf(w, "retry: 1\n: hello\n\nevent: new\ndata: {}\n\nevent: state\ndata: {\"version\":%d}\n\n", turn)
 		if turn == 2 {
-			_, _ = fmt.Fprint(w, "event: end\ndata: {\"reason\":\"shutdown\"}\n\nid: 99\nevent: granted\ndata: {}\n\n")
+			_, _ = fmt.Fprint(w, "event: end\ndata: {\"reason\":\"shutdown\"}\n\nevent: state\ndata: {}\n\n")
 			return
 		}
-		_, _ = fmt.Fprint(w, "id: 98\nevent: granted\ndata: {\"fenc")
+		_, _ = fmt.Fprint(w, "event: state\ndata: {\"vers")
 		w.(http.Flusher).Flush()
 		panic(http.ErrAbortHandler)
 	})
@@ -137,15 +142,15 @@ func TestStreamsReconnect(t *testing.T) {
 	check(t, err)
 	defer watch.Close()
 	var got []int64
-	for event, err := range watch.All(await.Context(t)) {
+	for state, err := range watch.All(await.Context(t)) {
 		if err != nil {
 			wantErr(t, "the last Next", err, lockclient.ErrForbidden)
 			break
 		}
-		got = append(got, event.Change.FencingToken)
+		got = append(got, state.Version)
 	}
-	if fmt.Sprint(got) != "[1 2 5]" || fmt.Sprintf("%q", after) != `["" "1" "2" "2" "2" "5"]` {
-		t.Errorf("saw the events %v after %q, expected 1, 2 and 5", got, after)
+	if fmt.Sprint(got) != "[1 2 5]" {
+		t.Errorf("saw the versions %v, expected 1, 2 and 5", got)
 	}
 }
 

@@ -1,4 +1,4 @@
--- fence.end_leases(ends, note, swept) ends leases, each for its reason, and publishes that. → the leases, in the order
+-- fence.end_leases(ends, note, swept) ends leases, each for its reason. → the leases, in the order
 -- of their names and tokens. One that had ended before keeps its time and gets the reason. Those that expired are
 -- counted (fence.expiries), unless the caller is a sweep, which counts them itself. note is kept with the leases.
 --
@@ -27,7 +27,7 @@ begin
         if v_end.reason = 'expired' and not p_swept then
             insert into fence.expiries default values;
         end if;
-        perform fence.publish_lease_event(v_lease, v_end.reason, case v_end.reason when 'broken' then p_note end);
+        perform fence.note_change(v_lease.lock);
         return next v_lease;
     end loop;
 end

@@ -88,7 +88,7 @@ begin
         where s.name = v_lease.lock and (s.open
             or s.name = (select o.name from fence.subtrees o where o.name = v_lease.lock for update skip locked));
     end if;
-    perform fence.publish_lease_event(v_lease, 'granted');
+    perform fence.note_change(v_lease.lock);
     return v_lease;
 end
 $$;

@@ -54,7 +54,6 @@ begin
         perform fence.wake(p_lock, lease.scope, 0);
         return;
     end if;
-    perform fence.publish_lease_event(lease, 'renewed');
     if lease.expires_at < v_until then
         perform fence.wake(p_lock, lease.scope, fence.left_ms(lease));
     end if;
@@ -65,9 +64,8 @@ $$;
 -- lease, and how late that was (fence.renew_lease). The arrays have an element for each lease, and no lock twice; ttl_ms
 -- null: the TTL that it had. A lease that is not among the rows was not decided: send it to fence.renew_lease.
 --
--- It decides what concerns nobody else: the lease is live and in no session, no policy limits how long it may be held, it
--- does not end earlier than before, and nobody watches it. Like fence.renew_lease, it locks nothing but leases; it waits
--- for none. The caller sets synchronous_commit.
+-- It decides what concerns nobody else: the lease is live and in no session, no policy limits how long it may be held, and
+-- it does not end earlier than before. Like fence.renew_lease, it locks nothing but leases; it waits for none. The caller sets synchronous_commit.
 create or replace function fence.renew_leases(
     p_locks text[], p_owner_ids text[], p_lease_ids uuid[], p_fencing_tokens bigint[], p_ttls_ms integer[])
 returns table (lease fence.leases, late_ms bigint)
@@ -105,8 +103,6 @@ begin
             and fence.lease_provider(o.lease_id) = 'postgres'
             and o.expires_at > clock_timestamp() and o.expires_at <= t.expires_at -- in a session it is infinity
             and not (v_policies and fence.hold_until(o.lock, o.granted_at, v_now) is not null)
-            and not exists (
-                select from fence.watched w where w.lock = o.lock and w.until > clock_timestamp() offset 0)
     ) v
     where l.lock = v.lock and l.fencing_token = v.fencing_token
     returning l, v.late_ms;

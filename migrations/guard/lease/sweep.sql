@@ -1,6 +1,6 @@
 -- fence.sweep_leases(rows_max) → done: the number of expired leases that were ended; more. See fence.sweep.
 --
--- An expired lease can be replaced without this (P7): this counts it, wakes waiters and keeps the event. It looks at a
+-- An expired lease can be replaced without this (P7): this counts it, wakes waiters and notifies of it. It looks at a
 -- lease when its check_at has passed, and again at the expires_at that it finds then: so a renewal need not change an
 -- index. Leases in Redis are left to fence.settle_provided until their expires_at, and those whose session ended before
 -- that to fence.settle_leases, which closes their fences.

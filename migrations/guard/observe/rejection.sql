@@ -3,9 +3,9 @@
 --
 -- Records rejected writes, each with the number of times it was seen since the last call. The same group (resource,
 -- token, code, reason, source, address, principal) is one row with a count. The owner, and how long after the end of its
--- lease the write came, are looked up here, while the lease still exists. No group repeats in a call. Watchers of the
--- resource get an event of what was recorded. lateness_ms is null if the lease had not ended; it and token_age_ms
--- (since the grant of the token) are null if the lease does not exist any more.
+-- lease the write came, are looked up here, while the lease still exists. No group repeats in a call. lateness_ms is
+-- null if the lease had not ended; it and token_age_ms (since the grant of the token) are null if the lease does not
+-- exist any more.
 --
 -- SQLSTATE 57014 if it takes more than 5 s. Invariant: what becomes visible has a changed_at of the last few seconds,
 -- so a reader that follows the changes by it, looking back 10 s, misses none. For the same reason the commit does not
@@ -21,7 +21,6 @@ as $$
 declare
     v_began  timestamptz := clock_timestamp();
     v_locked bigint[];
-    v_event  record;
 begin
     if current_setting('synchronous_commit') <> 'off' then
         perform set_config('synchronous_commit', 'local', true);
@@ -73,23 +72,6 @@ begin
             changed_at = clock_timestamp()
     )
     select f.code, f.late_ms, f.age_ms, case when f.locked then 0 else f.count end from found f order by f.n;
-
-    for v_event in
-        select u.*, l.owner_id, l.mode, l.scope
-        from unnest(p_resources, p_keys, p_codes, p_reasons, p_tokens)
-            with ordinality as u (resource, key, code, reason, token, n)
-        join fence.watched w on w.lock = u.resource and w.until > clock_timestamp()
-        left join lateral (
-            select * from fence.leases l
-            where l.lock = any (fence.ancestors(u.resource) || u.resource) and l.fencing_token = u.token limit 1
-        ) l on true
-        where u.n <> all (v_locked)
-        order by u.resource collate "C"
-    loop
-        perform fence.publish_event(row(null, v_event.resource, 'rejected', null, v_event.owner_id,
-            nullif(v_event.token, 0), v_event.mode,
-            v_event.scope, null, nullif(v_event.reason, ''), v_event.code, nullif(v_event.key, ''), null)::fence.events);
-    end loop;
 
     if clock_timestamp() - v_began > interval '5 seconds' then
         raise exception 'recording rejections took more than 5 s' using errcode = 'query_canceled';

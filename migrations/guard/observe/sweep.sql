@@ -39,7 +39,6 @@ begin
             when 'rejections' then select * into done, more from fence.sweep_rejections(p_rows_max, p_age, p_count_max);
             when 'gateways' then select * into done, more from fence.sweep_gateways(p_rows_max);
             when 'waiting' then select * into done, more from fence.sweep_waiting(p_rows_max, p_age);
-            when 'events' then select * into done, more from fence.sweep_events(p_rows_max, p_age, p_count_max);
             when 'reported' then select * into done, more from fence.sweep_reported(p_rows_max);
             when 'audit' then select * into done, more from fence.sweep_audit(p_rows_max, p_age, p_count_max);
             when 'unused' then select * into done, more from fence.sweep_unused(p_rows_max);

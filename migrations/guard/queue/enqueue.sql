@@ -17,7 +17,7 @@ begin
         p_request.session_id,
         p_request.request_id, p_request.metadata, p_request.principal, v_now, v_now + p_wait_ms * interval '1 millisecond')
     returning w.ticket into v_ticket;
-    perform fence.publish_lease_event(p_request, 'queued');
+    perform fence.note_change(p_request.lock);
     return v_ticket;
 end
 $$;

@@ -113,6 +113,7 @@ begin
     perform set_config('synchronous_commit', 'off', true);
     if v_left then
         perform fence.wake(p_lock, p_scope, 0);
+        perform fence.note_change(p_lock);
     end if;
 end
 $$;

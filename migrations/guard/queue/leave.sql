@@ -26,6 +26,7 @@ begin
     loop
         v_left := v_left + 1;
         perform fence.wake(v_waiter.lock, v_waiter.scope, 0);
+        perform fence.note_change(v_waiter.lock);
     end loop;
     return v_left;
 end
@@ -58,5 +59,6 @@ begin
         select from fence.waiters w
         where w.lock = p_lock and w.gateway_id = p_gateway_id and (w.scope = 'node' or p_scope = 'subtree'));
     perform fence.wake(p_lock, p_scope, 0);
+    perform fence.note_change(p_lock);
 end
 $$;

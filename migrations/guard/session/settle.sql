@@ -100,6 +100,7 @@ begin
     loop
         perform fence.wake_gateway(v_waiter.gateway_id, v_waiter.lock, 0);
         perform fence.wake(v_waiter.lock, v_waiter.scope, 0);
+        perform fence.note_change(v_waiter.lock);
     end loop;
 end
 $$;

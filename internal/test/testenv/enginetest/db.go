@@ -134,12 +134,6 @@ func (b *DB) AwaitBlocked(ctx context.Context, work <-chan error) error {
 	}
 }
 
-// WatchEvents has the events of a lock kept from now on, as a watch does, for longer than any test lasts.
-func (b *DB) WatchEvents(t *testing.T, locks ...store.Name) {
-	t.Helper()
-	b.Exec(t, "select fence.begin_watch($1, $2)", locks, time.Hour.Milliseconds())
-}
-
 // LockedBy begins a session beside the Store that keeps what sql locks, until the test ends or unlock is called, and
 // returns its pid.
 func (b *DB) LockedBy(t *testing.T, sql string, args ...any) (pid int, unlock func()) {

@@ -329,26 +329,25 @@ func TestOpenAPICheckOfRoutes(t *testing.T) {
 
 func TestOpenAPICheckOfEvents(t *testing.T) {
 	t.Parallel()
-	const watch = "GET /v1/locks/job-42/watch"
+	const watch = "GET /v1/rejections/stream"
 	const header = "Content-Type: text/event-stream\nCache-Control: no-store\nX-Accel-Buffering: no"
-	const granted = "id: 3\nevent: granted\ndata: " +
-		`{"lock":"job-42","at":"2026-01-02T09:00:00.000Z","owner_id":"w","fencing_token":3}` + "\n\n"
-	replace := func(old, with string) string { return strings.Replace(granted, old, with, 1) }
+	const missed = "id: 3\nevent: missed\ndata: {\"since\":\"2026-01-02T09:00:00.000Z\"}\n\n"
+	replace := func(old, with string) string { return strings.Replace(missed, old, with, 1) }
 	const end = "event: end\ndata: {\"reason\":\"shutdown\"}\n\n"
 	for _, e := range []fakeExchange{
-		{name: "as described", body: ":\n\n" + granted + ":\n\n" + end},
+		{name: "as described", body: ":\n\n" + missed + ":\n\n" + end},
 		{name: "nothing yet", body: ""},
-		{name: "cut off", body: granted + "id: 4\nev"},
-		{name: "event not described", body: replace("event: granted", "event: grunted"),
-			failure: `"grunted" is not described`},
-		{name: "event of another stream", body: replace("event: granted", "event: leader"),
-			failure: `"leader" is not described`},
-		{name: "field not described", body: replace("owner_id", "owner"), failure: "owner"},
-		{name: "field missing", body: replace(`"lock":"job-42",`, ""), failure: "lock"},
+		{name: "cut off", body: missed + "id: 4\nev"},
+		{name: "event not described", body: replace("event: missed", "event: mixed"),
+			failure: `"mixed" is not described`},
+		{name: "event of another stream", body: replace("event: missed", "event: state"),
+			failure: `"state" is not described`},
+		{name: "field not described", body: replace("since", "until"), failure: "until"},
+		{name: "field missing", body: replace(`"since":"2026-01-02T09:00:00.000Z"`, ""), failure: "since"},
 		{name: "no id", body: replace("id: 3\n", ""), failure: "belongs to every event"},
 		{name: "an id of the end", body: "id: 4\n" + end, failure: "belongs to every event"},
-		{name: "more after the end", body: end + granted, failure: "belongs to every event"},
-		{name: "data of two lines", body: replace(",", ",\ndata: "), failure: "this is no event"},
+		{name: "more after the end", body: end + missed, failure: "belongs to every event"},
+		{name: "data of two lines", body: replace(":\"", ":\ndata: \""), failure: "this is no event"},
 		{name: "no JSON", body: replace("{", ""), failure: "event 0"},
 	} {
 		e.request, e.status, e.header = watch, http.StatusOK, header

@@ -101,10 +101,10 @@ func TestOpenAPISchemasAreTheWireTypes(t *testing.T) {
 	described := described(t)
 	for _, wire := range []any{
 		api.AcquireRequest{}, api.Lease{}, api.RenewRequest{}, api.ReleaseRequest{}, api.Released{}, api.BreakRequest{},
-		api.Broken{}, api.Lock{}, api.LockHolder{}, api.Waiter{}, api.Locks{}, api.Event{}, api.WatchEnd{}, api.Waits{},
+		api.Broken{}, api.Lock{}, api.LockHolder{}, api.Waiter{}, api.Locks{}, api.WatchEnd{}, api.Waits{},
 		api.WaitOf{}, api.Blocker{}, api.LeaseInfo{}, api.LeaseInfos{}, api.SessionInfo{}, api.SessionInfos{},
-		api.Elections{}, api.SessionRequest{}, api.Session{}, api.SessionEnded{}, api.CampaignRequest{}, api.Term{},
-		api.ResignRequest{}, api.Resigned{}, api.Election{}, api.WriteResult{}, api.RecordInfo{}, api.Records{},
+		api.SessionRequest{}, api.Session{}, api.SessionEnded{},
+		api.WriteResult{}, api.RecordInfo{}, api.Records{},
 		api.StateVersions{}, api.StateVersion{},
 		api.TransactionRequest{}, api.WriteToken{}, api.Op{}, api.TransactionResult{}, api.OpResult{},
 		api.BulkWrite{}, api.BulkResults{}, api.BulkResult{},
@@ -221,8 +221,8 @@ func TestOpenAPIExamplesOfEvents(t *testing.T) {
 			examples++
 		}
 	}
-	if examples != 4 {
-		t.Errorf("openapi.yaml has %d examples of streams, want 4", examples)
+	if examples != 3 {
+		t.Errorf("openapi.yaml has %d examples of streams, want 3", examples)
 	}
 }
 

@@ -81,8 +81,9 @@ func (d *Description) checkEvents(e exchange, response *openapi3.ResponseRef) er
 		if err := schema.Value.VisitJSON(data, openapi3.MultiErrors()); err != nil {
 			return fmt.Errorf("event %d differs from the schema %s: %w", i, name, err)
 		}
-		if last := event.Kind == "end"; last != (event.ID == "") || last && i < len(events)-1 {
-			return fmt.Errorf("event %d: the id is %q, which belongs to every event but the end", i, event.ID)
+		last := event.Kind == "end"
+		if (last || event.Kind == "state") != (event.ID == "") || last && i < len(events)-1 {
+			return fmt.Errorf("event %d: the id is %q, which belongs to every event but a state and the end", i, event.ID)
 		}
 	}
 	return err
