@@ -181,9 +181,10 @@ golden: ## Rewrite the golden schema from the migrations and guard functions, an
 golden-check: ## Compare the schema that the migrations make with the golden one
 	@scripts/with-postgres scripts/golden-check
 
-docs: ## Rewrite docs/observability.md, docs/security.md and the Grafana dashboards from the code
+docs: ## Rewrite openapi.yaml, docs/observability.md, docs/security.md and the Grafana dashboards from the code
 	scripts/with-postgres go test ./gateway/metrics -run 'TestMetricsDoc$$' -update
 	go test ./gateway -run 'TestAccessDoc$$' -update
+	go test ./internal/test/testenv/openapi -run 'TestSchemasAreTheWireTypes$$' -update
 	go run ./deploy/grafana/generate
 
 verify: RACE = 1

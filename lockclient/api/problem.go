@@ -48,54 +48,62 @@ const (
 // ProblemContentType is the content type of every error.
 const ProblemContentType = "application/problem+json"
 
-// Problem is an error as the gateway answers it (RFC 9457). It implements error.
+// Problem is an error (RFC 9457). It implements error.
 type Problem struct {
-	Type     string `json:"type"`
-	Title    string `json:"title"`
-	Status   int    `json:"status"`
-	Detail   string `json:"detail"`
+	// `urn:fencegate:problem:` and the code.
+	Type  string `json:"type" schema:"format=uri"`
+	Title string `json:"title"`
+	// The HTTP status.
+	Status int `json:"status"`
+	// What happened and what to do next, for people.
+	Detail string `json:"detail"`
+	// The path of the request.
 	Instance string `json:"instance,omitempty"`
 
-	Code      Code `json:"code"`
+	// What to decide on.
+	Code Code `json:"code"`
+	// Whether the same request may succeed later.
 	Retryable bool `json:"retryable"`
 
-	// Reason refines token_stale (superseded, released, reused, shared), lease_lost (expired, released, broken,
-	// superseded, mismatch) and the unavailable of /readyz (database_unreachable, …).
+	// Refines `token_stale`, `lease_lost`, and the `unavailable` of `/readyz`.
 	Reason string `json:"reason,omitempty"`
 
-	// These describe a rejected write and its fence.
-	Resource     string `json:"resource,omitempty"`
-	Token        *int64 `json:"token,omitempty"`
-	Sequence     *int64 `json:"sequence,omitempty"`
-	LastToken    *int64 `json:"last_token,omitempty"`
-	LastSequence *int64 `json:"last_sequence,omitempty"`
-	GrantedToken *int64 `json:"granted_token,omitempty"`
+	// Of the write that was rejected, like token and sequence.
+	Resource string `json:"resource,omitempty" schema:"Name"`
+	Token    *int64 `json:"token,omitempty" schema:"Token"`
+	Sequence *int64 `json:"sequence,omitempty" schema:"Sequence"`
+	// Of the last write that the fence accepted, like last_sequence.
+	LastToken    *int64 `json:"last_token,omitempty" schema:"TokenOrNone"`
+	LastSequence *int64 `json:"last_sequence,omitempty" schema:"Sequence"`
+	// The newest granted on the name.
+	GrantedToken *int64 `json:"granted_token,omitempty" schema:"TokenOrNone"`
 
-	// Version is the record's current one (version_mismatch); 0 where there is no record.
-	Version *int64 `json:"version,omitempty"`
-	// Op is the index, from 0, of the rejected operation of a transaction.
-	Op *int `json:"op,omitempty"`
+	// The record's version now; 0: there is no record.
+	Version *int64 `json:"version,omitempty" schema:"minimum=0"`
+	// The operation of the transaction that was refused, from 0; absent where one of its tokens was.
+	Op *int `json:"op,omitempty" schema:"minimum=0 maximum=999"`
 
-	// These describe the refusal of a row by a table (constraint_violation, forbidden): PostgreSQL's code for it, and the
-	// table, column and constraint that it concerns, as far as they are known.
-	SQLState   string `json:"sqlstate,omitempty"`
+	// PostgreSQL's code for the refusal of a row, like table, column and constraint.
+	SQLState string `json:"sqlstate,omitempty"`
+	// The table with its schema.
 	Table      string `json:"table,omitempty"`
 	Column     string `json:"column,omitempty"`
 	Constraint string `json:"constraint,omitempty"`
-	// Rows is how many rows the operation would have written (rows_mismatch).
-	Rows *int64 `json:"rows,omitempty"`
+	// Of `rows_mismatch`: how many rows the operation would have written.
+	Rows *int64 `json:"rows,omitempty" schema:"minimum=0"`
 
-	// These describe a held lock. Holder is absent if the lock is free and the caller is behind other waiters.
-	Holder             *Holder `json:"holder,omitempty"`
-	QueueLength        *int    `json:"queue_length,omitempty"`
-	RecommendedRetryMS *int64  `json:"recommended_retry_ms,omitempty"`
+	Holder *Holder `json:"holder,omitempty"`
+	// How many wait for the lock.
+	QueueLength *int `json:"queue_length,omitempty" schema:"minimum=0"`
+	// When a try is worth while.
+	RecommendedRetryMS *int64 `json:"recommended_retry_ms,omitempty" schema:"minimum=1"`
 
-	// Cycle describes a deadlock. Each owner waits for the lock, and the next one holds it or is ahead in its queue. The
-	// first is the caller, and the last waits for it.
+	// Of `deadlock`: each owner waits for the lock, and the next one holds it or is ahead in its queue. The first is
+	// the caller, and the last waits for it. `…` stands for an owner and a lock that the caller may not see.
 	Cycle []Wait `json:"cycle,omitempty"`
 
-	// Outcome is set where Code is unavailable.
-	Outcome Outcome `json:"outcome,omitempty"`
+	// Of `unavailable`: whether the change was made.
+	Outcome Outcome `json:"outcome,omitempty" schema:"enum=not_applied|unknown"`
 }
 
 // Error returns the code and what to do next.
@@ -106,18 +114,19 @@ func (p *Problem) Error() string {
 	return string(p.Code) + ": " + p.Detail
 }
 
-// Holder is the holder of a lock. It never has a lease_id.
+// Holder is the holder of the lock; of several, the one whose lease lasts longest. Absent if the lock is free and
+// others are ahead of you in the queue. It never has a `lease_id`.
 type Holder struct {
-	OwnerID string `json:"owner_id"`
-	// Principal acquired it, by SQL "sql:" and a role; absent without authentication.
+	OwnerID string `json:"owner_id" schema:"OwnerID"`
+	// Who sent the acquire; by SQL `sql:` and a role. Absent without authentication.
 	Principal string `json:"principal,omitempty"`
 	ExpiresAt Time   `json:"expires_at"`
 }
 
 // Wait is an owner and the lock that it waits for.
 type Wait struct {
-	OwnerID string `json:"owner_id"`
-	// Principal sent the acquire; absent without authentication, or where the owner is hidden.
+	OwnerID string `json:"owner_id" schema:"OwnerID"`
+	// Who sent the acquire; by SQL `sql:` and a role. Absent without authentication.
 	Principal string `json:"principal,omitempty"`
-	Lock      string `json:"lock"`
+	Lock      string `json:"lock" schema:"Name"`
 }

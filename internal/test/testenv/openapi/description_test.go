@@ -7,11 +7,9 @@ import (
 	"maps"
 	"net/http"
 	"os"
-	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 
@@ -21,8 +19,13 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
+const (
+	openAPI     = "../../../../gateway/openapi.yaml"
+	wirePackage = "../../../../lockclient/api"
+)
+
 // read reads openapi.yaml once.
-var read = sync.OnceValues(func() (text []byte, err error) { return os.ReadFile("../../../../gateway/openapi.yaml") })
+var read = sync.OnceValues(func() (text []byte, err error) { return os.ReadFile(openAPI) })
 
 // parse parses it once.
 var parse = sync.OnceValues(func() (*Description, error) {
@@ -93,59 +96,6 @@ func TestOpenAPIExamplesAreValidated(t *testing.T) {
 			t.Errorf("the document is valid with %q", change[1])
 		}
 	}
-}
-
-// Every schema has the fields of its Go type, and requires the same ones.
-func TestOpenAPISchemasAreTheWireTypes(t *testing.T) {
-	t.Parallel()
-	described := described(t)
-	for _, wire := range []any{
-		api.AcquireRequest{}, api.Lease{}, api.RenewRequest{}, api.ReleaseRequest{}, api.Released{}, api.BreakRequest{},
-		api.Broken{}, api.Lock{}, api.LockHolder{}, api.Waiter{}, api.Locks{}, api.WatchEnd{}, api.Waits{},
-		api.WaitOf{}, api.Blocker{}, api.LeaseInfo{}, api.LeaseInfos{}, api.SessionInfo{}, api.SessionInfos{},
-		api.SessionRequest{}, api.Session{}, api.SessionEnded{},
-		api.WriteResult{}, api.RecordInfo{}, api.Records{},
-		api.StateVersions{}, api.StateVersion{},
-		api.TransactionRequest{}, api.WriteToken{}, api.Op{}, api.TransactionResult{}, api.OpResult{},
-		api.BulkWrite{}, api.BulkResults{}, api.BulkResult{},
-		api.Fence{}, api.Policy{}, api.PolicyRequest{}, api.Policies{}, api.Table{}, api.Tables{}, api.Rejection{}, api.RejectionDetail{}, api.Rejections{}, api.Health{},
-		api.KeyRequest{}, api.RotateRequest{}, api.Key{}, api.NewKey{}, api.Keys{},
-		api.SignIns{}, api.SignInIssuer{}, api.SignInRequest{}, api.Principal{},
-		api.Problem{}, api.Holder{}, api.Wait{}, api.WatchState{},
-	} {
-		kind := reflect.TypeOf(wire)
-		schema := described.document.Components.Schemas[kind.Name()]
-		if schema == nil {
-			t.Errorf("openapi.yaml does not have the schema %s", kind.Name())
-			continue
-		}
-		if open := schema.Value.AdditionalProperties.Has; open == nil || *open {
-			t.Errorf("the schema %s accepts unknown fields", kind.Name())
-		}
-		fields := wireFields(kind)
-		properties := map[string]bool{}
-		for name := range schema.Value.Properties {
-			properties[name] = slices.Contains(schema.Value.Required, name)
-		}
-		if !maps.Equal(fields, properties) {
-			t.Errorf("%s: the Go type has the fields %v (true: required), the schema %v", kind.Name(), fields, properties)
-		}
-	}
-}
-
-// wireFields returns the JSON fields of a type, and whether they are required.
-func wireFields(kind reflect.Type) map[string]bool {
-	fields := map[string]bool{}
-	for i := range kind.NumField() {
-		field := kind.Field(i)
-		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
-		if field.Anonymous {
-			maps.Copy(fields, wireFields(field.Type))
-			continue
-		}
-		fields[name] = options != "omitempty"
-	}
-	return fields
 }
 
 var codeRow = regexp.MustCompile("(?m)^\\| (\\d{3}) \\| `(\\w+)` \\|")
