@@ -21,11 +21,15 @@ import (
 // The writes of one lease keep their order, and those of several leases don't deadlock.
 func TestWritesAreInOrder(t *testing.T) {
 	t.Parallel()
-	link, client, lock := lossy(t)
+	_, lock := shared(t)
+	link := network.NewProxy(gatewayURL)
+	url, _ := serve(t, link.ServeHTTP)
+	t.Cleanup(link.Close)
+	client := newClient(t, url)
 	ctx := await.Context(t)
 	leases := []*lockclient.Lease{mustAcquire(t, client, lock+"/a"), mustAcquire(t, client, lock+"/b")}
-	link.harm("", network.AnswerLost, network.None, network.RequestLost, network.None, network.None,
-		network.AnswerCut, network.None, network.None, network.AnswerLost)
+	link.Harm(network.Harm{Faults: []network.Fault{network.AnswerLost, network.None, network.RequestLost, network.None,
+		network.None, network.AnswerCut, network.None, network.None, network.AnswerLost}})
 	var writing sync.WaitGroup
 	for i := range 20 {
 		// ops put a record under each lease.
