@@ -3,9 +3,11 @@ package compose
 
 import (
 	"bytes"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -29,6 +31,9 @@ func composed(t *testing.T) *types.Project {
 	return project
 }
 
+// exact matches a tag of three numbers, or a digest.
+var exact = regexp.MustCompile(`:v?\d+\.\d+(\.\d+)?(-[a-z0-9.]+)?@sha256:[0-9a-f]{64}$|:v?\d+\.\d+\.\d+(-[a-z0-9.]+)?$`)
+
 func check(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -41,6 +46,28 @@ func read(t *testing.T, path string) string {
 	text, err := os.ReadFile(path)
 	check(t, err)
 	return string(text)
+}
+
+func TestComposeServices(t *testing.T) {
+	t.Parallel()
+	project := composed(t)
+	for name, service := range project.Services {
+		if service.Build == nil && !exact.MatchString(service.Image) {
+			t.Errorf("%s: the image %s is not pinned", name, service.Image)
+		}
+		for _, port := range service.Ports {
+			if ip := net.ParseIP(port.HostIP); ip == nil || !ip.IsLoopback() {
+				t.Errorf("%s: port %s is published on %q, it must be a loopback address", name, port.Published, port.HostIP)
+			}
+		}
+		if service.Privileged || service.NetworkMode == "host" || service.Pid == "host" {
+			t.Errorf("%s has rights that it does not need", name)
+		}
+		if name != "postgres" && (!service.ReadOnly || len(service.CapDrop) == 0 || len(service.SecurityOpt) == 0) {
+			t.Errorf("%s: its filesystem is not read-only, or it keeps rights that it does not need", name)
+		}
+		checkMounts(t, project, service)
+	}
 }
 
 // TestComposeNetwork checks that the gateways trust the proxy alone, whose address no other container gets, and that
@@ -68,6 +95,34 @@ func TestComposeNetwork(t *testing.T) {
 		strings.Join(project.Services["zombies"].Command, " "), -1) {
 		if !slices.Contains(hosts, url[1]) {
 			t.Errorf("the demo uses the host %s, for which the gateways do not answer", url[1])
+		}
+	}
+}
+
+// checkMounts checks that the mounted files of the clone exist, are readable by other users, and are mounted read-only.
+func checkMounts(t *testing.T, project *types.Project, service types.ServiceConfig) {
+	t.Helper()
+	for _, mount := range service.Volumes {
+		if mount.Type == types.VolumeTypeVolume {
+			if _, declared := project.Volumes[mount.Source]; !declared {
+				t.Errorf("%s: there is no volume %s", service.Name, mount.Source)
+			}
+			continue
+		}
+		if !mount.ReadOnly {
+			t.Errorf("%s: %s is not mounted read-only", service.Name, mount.Source)
+		}
+		err := filepath.Walk(mount.Source, func(path string, info os.FileInfo, err error) error {
+			if err == nil && info.Mode().Perm()&0o4 == 0 {
+				t.Errorf("%s: others can't read %s", service.Name, path)
+			}
+			return err
+		})
+		if err != nil {
+			t.Errorf("%s: %v", service.Name, err)
+		}
+		if want := filepath.Ext(mount.Target); want != filepath.Ext(mount.Source) {
+			t.Errorf("%s: %s is mounted at %s", service.Name, mount.Source, mount.Target)
 		}
 	}
 }
