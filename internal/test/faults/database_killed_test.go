@@ -36,7 +36,7 @@ func TestDatabaseKilledUnderLoad(t *testing.T) {
 	l := startLoad(t, f)
 	l.journal.Granted(witness, 0, 0)
 	starts := 0
-	l.rounds(t, 3, func(round int) {
+	l.rounds(t, 2, func(round int) {
 		starts++
 		cluster.Kill()
 		w := numbered(witness, int64(round)+1)

@@ -106,7 +106,7 @@ func TestGatewaysKilledUnderACrowd(t *testing.T) {
 	url := postgres.Empty(t)
 	f := startFleet(t, url, 2)
 	l := startClients(t, f, crowdClients, crowdLocks)
-	l.rounds(t, 4, func(round int) {
+	l.rounds(t, 2, func(round int) {
 		l.progress(t, crowdClients)
 		f.crash(t, round)
 	})

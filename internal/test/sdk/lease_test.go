@@ -117,7 +117,7 @@ func TestHeartbeatOnBusyProcessors(t *testing.T) {
 	}
 	defer busy.Wait()
 	defer stop.Store(true)
-	lease := mustAcquire(t, client, lock, lockclient.WithTTL(15*time.Second))
+	lease := mustAcquire(t, client, lock, lockclient.WithTTL(15*time.Second), lockclient.HeartbeatEvery(time.Second/2))
 	await.True(t, "a renewal", func() bool {
 		shown, err := client.API().Lock(await.Context(t), lock)
 		check(t, err)
