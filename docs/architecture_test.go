@@ -21,7 +21,7 @@ var (
 	// reference is a path from the root, with one list of alternatives at most, perhaps with a declaration of the file.
 	reference    = regexp.MustCompile(`^([\w.][\w./-]*(?:\{[\w,]+\}[\w./-]*)?)(?::(\w+(?:\.\w+)?))?$`)
 	isFile       = regexp.MustCompile(`\.(go|sql|md|ya?ml|js|json|lua)$`)
-	isFunction   = regexp.MustCompile(`(?m)^create or replace (?:function|view) fence\.(\w+)`)
+	isFunction   = regexp.MustCompile(`(?m)^create (?:or replace function|or replace view|(?:unlogged )?table) fence\.(\w+)`)
 	alternatives = regexp.MustCompile(`\{([\w,]+)\}`)
 )
 
@@ -32,8 +32,14 @@ var rooms = []string{"gateway", "store", "internal", "internal/test", "migration
 // names every room.
 func TestArchitectureIsTheTree(t *testing.T) {
 	t.Parallel()
-	named, declarations := map[string]bool{}, 0
+	named, declarations, functions := map[string]bool{}, 0, inSchema(t)
 	for _, mention := range mentions(t) {
+		if function, ok := strings.CutPrefix(mention, "fence."); ok && !strings.Contains(function, "(") {
+			declarations++
+			if !functions[function] {
+				t.Errorf("%s names %s, which migrations does not make", architecture, mention)
+			}
+		}
 		path, declaration, ok := referenceIn(mention)
 		if !ok {
 			continue
@@ -62,6 +68,24 @@ func TestArchitectureIsTheTree(t *testing.T) {
 			}
 		}
 	}
+}
+
+// inSchema has the functions, views and tables of the schema fence.
+func inSchema(t *testing.T) map[string]bool {
+	t.Helper()
+	all := map[string]bool{"name": true} // stands for any
+	for _, pattern := range []string{"*.sql", "guard/*/*.sql"} {
+		files, err := filepath.Glob(filepath.Join(root, "migrations", pattern))
+		check(t, err)
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			check(t, err)
+			for _, found := range isFunction.FindAllStringSubmatch(string(text), -1) {
+				all[found[1]] = true
+			}
+		}
+	}
+	return all
 }
 
 // referenceIn returns the path that a mention is, and the declaration of the file; ok is false for other code.
