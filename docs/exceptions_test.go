@@ -43,7 +43,7 @@ var exceptions = map[string]exception{
 		before: "fencegate put jobs/42 result x --token 1767344421480.1"},
 
 	"docs/operations.md: docker compose up": {
-		elsewhere: "needs Docker; TestComposeServices of deploy"},
+		elsewhere: "needs Docker; TestComposeServices of deploy/compose"},
 	"docs/operations.md: go tool pprof": {
 		elsewhere: "takes a profile for 30 s; TestDebugListen of cmd/fencegate"},
 

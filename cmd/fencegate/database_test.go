@@ -30,7 +30,7 @@ func TestCommandsNameTheirDatabase(t *testing.T) {
 	const away = "postgres://u:s3cret@127.0.0.1:1/app"
 	for _, command := range []string{
 		"check", "migrate", "tables", "tables observe a", "tables enforce a", "tables unprotect a",
-		"load --pressure fence", "keys create a --grant all:", "serve --read-only --database-timeout 1ms", "serve --database-timeout 1ms",
+		"keys create a --grant all:", "serve --read-only --database-timeout 1ms", "serve --database-timeout 1ms",
 		"demo zombie", "demo gc-pause", "demo claim",
 	} {
 		words := strings.Fields(command)

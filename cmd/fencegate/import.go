@@ -93,7 +93,7 @@ func (c *importCmd) writeOf(line []byte, before int64) api.BulkWrite {
 	return write
 }
 
-// countImport counts lines, and shows those that were refused. It returns an error if the import can't continue.
+// countImport counts lines, and shows the first 20 that were refused (as JSON all). It returns an error if the import can't continue.
 func (con *console) countImport(counts *importCounts, outcomes []lockclient.WriteOutcome) error {
 	for _, outcome := range outcomes {
 		problem := lockclient.ProblemOf(outcome.Err)
@@ -106,8 +106,9 @@ func (con *console) countImport(counts *importCounts, outcomes []lockclient.Writ
 		case errors.Is(outcome.Err, lockclient.ErrUnavailable):
 			return fmt.Errorf("line %d and those after it have no answer: %w", counts.Lines+1, outcome.Err)
 		default:
-			counts.Refused++
-			con.note("line %d: %s", counts.Lines+1, printable.Text(outcome.Err.Error()))
+			if counts.Refused++; counts.Refused <= 20 {
+				con.note("line %d: %s", counts.Lines+1, printable.Text(outcome.Err.Error()))
+			}
 			if con.format.problems() {
 				_ = con.problem(problem)
 			}

@@ -155,7 +155,7 @@ func pagesOfLists(t *testing.T, s shell) {
 		fmt.Fprintf(&lines, `{"resource":"pages","key":"k","fencing_token":%d,"value":1}`+"\n", 1_000_000+i)
 	}
 	got := s.doWith(lines.String(), "import", "-")
-	wantImport(t, got, exitFailure, importCounts{Refused: groups}, "token_unknown")
+	wantImport(t, got, exitFailure, importCounts{Lines: groups, Refused: groups}, "token_unknown")
 	await.True(t, "all rejection groups are listed", func() bool {
 		return len(rejections(t, s, "--resource", "pages", "--limit", "5000")) == groups
 	})

@@ -41,7 +41,7 @@ const (
 func TestTerminal(t *testing.T) {
 	t.Parallel()
 	newShell(t).each(map[string]func(*testing.T, shell){
-		"the command has it": runGivesTheTerminal, "job control": runIsAJob, "progress": importShowsItsProgress,
+		"the command has it": runGivesTheTerminal, "job control": runIsAJob,
 		"untouched": commandsDontTouchTheTerminal,
 	})
 }
@@ -82,16 +82,6 @@ func runIsAJob(t *testing.T, s shell) {
 	types("exit\n") // an end of file before the shell reads its next line would be lost
 	if got := p.wait(); strings.Contains(got.out, "never\r\n") {
 		t.Errorf("it printed %q", got.out)
-	}
-}
-
-// At a terminal the progress is shown on one line.
-func importShowsItsProgress(t *testing.T, s shell) {
-	token := fields(s.must("lock", "acquire", "progress"))["fencing_token"]
-	p, _ := s.terminal(`"$CHECKED" import ` + fileOf(t, rows(1, 500)) + ` --resource progress --token ` + token)
-	got := p.wants(exitOK, "")
-	if !strings.Contains(got.out, "100 %, 500 lines") {
-		t.Errorf("import printed %q, expected the progress up to 100 %%", got.out)
 	}
 }
 

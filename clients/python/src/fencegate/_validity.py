@@ -152,6 +152,6 @@ class Validity:
             self._note_pause()
             if not self._windows:
                 return 0.0
-            since, length, _ = self._windows[0]
+            since, length = self._windows[0]
             over = since.elapsed() - length
             return self._pause if self._pause >= self.ttl / BEATS_PER_TTL and 0 <= over < self._pause else 0.0
