@@ -35,7 +35,7 @@ export class Clocks {
 export class Validity {
   #controller = new AbortController();
   #what;
-  /** @type {{since: Clocks, lengthMs: number, reason: string}[]} */
+  /** @type {{since: Clocks, lengthMs: number}[]} */
   #windows = [];
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #timer;
