@@ -66,7 +66,7 @@ var safeguards = []safeguard{
 		more:   map[string]string{"if at+tokensSlack < newestToken {": "if false {"},
 		faults: []string{"old-primary-returned"}},
 	{name: "newest-token-compared", file: "store/engine/providers.go",
-		old: "err = e.refuseGrant(ctx, e.leaser(provider), lease, request.NewestToken)", broken: "err = nil",
+		old: "err = e.refuseGrant(ctx, provider, lease, request.NewestToken)", broken: "err = nil",
 		loses: true, faults: []string{forgotten}},
 	{name: "unknown-token-rejected", file: "rule.sql", old: "when not external and token > granted_token",
 		broken: "when false", faults: []string{"client-slow"}},
