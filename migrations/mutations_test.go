@@ -55,7 +55,7 @@ var sqlMutations = []struct{ function, old, broken, script string }{
 		"external authority: any token that rises"},
 	{"guard_by_rule", "array[false, true]", "array[true]",
 		"a zombie is rejected without a wait while the holder's transaction is open"},
-	{"given_token", "v_setting <> v_option", "false", "a setting that outlives its transaction counts for no other"},
+	{"token_from_settings", "v_setting <> v_option", "false", "a setting that outlives its transaction counts for no other"},
 	{"guard_statement", "fence.guard_known(tg_relid)", "tg_relid",
 		"the fence is locked before the rows where the resource is known before them"},
 	{"guard_known", "and not exists (select from fence.admitted a where a.resource = v_resource)", "",
@@ -68,7 +68,7 @@ var sqlMutations = []struct{ function, old, broken, script string }{
 		"a grant of a subtree closes the fence of a late holder below"},
 	{"lock_subtree", "and f.open\n", "and false\n",
 		"a subtree request that waits for a late holder's open transaction delays no request below"},
-	{"lock_gate_alone", "v_ms := least(2 * v_ms, 40);", "v_ms := 10000;",
+	{"take_tree_lock_alone", "v_ms := least(2 * v_ms, 40);", "v_ms := 10000;",
 		"a subtree request that waits for an open transaction delays no request below"},
 	{"lock_subtree", " or fence.is_below(s.name, p_name)", "",
 		"a grant of a subtree above waits for a transaction with the older token, which goes on"},
@@ -105,11 +105,11 @@ var sqlMutations = []struct{ function, old, broken, script string }{
 	{"claim_query", "(%4$s) operator(pg_catalog.<>) all (%5$L::pg_catalog.text[])", "(%5$L <> '' or %4$L <> '')",
 		"a claim passes neither a waiter, nor a subtree lease, nor another's lease"},
 	{"claim_query", "skip locked", "", "of two claims at once, one skips the rows of the other"},
-	{"claim_query", "perform fence.check_gates(v_template);", "null;", "a claim locks names below 64 others at most"},
+	{"claim_query", "perform fence.check_tree_locks(v_template);", "null;", "a claim locks names below 64 others at most"},
 	{"claim_query", "select %2$s.*", "select %2$s.*, %4$s as resource",
 		"condition and order mean the columns of the table, whatever their names are"},
-	{"claim_leases", "fence.within_gates(v_found)", "v_found", "a claim locks names below 64 others at most"},
-	{"within_gates", "if cardinality(v_all) <= 64 then", "if true then", "a claim locks names below 64 others at most"},
+	{"claim_leases", "fence.within_tree_locks(v_found)", "v_found", "a claim locks names below 64 others at most"},
+	{"within_tree_locks", "if cardinality(v_all) <= 64 then", "if true then", "a claim locks names below 64 others at most"},
 	{"make_fences", "set lock_timeout = '1ms'", "", "a claim waits for nobody"},
 	{"acquire_at_once", "set lock_timeout = '1ms'", "", "a claim waits for nobody"},
 	{"claim", "or v_claimed operator(pg_catalog.=) 0 and (v_left operator(pg_catalog.<) jobs_max",
@@ -177,7 +177,7 @@ func TestMutations(t *testing.T) {
 	t.Parallel()
 	scripts := map[string]script{firstPolicy.name: firstPolicy, forgetScript.name: forgetScript}
 	for _, group := range [][]script{
-		guardScripts, ruledScripts, nestedScripts, gateScripts, protectScripts, replacedScripts, belowScripts, namesScripts,
+		guardScripts, ruledScripts, nestedScripts, treeLockScripts, protectScripts, replacedScripts, belowScripts, namesScripts,
 		settingsScripts, attackScripts, claimScripts,
 	} {
 		for _, s := range group {

@@ -62,8 +62,8 @@ var gatewayFunctions = []string{
 	"escape_segment", "is_name", "segment",
 	// lease
 	"acquire_lease", "acquire_leases", "acquire_one", "break", "conflicting_leases", "give_back",
-	"grant_provided", "lease_provider", "lease_request", "lease_until", "live_leases", "owner_is_allowed", "provided_due",
-	"provided_status", "release_lease", "release_leases", "release_one", "renew_lease", "renew_leases", "runs_until", "settle_provided",
+	"grant_elsewhere", "lease_provider", "lease_request", "lease_until", "live_leases", "owner_is_allowed", "due_elsewhere",
+	"status_elsewhere", "release_lease", "release_leases", "release_one", "renew_lease", "renew_leases", "runs_until", "note_ends_elsewhere",
 	// observe
 	"audit_text", "begin_watch", "forget_gateway", "keep_sample", "postpone_recount", "probe", "record_rejections",
 	"recount", "sweep",

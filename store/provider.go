@@ -71,9 +71,9 @@ func (e *ProviderError) Is(target error) bool { return target == ErrProviderUnav
 // Unwrap returns the failures of the servers.
 func (e *ProviderError) Unwrap() error { return e.Err }
 
-// ProvidedGrant is an exclusive lease on a name that was granted in Redis, and that has no token yet. AcquireRequest has
+// ElsewhereGrant is an exclusive lease on a name that was granted in Redis, and that has no token yet. AcquireRequest has
 // the limits of its fields.
-type ProvidedGrant struct {
+type ElsewhereGrant struct {
 	Lock      Name
 	OwnerID   string
 	LeaseID   uuid.UUID // of NewLeaseID

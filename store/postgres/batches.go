@@ -17,8 +17,8 @@ import (
 const (
 	// batchCallsMax bounds the calls of one batch.
 	batchCallsMax = 128
-	// batchSlashesMax bounds the slashes in the names of a batch, and so the gates that it takes: the lock table of a server
-	// with default settings holds some thousands of locks, for all. A single name has fewer.
+	// batchSlashesMax bounds the slashes in the names of a batch, and so the tree locks that it takes: the lock table
+	// of a server with default settings holds some thousands of locks, for all. A single name has fewer.
 	batchSlashesMax = 512
 	// secondBatchCalls is how many calls justify a second batch beside one in flight. A batch has a fixed cost of about
 	// ten calls.

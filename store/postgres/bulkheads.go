@@ -290,9 +290,9 @@ func (b *bulkheads) take(ctx context.Context, slots chan struct{}) error {
 const lockedTimeout = 500 * time.Millisecond
 
 // lockedBySQL finds the sessions and the prepared transactions that have locked the fences of some names, or hold the
-// gates (advisory locks 1718511205) of the names and of those above them. It finds a row lock by the transaction in the
-// row, so it misses a lock that several transactions share. A lock of a prepared transaction has no pid, but the same
-// virtual transaction as the lock on the transaction's id, by which the view of GIDs knows it.
+// tree locks (advisory locks 1718511205) of the names and of those above them. It finds a row lock by the transaction
+// in the row, so it misses a lock that several transactions share. A lock of a prepared transaction has no pid, but the
+// same virtual transaction as the lock on the transaction's id, by which the view of GIDs knows it.
 const lockedBySQL = `
 	with names (name, own) as (
 		select n, true from unnest($1::text[]) n

@@ -199,7 +199,7 @@ func TestLockedFenceIsNamed(t *testing.T) {
 		"fence, acquire": {lockFencesSQL, []string{"tree/hot"}, "the fence of tree/hot is held by pid %d", acquire},
 		"fence, release": {lockFencesSQL, []string{"tree/hot"},
 			"the fence of tree/hot is held by pid %d", func() error { return on.Release(ctx, hot.Ref()) }},
-		"gate": {"select pg_advisory_xact_lock(1718511205, hashtext($1))", "tree",
+		"tree lock": {"select pg_advisory_xact_lock(1718511205, hashtext($1))", "tree",
 			"advisory lock (1718511205, %[2]d) is held by pid %[1]d", acquire},
 	} {
 		pid, unlock := b.LockedBy(t, c.lockSQL, c.arg)

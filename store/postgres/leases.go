@@ -148,7 +148,7 @@ func leftOf(ms pgtype.Int8) time.Duration {
 var errOwnerRefused = fmt.Errorf("%w: the policy demands an owner_id that is the name of the principal, "+
 	"or begins with that and /", store.ErrInvalid)
 
-// notGranted is the error of an outcome of fence.acquire_lease and fence.grant_provided. Held: blocking is the lease in
+// notGranted is the error of an outcome of fence.acquire_lease and fence.grant_elsewhere. Held: blocking is the lease in
 // the way, which runs for left.
 func notGranted(
 	outcome string, lock store.Name, blocking store.Lease, endReason string, left time.Duration, queueLength int64,
@@ -297,7 +297,7 @@ func orNull[T comparable](value T) *T {
 }
 
 // CheckOwner returns ErrInvalid if the policy does not let the principal of an acquire use its owner_id, or ErrUnavailable.
-// Acquire and GrantProvided decide that themselves.
+// Acquire and GrantElsewhere decide that themselves.
 func (s *Store) CheckOwner(ctx context.Context, request store.AcquireRequest) error {
 	if request.Principal == "" {
 		return nil
@@ -312,15 +312,15 @@ func (s *Store) CheckOwner(ctx context.Context, request store.AcquireRequest) er
 	return err
 }
 
-// GrantProvided mints the token of a lease that another provider has granted, and raises the fence to it. When it has
+// GrantElsewhere mints the token of a lease that another provider has granted, and raises the fence to it. When it has
 // returned, no write with an older token can commit on that name any more (P3). ExpiresAt of the lease is not when it
 // expires, but when PostgreSQL stops listing it: the provider reports its end; see SettleLeases.
 //
 // It returns the errors of Acquire; ErrLeaseHeld where a lease of another provider is in the way, or where others wait
 // for one; ErrUnsupported (an UnsupportedError) if the policy requires live leases.
-func (s *Store) GrantProvided(ctx context.Context, grant store.ProvidedGrant) (store.Lease, error) {
+func (s *Store) GrantElsewhere(ctx context.Context, grant store.ElsewhereGrant) (store.Lease, error) {
 	const sql = `select g.outcome, (g.lease).end_reason, g.left_ms, g.queue_length, ` + sequenceSQL + ", " + leaseColumns + `
-		from fence.grant_provided(
+		from fence.grant_elsewhere(
 			fence.lease_request($1, $2, 'exclusive', 'node', $3, null, $4, $5, $8), $6, $7) g, lateral (select (g.lease).*) l`
 	var outcome string
 	var endReason pgtype.Text
@@ -359,7 +359,7 @@ func (s *Store) LostReason(ctx context.Context, ref store.LeaseRef) error {
 	}
 	var status string
 	err := s.queryRow(ctx, onLock(forRenewals, ref.Lock),
-		"select fence.provided_status($1, $2, $3, $4)", refArgs(ref), &status)
+		"select fence.status_elsewhere($1, $2, $3, $4)", refArgs(ref), &status)
 	if err != nil {
 		return err
 	}
@@ -369,13 +369,13 @@ func (s *Store) LostReason(ctx context.Context, ref store.LeaseRef) error {
 	return lost(ref.Lock, status, 0)
 }
 
-// ProvidedLeases returns leases that PostgreSQL records as live but another provider keeps: all leases on a lock, or,
+// LeasesElsewhere returns leases that PostgreSQL records as live but another provider keeps: all leases on a lock, or,
 // if lock is empty, at most limit that are due for a check. It returns ErrUnavailable.
-func (s *Store) ProvidedLeases(
+func (s *Store) LeasesElsewhere(
 	ctx context.Context, provider store.Provider, lock store.Name, limit int,
 ) ([]store.LeaseRef, error) {
 	return collect(ctx, s.query,
-		"select p.lock, p.owner_id, p.lease_id, p.fencing_token from fence.provided_due($1, $2, $3) p",
+		"select p.lock, p.owner_id, p.lease_id, p.fencing_token from fence.due_elsewhere($1, $2, $3) p",
 		[]any{provider, orNull(lock), limit}, pgx.RowToStructByPos[store.LeaseRef])
 }
 
@@ -386,5 +386,5 @@ func (s *Store) SettleLeases(ctx context.Context, seen []store.LeaseStatus) erro
 	for i, lease := range seen {
 		locks[i], tokens[i], lefts[i] = string(lease.Lock), lease.Token, lease.Left.Milliseconds()
 	}
-	return s.exec(ctx, statement{purpose: forRenewals}, "select fence.settle_provided($1, $2, $3)", locks, tokens, lefts)
+	return s.exec(ctx, statement{purpose: forRenewals}, "select fence.note_ends_elsewhere($1, $2, $3)", locks, tokens, lefts)
 }

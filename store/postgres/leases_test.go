@@ -130,7 +130,7 @@ var oneMutations = []mutation{
 		replacing("greatest(f.granted_token, f.last_token)", "f.granted_token"),
 		[]string{"one, together: the token is greater than what was written elsewhere"}},
 	{"one: acquires wait for fences", "acquire_one", removing(" skip locked"), []string{"one, alone: a locked fence"}},
-	{"one: acquires overlook the gate", "acquire_one", removing(" and fence.try_gate(p_lock)"),
+	{"one: acquires overlook the tree lock", "acquire_one", removing(" and fence.try_tree_lock(p_lock)"),
 		[]string{"one, alone: a subtree above that is being requested"}},
 	{"one: waiters are overlooked", "acquire_one",
 		removing("not exists (select from fence.waiters w where w.lock = p_lock)\n                and "),
@@ -157,7 +157,7 @@ var oneMutations = []mutation{
 		[]string{"one, alone: a release in a session"}},
 	{"one: a release waits for locks", "release_one", removing(" skip locked"),
 		[]string{"one, alone: a release of a locked lease", "one, alone: a release under a locked fence"}},
-	{"one: a release overlooks the gate", "release_one", removing(" and fence.try_gate(p_lock)"),
+	{"one: a release overlooks the tree lock", "release_one", removing(" and fence.try_tree_lock(p_lock)"),
 		[]string{"one, alone: a release below a subtree that is being requested"}},
 	{"one: a release overlooks subtrees", "release_one", removing("        and not exists (select from fence.subtrees)\n"),
 		[]string{"one, alone: a release below a subtree"}},
@@ -224,9 +224,9 @@ const acquireEight = "select count(*) from fence.acquire_leases(array(select 'lo
 // acquireOne acquires one of them.
 const acquireOne = "select fence.acquire_one('lock/1', 'o', '', 'exclusive', 60000, gen_random_uuid()::text, null)"
 
-// TestLeasesAreReadByKey checks that the functions that decide about leases read as many rows beside thousands of running
-// leases, waiters and watched locks as beside none, though the statistics know of none of these: they may be a minute
-// late.
+// TestLeasesAreReadByKey checks that the functions that decide about leases read as many rows beside thousands of
+// running leases, waiters and watched locks as beside none, though the statistics know of none of these: they may be a
+// minute late.
 func TestLeasesAreReadByKey(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -285,8 +285,9 @@ func TestLeasesAreReadByKey(t *testing.T) {
 }
 
 // TestHistoryOfALockIsNotRead checks that an acquire reads as many rows beside a hundred ended leases of its lock as
-// beside one, and as many beside a hundred waiters; and a reader's release beside a hundred other readers. The plans are
-// made when there is one: then any index on locks seems to lead to one row, and that on locks and requests is the largest.
+// beside one, and as many beside a hundred waiters; and a reader's release beside a hundred other readers. The plans
+// are made when there is one: then any index on locks seems to lead to one row, and that on locks and requests is the
+// largest.
 func TestHistoryOfALockIsNotRead(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -318,7 +319,7 @@ func TestHistoryOfALockIsNotRead(t *testing.T) {
 		"a release": "select fence.release_one(lock, owner_id, lease_id, fencing_token) from fence.leases " +
 			"where lock = 'read/1' and fencing_token = 1001",
 		"alone":    fmt.Sprintf("select fence.acquire_lease("+request+", 0, null)", "lock"),
-		"in Redis": fmt.Sprintf("select fence.grant_provided("+request+", gen_random_uuid(), 0)", "lock"),
+		"in Redis": fmt.Sprintf("select fence.grant_elsewhere("+request+", gen_random_uuid(), 0)", "lock"),
 		"waits": fmt.Sprintf("select fence.acquire_lease("+request+", 1000, (select gateway_id from fence.gateways limit 1))",
 			"busy"),
 	}

@@ -137,12 +137,12 @@ var togetherMutations = []mutation{
 		replacing("greatest(f.granted_token, f.last_token)", "f.granted_token"),
 		[]string{"together: the token is greater than what was written elsewhere"}},
 	{"many: acquires wait for fences", "acquire_leases", removing(" skip locked"), []string{"alone: a locked fence"}},
-	{"many: gates are overlooked", "try_gates", replacing("fence.try_gate(l)", "true"), []string{
+	{"many: tree locks are overlooked", "try_tree_locks", replacing("fence.try_tree_lock(l)", "true"), []string{
 		"alone: a subtree above that is being requested", "alone: a release below a subtree that is being requested"}},
-	{"many: the gate of a name with one slash is overlooked", "try_gate",
+	{"many: the tree lock of a name with one slash is overlooked", "try_tree_lock",
 		replacing("pg_try_advisory_xact_lock_shared(1718511205, hashtext(split_part(p_lock, '/', 1)))", "true"),
 		[]string{"alone: a subtree above that is being requested", "one, alone: a subtree above that is being requested"}},
-	{"many: gates of names with more slashes are overlooked", "try_gate",
+	{"many: tree locks of names with more slashes are overlooked", "try_tree_lock",
 		replacing("where not pg_try_advisory_xact_lock_shared(1718511205, hashtext(a))", "where false"),
 		[]string{"alone: a deep name below a subtree that is being requested"}},
 	{"many: waiters are overlooked", "plain_locks",
@@ -206,7 +206,7 @@ var togetherMutations = []mutation{
 // whileRequestingSubtree takes steps while another session requests the subtree of the lock.
 func whileRequestingSubtree(steps ...step) step {
 	return func(ctx context.Context, s *fixture) error {
-		return s.whileHolding(ctx, "select fence.lock_gates(array[$1], array['subtree'])", s.lock, func() error {
+		return s.whileHolding(ctx, "select fence.take_tree_locks(array[$1], array['subtree'])", s.lock, func() error {
 			return s.do(ctx, steps...)
 		})
 	}

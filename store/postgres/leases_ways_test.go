@@ -66,7 +66,7 @@ func TestWaysOfLeasesAgree(t *testing.T) {
 // waysGateways have the waiters.
 var waysGateways = []string{"00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"}
 
-// waysNames are the names of the locks of a world, below its own. Each takes its gates in another way.
+// waysNames are the names of the locks of a world, below its own. Each takes its tree locks in another way.
 var waysNames = []string{"", "/a", "/a/b", "/c/d/e"}
 
 // waysSteps are the steps; those that happen more often are there several times.

@@ -187,7 +187,7 @@ var fenceWays = map[string]func(ctx context.Context, b *testbed, principal strin
 		return err
 	},
 	"a lease in Redis": func(ctx context.Context, b *testbed, principal string, name store.Name) error {
-		_, err := b.GrantProvided(ctx, store.ProvidedGrant{
+		_, err := b.GrantElsewhere(ctx, store.ElsewhereGrant{
 			Lock: name, OwnerID: "w", Principal: principal, LeaseID: store.NewLeaseID(store.ProviderRedis), TTL: time.Hour,
 		})
 		return err

@@ -99,7 +99,7 @@ func (m mutation) apply(t *testing.T, b *testbed) {
 	if slices.Contains([]string{"admit", "lock_write_tokens", "apply_operations", "write_ruled"}, m.function) {
 		b.Exec(t, theLongWay(t))
 	}
-	if slices.Contains(append([]string{"try_gate", "try_gates", "plain_locks", "grant"}, batchedFunctions...), m.function) {
+	if slices.Contains(append([]string{"try_tree_lock", "try_tree_locks", "plain_locks", "grant"}, batchedFunctions...), m.function) {
 		return
 	}
 	for _, batched := range batchedFunctions {
@@ -305,10 +305,10 @@ var scopeMutations = []mutation{
 		}},
 	{"a token that was guessed passes", "admit", removing("above.name = any (p_covering) and "),
 		[]string{"P5: a token that is granted after the write was sent"}},
-	{"there is no gate", "acquire_lease", removing("perform fence.lock_gate(p_request.lock, 'node');"),
+	{"there is no tree lock", "acquire_lease", removing("perform fence.take_tree_lock(p_request.lock, 'node');"),
 		[]string{"P1: a name is asked for while the subtree is granted",
 			"P1: a subtree is asked for while a name in it is granted"}},
-	{"the gate is open to all", "lock_gates", replacing("perform fence.lock_gate_alone(v_key.hash);",
+	{"the tree lock is open to all", "take_tree_locks", replacing("perform fence.take_tree_lock_alone(v_key.hash);",
 		"perform pg_advisory_xact_lock_shared(1718511205, v_key.hash);"),
 		[]string{"P1: a name is asked for while the subtree is granted",
 			"P1: a subtree is asked for while a name in it is granted"}},

@@ -14,9 +14,9 @@ import (
 	"github.com/fencegate/fencegate/store/storetest"
 )
 
-// TestProvidedLeases checks what PostgreSQL does with leases that are granted in Redis: it mints their tokens, lets no
+// TestLeasesElsewhere checks what PostgreSQL does with leases that are granted in Redis: it mints their tokens, lets no
 // lease of another provider be granted beside them, and believes in them until it is told that they have ended.
-func TestProvidedLeases(t *testing.T) {
+func TestLeasesElsewhere(t *testing.T) {
 	t.Parallel()
 	st := openStore(t, postgres.Config{DatabaseURL: pgtest.Migrated(t)})
 	ctx := t.Context()
@@ -26,7 +26,7 @@ func TestProvidedLeases(t *testing.T) {
 		}
 	}
 	grant := func(lock store.Name, provider store.Provider) (store.Lease, error) {
-		return st.GrantProvided(ctx, store.ProvidedGrant{
+		return st.GrantElsewhere(ctx, store.ElsewhereGrant{
 			Lock: lock, OwnerID: "worker", LeaseID: store.NewLeaseID(provider), TTL: time.Hour, Metadata: []byte(`{"a":1}`),
 		})
 	}
@@ -65,11 +65,11 @@ func TestProvidedLeases(t *testing.T) {
 		t.Errorf("a lease that Redis has lost is lost for %v, want expired", err)
 	}
 
-	running, err := st.ProvidedLeases(ctx, store.ProviderRedis, "orders", 10)
+	running, err := st.LeasesElsewhere(ctx, store.ProviderRedis, "orders", 10)
 	if err != nil || len(running) != 1 || running[0] != second.Ref() {
 		t.Fatalf("the leases on the lock are %v (%v), want the second", running, err)
 	}
-	if due, err := st.ProvidedLeases(ctx, store.ProviderRedis, "", 10); err != nil || len(due) != 0 {
+	if due, err := st.LeasesElsewhere(ctx, store.ProviderRedis, "", 10); err != nil || len(due) != 0 {
 		t.Errorf("due for a look are %v (%v), want none before their TTL is over", due, err)
 	}
 	settle(ctx, t, st, running[0], time.Minute)
@@ -84,8 +84,8 @@ func TestProvidedLeases(t *testing.T) {
 	}
 }
 
-// TestProvidedLeasesUnderPolicies checks that a policy which needs leases in PostgreSQL is kept.
-func TestProvidedLeasesUnderPolicies(t *testing.T) {
+// TestLeasesElsewhereUnderPolicies checks that a policy which needs leases in PostgreSQL is kept.
+func TestLeasesElsewhereUnderPolicies(t *testing.T) {
 	t.Parallel()
 	st := openStore(t, postgres.Config{DatabaseURL: pgtest.Migrated(t)})
 	ctx := t.Context()
@@ -115,7 +115,7 @@ func TestProvidedLeasesUnderPolicies(t *testing.T) {
 		lock store.Name
 		want error
 	}{{"jobs/1", nil}, {"live/1", store.ErrUnsupported}, {"etcd/1", store.ErrExternalAuthority}} {
-		lease, err := st.GrantProvided(ctx, store.ProvidedGrant{
+		lease, err := st.GrantElsewhere(ctx, store.ElsewhereGrant{
 			Lock: c.lock, OwnerID: "worker", LeaseID: store.NewLeaseID(store.ProviderRedis), TTL: time.Hour,
 		})
 		if !errors.Is(err, c.want) {

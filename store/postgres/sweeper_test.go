@@ -46,7 +46,7 @@ func TestSweepCountsEachExpiryOnce(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	provided := func(ctx context.Context, s *fixture) error {
-		lease, err := s.GrantProvided(ctx, store.ProvidedGrant{
+		lease, err := s.GrantElsewhere(ctx, store.ElsewhereGrant{
 			Lock: s.lock, OwnerID: "w", LeaseID: store.NewLeaseID(store.ProviderRedis), TTL: time.Hour,
 		})
 		s.leases = append(s.leases, lease)

@@ -225,7 +225,7 @@ func (l *Leases) mint(
 ) (store.Lease, error) {
 	ctx, cancel := context.WithDeadline(ctx, reserved.until)
 	defer cancel()
-	return l.db.GrantProvided(ctx, store.ProvidedGrant{
+	return l.db.GrantElsewhere(ctx, store.ElsewhereGrant{
 		Lock: request.Lock, OwnerID: request.OwnerID, LeaseID: reserved.id, TTL: request.TTL,
 		RequestID: request.RequestID, Metadata: request.Metadata, Principal: request.Principal, Waited: waited,
 	})
@@ -298,7 +298,7 @@ func (l *Leases) giveBackFound(ctx context.Context, reserved store.LeaseRef) {
 	ctx, cancel := context.WithTimeout(ctx, giveBackTimeout)
 	defer cancel()
 	for ; ctx.Err() == nil; timing.Sleep(ctx, giveBackPause) {
-		granted, err := l.db.ProvidedLeases(ctx, l.config.Provider, reserved.Lock, lockLeasesMax)
+		granted, err := l.db.LeasesElsewhere(ctx, l.config.Provider, reserved.Lock, lockLeasesMax)
 		if err != nil {
 			continue
 		}

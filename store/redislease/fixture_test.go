@@ -196,7 +196,7 @@ func (h *mintHook) set(before, after func() error) {
 	h.before, h.after = before, after
 }
 
-func (h *mintHook) GrantProvided(ctx context.Context, grant store.ProvidedGrant) (store.Lease, error) {
+func (h *mintHook) GrantElsewhere(ctx context.Context, grant store.ElsewhereGrant) (store.Lease, error) {
 	h.mu.Lock()
 	before, after := h.before, h.after
 	h.before, h.after = nil, nil
@@ -206,7 +206,7 @@ func (h *mintHook) GrantProvided(ctx context.Context, grant store.ProvidedGrant)
 			return store.Lease{}, err
 		}
 	}
-	lease, err := h.Database.GrantProvided(ctx, grant)
+	lease, err := h.Database.GrantElsewhere(ctx, grant)
 	if err == nil && after != nil {
 		err = after()
 	}

@@ -134,10 +134,10 @@ func (h *history) note(c call, answer storetest.Answer, called int64) {
 	}
 }
 
-// GrantProvided notes the grant, until its client receives it.
-func (h *history) GrantProvided(ctx context.Context, grant store.ProvidedGrant) (store.Lease, error) {
+// GrantElsewhere notes the grant, until its client receives it.
+func (h *history) GrantElsewhere(ctx context.Context, grant store.ElsewhereGrant) (store.Lease, error) {
 	called := h.clock()
-	lease, err := h.Store.GrantProvided(ctx, grant)
+	lease, err := h.Store.GrantElsewhere(ctx, grant)
 	if err != nil {
 		return lease, err
 	}

@@ -21,11 +21,11 @@ const markerName, channelName = "fencegate//server", "fencegate:released"
 // Database is what a [postgres.Store] does for leases that are kept elsewhere.
 type Database interface {
 	CheckOwner(ctx context.Context, request store.AcquireRequest) error
-	GrantProvided(ctx context.Context, grant store.ProvidedGrant) (store.Lease, error)
+	GrantElsewhere(ctx context.Context, grant store.ElsewhereGrant) (store.Lease, error)
 	GiveBack(ctx context.Context, lease store.Lease) error
 	ReleaseLease(ctx context.Context, ref store.LeaseRef) (store.Released, error)
 	LostReason(ctx context.Context, ref store.LeaseRef) error
-	ProvidedLeases(ctx context.Context, provider store.Provider, lock store.Name, limit int) ([]store.LeaseRef, error)
+	LeasesElsewhere(ctx context.Context, provider store.Provider, lock store.Name, limit int) ([]store.LeaseRef, error)
 	SettleLeases(ctx context.Context, seen []store.LeaseStatus) error
 }
 

@@ -75,7 +75,7 @@ func (l *Leases) settleDue(ctx context.Context) error {
 func (l *Leases) settleSome(ctx context.Context) (settled int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
 	defer cancel()
-	asked, err := l.db.ProvidedLeases(ctx, l.config.Provider, "", dueMax)
+	asked, err := l.db.LeasesElsewhere(ctx, l.config.Provider, "", dueMax)
 	if err != nil || len(asked) == 0 {
 		return 0, err
 	}
@@ -93,7 +93,7 @@ func (l *Leases) settleSome(ctx context.Context) (settled int, err error) {
 
 // Look returns the leases on a lock that run, and reports to the database if one has ended. It returns ErrUnavailable.
 func (l *Leases) Look(ctx context.Context, lock store.Name) (running []store.LeaseStatus, err error) {
-	believed, err := l.db.ProvidedLeases(ctx, l.config.Provider, lock, lockLeasesMax)
+	believed, err := l.db.LeasesElsewhere(ctx, l.config.Provider, lock, lockLeasesMax)
 	if err != nil || len(believed) == 0 {
 		return nil, err
 	}

@@ -203,7 +203,7 @@ type dueAlways struct {
 
 func (d *dueAlways) set(refs ...store.LeaseRef) { d.refs.Store(&refs) }
 
-func (d *dueAlways) ProvidedLeases(context.Context, store.Provider, store.Name, int) ([]store.LeaseRef, error) {
+func (d *dueAlways) LeasesElsewhere(context.Context, store.Provider, store.Name, int) ([]store.LeaseRef, error) {
 	d.looks.Add(1)
 	if refs := d.refs.Load(); refs != nil {
 		return *refs, nil

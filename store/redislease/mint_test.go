@@ -124,7 +124,7 @@ func (s *mintSuite) unknown(t *testing.T) {
 	_, err := s.leases.Acquire(t.Context(), r)
 	fails(t, "the acquire", err, errBroken)
 	await.True(t, "the lease is given back", func() bool {
-		refs, err := s.db.ProvidedLeases(t.Context(), store.ProviderRedis, "unknown", 1)
+		refs, err := s.db.LeasesElsewhere(t.Context(), store.ProviderRedis, "unknown", 1)
 		return err == nil && len(refs) == 0
 	})
 	acquire(t, s.other, r) // the request_id is free again

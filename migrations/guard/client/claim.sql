@@ -1,19 +1,21 @@
--- fence.claim(jobs, jobs_max, owner_id, ttl_ms, condition, order_by) takes leases on rows of a protected table that nobody
--- holds: jobs of a queue, or messages of an outbox. It is part of the public interface: docs/sql/leases.md describes it,
--- and its arguments and columns stay. → a row for each: its resource, the lease, and the row itself. It may return fewer
--- than there are. It leaves out rows of names that the role may not use. Rows of one resource share its lease.
+-- fence.claim(jobs, jobs_max, owner_id, ttl_ms, condition, order_by) takes leases on rows of a protected table that
+-- nobody holds: jobs of a queue, or messages of an outbox. It is part of the public interface: docs/sql/leases.md
+-- describes it, and its arguments and columns stay. → a row for each: its resource, the lease, and the row itself. It
+-- may return fewer than there are. It leaves out rows of names that the role may not use. Rows of one resource share
+-- its lease.
 --
 -- condition  an SQL condition on the row: what is a job that is not done; null: every row
 -- order_by   as in SQL; null: the columns of the template
 -- lease_id   is one for all rows of the call, and a secret: fence.renew_claim renews them together
 --
 -- It reads and locks the rows with the rights and the search_path of its caller, who needs the rights to select and to
--- update. Both texts become part of a statement: they must not come from a user. Names are qualified, as in fence.guard.
+-- update. Both texts become part of a statement: they must not come from a user. Names are qualified, as in
+-- fence.guard.
 --
 -- It waits for no other transaction. A row is locked first, so that of two claims one skips it, and a row that another
 -- transaction has just changed is judged anew. Then fence.claim_leases decides whether it is held, and leaves out what
--- another transaction has locked. The claim replaces those by the next rows. It does so for a second at most while it has
--- nothing, and ends at the first rows that bring nothing more.
+-- another transaction has locked. The claim replaces those by the next rows. It does so for a second at most while it
+-- has nothing, and ends at the first rows that bring nothing more.
 --
 -- Raises what fence.claim_query and fence.claim_leases raise.
 create or replace function fence.claim(
@@ -54,13 +56,13 @@ begin
 end
 $$;
 
--- fence.claim_leases(table, locks, owner_id, ttl_ms, lease_id) → the leases that are granted on locks, which fence.claim
--- has found, each once or more: exclusive ones with this lease_id. Others are left out: those that are held, or that wait;
--- those for which it would have to wait for another transaction; and those for which this transaction can take no more
--- gates (fence.within_gates).
+-- fence.claim_leases(table, locks, owner_id, ttl_ms, lease_id) → the leases that are granted on locks, which
+-- fence.claim has found, each once or more: exclusive ones with this lease_id. Others are left out: those that are
+-- held, or that wait; those for which it would have to wait for another transaction; and those for which this
+-- transaction can take no more tree locks (fence.within_tree_locks).
 --
--- It makes fences without a bound (fence.check_new_fence), because the sweep forgets them (fence.sweep_claims). It knows
--- them by the lease_id, which is that of a claim (fence.is_claim), and by their metadata.
+-- It makes fences without a bound (fence.check_new_fence), because the sweep forgets them (fence.sweep_claims). It
+-- knows them by the lease_id, which is that of a claim (fence.is_claim), and by their metadata.
 --
 -- Raises what fence.acquire raises, except 54000.
 create or replace function fence.claim_leases(
@@ -88,7 +90,7 @@ begin
     perform fence.require(v_count <= 1000, format('a claim has %s locks, the limit is 1000', v_count));
     perform fence.require(fence.is_claim(p_lease_id), 'lease_id is not that of a claim');
     perform fence.check_use(l), fence.check_provider(l) from unnest(v_found) l;
-    v_locks := fence.try_gates(fence.within_gates(v_found));
+    v_locks := fence.try_tree_locks(fence.within_tree_locks(v_found));
 
     v_made := array(
         select l from unnest(v_locks) l where (select true from fence.fences f where f.resource = l limit 1) is null
@@ -122,15 +124,15 @@ begin
 end
 $$;
 
--- fence.claim_query(jobs, jobs_max, owner_id, ttl_ms, condition, order_by, tried) checks the arguments of fence.claim → the
--- statement by which that finds rows: it locks up to jobs_max of them that nobody holds and whose resources are not among
--- tried, and returns the arrays of the resources and of the rows.
+-- fence.claim_query(jobs, jobs_max, owner_id, ttl_ms, condition, order_by, tried) checks the arguments of fence.claim →
+-- the statement by which that finds rows: it locks up to jobs_max of them that nobody holds and whose resources are not
+-- among tried, and returns the arrays of the resources and of the rows.
 --
 -- condition and order_by refer to the table by its own name, see no name but those of its columns, and may end in a
 -- comment. The statement has no parameters, which they could use.
 --
 -- Raises 22023 for a bad argument, also for a table that is not protected, or whose template has no column; 25000 and
--- 25006, see fence.check_lease_call; 54000 if the transaction can lock no other name, see fence.check_gates. The
+-- 25006, see fence.check_lease_call; 54000 if the transaction can lock no other name, see fence.check_tree_locks. The
 -- statement shows the template, so it raises 42501 as fence.check_readable does.
 create or replace function fence.claim_query(
     p_jobs regclass, p_jobs_max integer, p_owner_id text, p_ttl_ms integer, p_condition text, p_order_by text,
@@ -153,7 +155,7 @@ begin
     perform fence.require(v_columns is not null, format(
         'the template %L of %s has no column: a claim needs a fence for each row', v_template, p_jobs));
     if p_tried = '{}' then
-        perform fence.check_gates(v_template);
+        perform fence.check_tree_locks(v_template);
     end if;
     v_resource := fence.resource_expression(p_jobs, v_template, p_jobs::text);
     return format($query$
@@ -172,10 +174,10 @@ begin
 end
 $$;
 
--- fence.renew_claim(owner_id, lease_id, ttl_ms) makes all leases of a claim that run last ttl_ms from now (null: the TTL
--- that each has), but not longer than their policies allow. It is part of the public interface: docs/sql/leases.md describes
--- it, and its arguments and columns stay. → a row for each that runs. What is missing was lost, released or replaced: its
--- owner stops that work.
+-- fence.renew_claim(owner_id, lease_id, ttl_ms) makes all leases of a claim that run last ttl_ms from now (null: the
+-- TTL that each has), but not longer than their policies allow. It is part of the public interface: docs/sql/leases.md
+-- describes it, and its arguments and columns stay. → a row for each that runs. What is missing was lost, released or
+-- replaced: its owner stops that work.
 --
 -- It waits for no other transaction. A lease that another one has locked, which renews or releases it, is returned with
 -- the expires_at that it has.
@@ -235,8 +237,8 @@ begin
 end
 $$;
 
--- fence.is_held(lock) → whether a lease on the lock runs, or the name is too long for a lock; null for a name that the role
--- may not use. For fence.claim. It is dear, so that the planner tests the conditions of the caller first.
+-- fence.is_held(lock) → whether a lease on the lock runs, or the name is too long for a lock; null for a name that the
+-- role may not use. For fence.claim. It is dear, so that the planner tests the conditions of the caller first.
 create or replace function fence.is_held(p_lock text) returns boolean
 language plpgsql stable security definer cost 10000 set search_path = pg_catalog, pg_temp set enable_seqscan = off
 as $$
@@ -246,8 +248,8 @@ begin
 end
 $$;
 
--- fence.check_readable(table) → true. Raises 42501 unless the session may read the table: by the rights of its role, or of
--- one to which it may SET ROLE.
+-- fence.check_readable(table) → true. Raises 42501 unless the session may read the table: by the rights of its role, or
+-- of one to which it may SET ROLE.
 create or replace function fence.check_readable(p_table regclass) returns boolean
 language plpgsql stable
 as $$
@@ -262,9 +264,9 @@ begin
 end
 $$;
 
--- fence.acquire_at_once(request) → the leases that fence.acquire_lease grants to the request as a try: one; or none, also
--- where it would wait for another transaction for more than 1 ms. For fence.claim_leases. Raises what fence.acquire_lease
--- and fence.check_outcome raise.
+-- fence.acquire_at_once(request) → the leases that fence.acquire_lease grants to the request as a try: one; or none,
+-- also where it would wait for another transaction for more than 1 ms. For fence.claim_leases. Raises what
+-- fence.acquire_lease and fence.check_outcome raise.
 create or replace function fence.acquire_at_once(p_request fence.leases) returns fence.leases[]
 language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '1ms'
 as $$
@@ -280,14 +282,15 @@ exception
 end
 $$;
 
--- fence.is_claim(lease_id) → whether fence.claim granted the lease: no other has such a lease_id (fence.lease_provider).
+-- fence.is_claim(lease_id) → whether fence.claim granted the lease: no other has such a lease_id
+-- (fence.lease_provider).
 create or replace function fence.is_claim(p_lease_id uuid) returns boolean
 language sql immutable
 return substr(p_lease_id::text, 15, 2) = '83';
 
--- fence.make_fences(names) → the names whose fences it has made, of those that have none. It leaves out names whose fence
--- another transaction has just made, for which an insert would wait, and finds them by halves: 1 ms for each of these is
--- over when the lock_timeout ends the insert. For fence.claim_leases.
+-- fence.make_fences(names) → the names whose fences it has made, of those that have none. It leaves out names whose
+-- fence another transaction has just made, for which an insert would wait, and finds them by halves: 1 ms for each of
+-- these is over when the lock_timeout ends the insert. For fence.claim_leases.
 create or replace function fence.make_fences(p_names text[]) returns text[]
 language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '1ms'
 as $$

@@ -11,7 +11,7 @@
 -- Raises 22023 for a bad argument, also for a request_id that was used otherwise; LF003 if the policy says that another
 -- lock service issues the tokens; LF005 if the policy says that leases are kept in Redis; LF002 from mint; LF007, see
 -- fence.check_new_fence; 42501, see fence.check_use; 25000 and 25006, see fence.check_lease_call; 54000, see
--- fence.check_gates.
+-- fence.check_tree_locks.
 --
 -- A grant is on disk before its commit is acknowledged (fence.commit_durably). Otherwise the synchronous_commit of the
 -- caller's transaction is left as it was.
@@ -33,7 +33,7 @@ begin
         format('mode is %s, it must be exclusive or shared', coalesce(fence.quote_begin(mode), 'null')));
     perform fence.require(scope in ('node', 'subtree'),
         format('scope is %s, it must be node or subtree', coalesce(fence.quote_begin(scope), 'null')));
-    perform fence.check_gates(lock, scope);
+    perform fence.check_tree_locks(lock, scope);
     if request_id is not null then
         perform fence.check_text('request_id', request_id, 256);
     end if;
@@ -80,8 +80,8 @@ end
 $$;
 
 -- fence.renew(lock, owner_id, lease_id, fencing_token, ttl_ms) makes a live lease last ttl_ms from now (null: the TTL
--- that it has), but not longer than its policy allows. It is part of the public interface: docs/sql/leases.md describes it, and
--- its arguments and columns stay. → one row:
+-- that it has), but not longer than its policy allows. It is part of the public interface: docs/sql/leases.md describes
+-- it, and its arguments and columns stay. → one row:
 --
 -- status  renewed  expires_at and hold_until are the lease's
 --         lost     the caller no longer holds the lock; reason: expired, released, broken, superseded, mismatch
@@ -117,14 +117,15 @@ end
 $$;
 
 -- fence.release(lock, owner_id, lease_id, fencing_token) ends a lease and closes its fence. Sent twice, it succeeds
--- twice. It is part of the public interface: docs/sql/leases.md describes it, and its arguments and columns stay. → one row:
+-- twice. It is part of the public interface: docs/sql/leases.md describes it, and its arguments and columns stay. → one
+-- row:
 --
 -- status  released  the lease has ended, once the transaction is committed; the next waiter is notified then
 --         lost      the lease had ended otherwise; reason: broken, superseded, mismatch or not_found, see
 --                   fence.lease_status
 --
 -- Raises 22023 for a bad argument; 42501, see fence.check_use; 25000 and 25006, see fence.check_lease_call; 54000, see
--- fence.check_gates. The release is on disk before its commit is acknowledged (fence.commit_durably).
+-- fence.check_tree_locks. The release is on disk before its commit is acknowledged (fence.commit_durably).
 create or replace function fence.release(
     lock text, owner_id text, lease_id uuid, fencing_token bigint, out status text, out reason text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
@@ -132,18 +133,18 @@ as $$
 begin
     perform fence.check_lease_ref(lock, owner_id, lease_id, fencing_token);
     perform fence.check_use(lock);
-    perform fence.check_gates(lock);
+    perform fence.check_tree_locks(lock);
     reason := (fence.release_lease(lock, owner_id, lease_id, fencing_token)).status;
     status := case reason when 'released' then 'released' else 'lost' end;
     reason := nullif(reason, 'released');
 end
 $$;
 
--- fence.check_lease_call(lock, owner_id) makes the checks that all lease functions of clients have in common, and bounds
--- how long the transaction may stay open (fence.bound_transaction). Raises 22023 for a bad argument, 25006 as
+-- fence.check_lease_call(lock, owner_id) makes the checks that all lease functions of clients have in common, and
+-- bounds how long the transaction may stay open (fence.bound_transaction). Raises 22023 for a bad argument, 25006 as
 -- fence.check_writable does, and 25000 unless the transaction is READ COMMITTED: the functions lock first, and read in
--- later statements what was committed before the lock. With one snapshot for all statements, an acquire would overlook a
--- lease that was granted meanwhile on a name above or below (P1), and a release would not wake a new waiter.
+-- later statements what was committed before the lock. With one snapshot for all statements, an acquire would overlook
+-- a lease that was granted meanwhile on a name above or below (P1), and a release would not wake a new waiter.
 create or replace function fence.check_lease_call(p_lock text, p_owner_id text) returns void
 language plpgsql
 as $$
@@ -220,13 +221,14 @@ begin
 end
 $$;
 
--- fence.check_gates(lock, scope) raises 54000 if a request for the lock takes a gate (fence.lock_gate), and this
--- transaction has 64 already. The lock table of a server with default settings holds some thousands, for all databases.
-create or replace function fence.check_gates(p_lock text, p_scope text default 'node') returns void
+-- fence.check_tree_locks(lock, scope) raises 54000 if a request for the lock takes a tree lock (fence.take_tree_lock),
+-- and this transaction has 64 already. The lock table of a server with default settings holds some thousands, for all
+-- databases.
+create or replace function fence.check_tree_locks(p_lock text, p_scope text default 'node') returns void
 language plpgsql
 as $$
 begin
-    if (position('/' in p_lock) > 0 or p_scope = 'subtree') and cardinality(fence.gates_held()) >= 64 then
+    if (position('/' in p_lock) > 0 or p_scope = 'subtree') and cardinality(fence.tree_locks_held()) >= 64 then
         raise exception 'this transaction has used locks below 64 names, which is the limit'
             using errcode = 'program_limit_exceeded',
             hint = 'Use several transactions: commit after each lock, or after a few. '

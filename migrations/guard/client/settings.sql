@@ -3,7 +3,7 @@
 -- the token counts for that alone; lease_id is that of the lease, if the policy asks for it. A null token takes the
 -- setting back. Whether the token is admitted is decided by the first write to each resource.
 --
--- The setting names the transaction: see fence.given_token. In autocommit mode it ends with this call. Returns true.
+-- The setting names the transaction: see fence.token_from_settings. In autocommit mode it ends with this call. Returns true.
 create or replace function fence.set_token(
     token bigint, sequence bigint default null, resource text default null, lease_id uuid default null) returns boolean
 language plpgsql -- which keeps the plan; names are qualified, as in fence.guard
@@ -19,13 +19,13 @@ begin
 end
 $$;
 
--- fence.given_token() → the write token of the settings fencegate.token and fencegate.lease_id; token is null if it is
+-- fence.token_from_settings() → the write token of the settings fencegate.token and fencegate.lease_id; token is null if it is
 -- not set. problem says what is wrong with the settings, and then the others are null. The lease_id is a secret, so no
 -- text shows it.
 --
 -- A setting that was made by SET without LOCAL stays on its connection, which a pooler gives to another client. So a token
 -- counts in the transaction alone that it was set for (fence.set_token), or on the connection whose options have it.
-create or replace function fence.given_token(
+create or replace function fence.token_from_settings(
     out token bigint, out sequence bigint, out lease_id uuid, out problem text)
 language plpgsql
 as $$

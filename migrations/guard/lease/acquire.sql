@@ -55,7 +55,7 @@ begin
     if p_request.scope = 'subtree' then
         perform fence.lock_subtree(p_request.lock, p_request.mode);
     else
-        perform fence.lock_gate(p_request.lock, 'node');
+        perform fence.take_tree_lock(p_request.lock, 'node');
     end if;
     v_fence := fence.lock_fence(p_request.lock);
     if fence.has_external_tokens(p_request.lock) then

@@ -20,7 +20,7 @@ set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_has
 set jit = off
 as $$
 declare
-    v_locks    text[] := fence.try_gates(p_locks);
+    v_locks    text[] := fence.try_tree_locks(p_locks);
     v_policies boolean;
 begin
     perform fence.commit_durably();
@@ -98,7 +98,7 @@ declare
     v_until   timestamptz;
 begin
     select f.granted_token, greatest(f.granted_token, f.last_token) into v_granted, v_newest from fence.fences f
-    where f.resource = p_lock and (f.granted_token > 0 or f.last_token > 0) and fence.try_gate(p_lock)
+    where f.resource = p_lock and (f.granted_token > 0 or f.last_token > 0) and fence.try_tree_lock(p_lock)
     for update skip locked;
     if found then
         select

@@ -1,17 +1,20 @@
 -- fence.grant_lease(fence, request, waited_ms) → the lease, granted as requested (fence.lease_request). Or null, and
 -- nothing was changed: by the time of the grant, which is read after all locks, the session of the request has expired.
 --
--- The caller holds the gate, the fence (fence.lock_fence) and the session, for a subtree all of fence.lock_subtree, and
--- has seen that nothing conflicts (fence.expire_or_blocker). Every grant of this schema keeps this rule:
+-- The caller holds the tree lock, the fence (fence.lock_fence) and the session, for a subtree all of
+-- fence.lock_subtree, and has seen that nothing conflicts (fence.expire_or_blocker). Every grant of this schema keeps
+-- this rule:
 --
 -- A grant changes every row on which the admission of an older token rests. It waits for a writer that was admitted by
--- one of these rows, because that holds the row. A writer that is admitted later sees the change; with an older snapshot
--- (REPEATABLE READ, SERIALIZABLE) it fails (40001). A row that was only locked would let it pass (P3). The rows are:
+-- one of these rows, because that holds the row. A writer that is admitted later sees the change; with an older
+-- snapshot (REPEATABLE READ, SERIALIZABLE) it fails (40001). A row that was only locked would let it pass (P3). The
+-- rows are:
 --
 -- the name's own      The fence is raised to the token. A shared lease closes it: readers reject a dead writer, too. A
 --                     subtree lease raises the fence of all names below; any other lease closes it.
 -- below a subtree     The open fences, which are late holders', are closed: those of names and those of subtrees.
--- above a subtree     The open fences of subtrees, whose tokens could write here. They stay open for other names, so they
+-- above a subtree     The open fences of subtrees, whose tokens could write here. They stay open for other names, so
+-- they
 --                     are changed without a difference.
 --
 -- A fence below that is closed decides nothing: an earlier subtree's token rests on the fence of that subtree. If this
@@ -68,7 +71,7 @@ begin
     v_until := least(v_hold, case when p_request.session_id is null
         then v_now + p_request.ttl_ms * interval '1 millisecond' else 'infinity' end);
     v_check := v_until;
-    if fence.lease_provider(p_request.lease_id) <> 'postgres' then -- fence.grant_provided
+    if fence.lease_provider(p_request.lease_id) <> 'postgres' then -- fence.grant_elsewhere
         v_until := least(v_until + interval '1 minute', v_hold);
     end if;
     perform fence.jump();
@@ -79,9 +82,9 @@ begin
         p_request.principal, p_request.mode, p_request.scope, p_request.ttl_ms, p_request.session_id, v_now, p_waited_ms,
         v_until, v_hold, v_check, p_request.request_id, p_request.metadata)::fence.new_lease]) g);
     if v_subtrees then
-        -- A row that was made while this waited for the fence is not locked. A transaction that waits for the fence now may
-        -- hold it: then it is closed, and skipped. If it is open, writers may hold it, under the subtree lease that this
-        -- one replaces: it is closed after them.
+        -- A row that was made while this waited for the fence is not locked. A transaction that waits for the fence now
+        -- may hold it: then it is closed, and skipped. If it is open, writers may hold it, under the subtree lease that
+        -- this one replaces: it is closed after them.
         update fence.subtrees s
         set granted_token = case v_lease.scope when 'subtree' then v_lease.fencing_token else s.granted_token end,
             open = (v_lease.mode, v_lease.scope) = ('exclusive', 'subtree')

@@ -55,7 +55,7 @@ as $$
 declare
     v_status text;
 begin
-    perform fence.lock_gate(p_lock, coalesce((
+    perform fence.take_tree_lock(p_lock, coalesce((
         select l.scope from fence.leases l where l.lock = p_lock and l.fencing_token = p_fencing_token), 'node'));
     perform fence.lock_fence(p_lock);
     if exists (select from fence.leases l where l.lock = p_lock and l.fencing_token = p_fencing_token

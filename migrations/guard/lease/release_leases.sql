@@ -12,7 +12,7 @@ set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_has
 set jit = off
 as $$
 declare
-    v_locks text[] := fence.try_gates(p_locks);
+    v_locks text[] := fence.try_tree_locks(p_locks);
 begin
     perform fence.commit_durably();
     v_locks := array(
@@ -63,7 +63,7 @@ declare
     v_setting text := fence.commit_durably();
 begin
     perform from fence.fences f join fence.leases l on l.lock = f.resource
-    where f.resource = p_lock and fence.try_gate(p_lock) and l.fencing_token = p_fencing_token
+    where f.resource = p_lock and fence.try_tree_lock(p_lock) and l.fencing_token = p_fencing_token
         and (l.lease_id, l.owner_id) = (p_lease_id, p_owner_id)
         and l.end_reason is null and l.session_id is null and l.expires_at > clock_timestamp()
     for update skip locked; -- a row that was changed before it was locked is judged again

@@ -2,7 +2,7 @@
 --
 -- An expired lease can be replaced without this (P7): this counts it, wakes waiters and notifies of it. It looks at a
 -- lease when its check_at has passed, and again at the expires_at that it finds then: so a renewal need not change an
--- index. Leases in Redis are left to fence.settle_provided until their expires_at, and those whose session ended before
+-- index. Leases in Redis are left to fence.note_ends_elsewhere until their expires_at, and those whose session ended before
 -- that to fence.settle_leases, which closes their fences.
 create or replace function fence.sweep_leases(p_rows_max integer, out done bigint, out more boolean)
 language plpgsql

@@ -29,7 +29,7 @@ begin
     if not found then
         return;
     end if;
-    perform fence.lock_gate(v_waiter.lock, v_waiter.scope);
+    perform fence.take_tree_lock(v_waiter.lock, v_waiter.scope);
     perform from fence.fences f where f.resource = v_waiter.lock for update;
 
     v_locked := (select c.tickets from fence.wait_cycle(p_ticket) c);

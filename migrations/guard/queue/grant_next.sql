@@ -36,7 +36,7 @@ begin
     if p_scope = 'subtree' then
         perform fence.lock_subtree(p_lock, 'shared');
     else
-        perform fence.lock_gate(p_lock, 'node');
+        perform fence.take_tree_lock(p_lock, 'node');
     end if;
     perform fence.lock_fence(p_lock);
     if fence.has_external_tokens(p_lock) then

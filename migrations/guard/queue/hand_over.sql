@@ -1,6 +1,6 @@
--- fence.hand_over(lock, owner_id, lease_id, fencing_token, gateway_id) is fence.release_lease, and then fence.grant_next
--- for the waiters of the gateway, in one transaction: the lock passes from its holder to the next owner with one commit.
--- → a row for each row of fence.grant_next, with the result of the release; or one without.
+-- fence.hand_over(lock, owner_id, lease_id, fencing_token, gateway_id) is fence.release_lease, and then
+-- fence.grant_next for the waiters of the gateway, in one transaction: the lock passes from its holder to the next
+-- owner with one commit. → a row for each row of fence.grant_next, with the result of the release; or one without.
 --
 -- None of the waiters requests a subtree: the locks for that would have to be taken before those for the release.
 create or replace function fence.hand_over(
@@ -36,11 +36,11 @@ begin
 end
 $$;
 
--- fence.pass_lease(lock, owner_id, lease_id, fencing_token, gateway_id) does what fence.hand_over does where nothing but
--- the holder and the first two waiters need be looked at: the lease is live, for the name alone, in no session; so is the
--- request of the first waiter, which waits at the gateway; both are exclusive; nobody watches the lock, and it has no
--- policy and no subtree lease above. → the lease of that waiter, its ticket, and the age of the one that was released.
--- Or nothing, and nothing was changed.
+-- fence.pass_lease(lock, owner_id, lease_id, fencing_token, gateway_id) does what fence.hand_over does where nothing
+-- but the holder and the first two waiters need be looked at: the lease is live, for the name alone, in no session; so
+-- is the request of the first waiter, which waits at the gateway; both are exclusive; nobody watches the lock, and it
+-- has no policy and no subtree lease above. → the lease of that waiter, its ticket, and the age of the one that was
+-- released. Or nothing, and nothing was changed.
 --
 -- The fence passes from one token to the next without being closed between: nobody else sees it before the commit.
 --
@@ -62,7 +62,7 @@ begin
     if fence.has_subtrees(p_lock) then
         return;
     end if;
-    perform fence.lock_gate(p_lock, 'node');
+    perform fence.take_tree_lock(p_lock, 'node');
     select greatest(f.granted_token, f.last_token) into v_newest from fence.fences f
     where f.resource = p_lock for update;
     if not found or exists (select from fence.watched w where w.lock = p_lock and w.until > clock_timestamp())
@@ -113,7 +113,7 @@ $$;
 -- fence.plain_locks(locks) → those of the locks about which many can be decided in one statement: nobody waits for the
 -- lock, nobody watches it, and no subtree lease was ever requested for its name or one above it.
 --
--- The caller holds the gates (fence.try_gates) and the fences, which keep a waiter and a subtree from coming.
+-- The caller holds the tree locks (fence.try_tree_locks) and the fences, which keep a waiter and a subtree from coming.
 create or replace function fence.plain_locks(p_locks text[]) returns text[]
 language plpgsql
 as $$

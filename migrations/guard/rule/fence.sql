@@ -5,7 +5,7 @@
 -- A caller that does not use the fence notes that (fence.note_unused). While this waits for the row of an unused name,
 -- the sweep may delete it; then it is made again.
 --
--- Order of locks, here and everywhere: gates, subtrees, fences, leases and sessions; of each kind by name.
+-- Order of locks, here and everywhere: tree locks, subtrees, fences, leases and sessions; of each kind by name.
 --
 -- Raises 23514 (constraint name_is_path) if the argument is not a name.
 create or replace function fence.lock_fence(p_name text) returns fence.fences
@@ -24,9 +24,9 @@ begin
 end
 $$;
 
--- fence.lock_lease(lock, scope) locks what a call needs to end a lease of this scope: the gates, and the fence of the name,
--- also that of all names below. None is made. For a subtree, it waits for rows without the gate, as fence.lock_subtree
--- does: the holder's transaction may stay open.
+-- fence.lock_lease(lock, scope) locks what a call needs to end a lease of this scope: the tree locks, and the fence of
+-- the name, also that of all names below. None is made. For a subtree, it waits for rows without the tree lock, as
+-- fence.lock_subtree does: the holder's transaction may stay open.
 create or replace function fence.lock_lease(p_lock text, p_scope text) returns void
 language plpgsql
 as $$
@@ -34,7 +34,7 @@ begin
     if p_scope = 'subtree' then
         perform fence.lock_subtree(p_lock, null);
     else
-        perform fence.lock_gate(p_lock, 'node');
+        perform fence.take_tree_lock(p_lock, 'node');
         perform from fence.subtrees s where s.name = p_lock for update;
         perform from fence.fences f where f.resource = p_lock for update;
     end if;
@@ -55,8 +55,8 @@ end
 $$;
 
 -- fence.set_fence(resource, token, sequence, reason, principal, address) → the last accepted token and sequence before.
--- From now on the fence reads as if a write with this token and sequence was its last one: greater ones are admitted, all
--- others are rejected. The reason is kept in fence.audit; see fence.note_action for principal and address.
+-- From now on the fence reads as if a write with this token and sequence was its last one: greater ones are admitted,
+-- all others are rejected. The reason is kept in fence.audit; see fence.note_action for principal and address.
 --
 -- Only for tokens that another lock service issues: after one that was too great, or after its numbers started anew.
 -- fencegate's own fences never go back. So no token that fencegate granted before may write again, should the policy

@@ -22,18 +22,19 @@ as $$
     select p_name collate "C" > p_ancestor || '/' and p_name collate "C" < p_ancestor || '0'
 $$;
 
--- fence.lock_subtree(name, mode) locks all that a request for a subtree lease of this name needs: its gates, the fences of
--- subtrees that concern it, and the fence of the name. The fences of subtrees are its own, which is made if missing, and
--- the open ones of the names above and below. A writer holds the one whose token it presents (fence.lock_write_tokens),
--- whether its resource has a fence yet or not: so a grant of the subtree waits for it (P3). The grant then changes these
--- rows (fence.grant_lease). If no lease of another is in the way, the open fences below are locked, too: the grant closes
--- them.
+-- fence.lock_subtree(name, mode) locks all that a request for a subtree lease of this name needs: its tree locks, the
+-- fences of subtrees that concern it, and the fence of the name. The fences of subtrees are its own, which is made if
+-- missing, and the open ones of the names above and below. A writer holds the one whose token it presents
+-- (fence.lock_write_tokens), whether its resource has a fence yet or not: so a grant of the subtree waits for it (P3).
+-- The grant then changes these rows (fence.grant_lease). If no lease of another is in the way, the open fences below
+-- are locked, too: the grant closes them.
 --
--- mode  of the requested lease; null to end one, which needs no more than its gates and the rows of the name
+-- mode  of the requested lease; null to end one, which needs no more than its tree locks and the rows of the name
 --
--- While it has the gate, all other requests below wait. So it waits 40 ms for a row, and then starts anew, without the
--- gate, four times as long later: the transaction of a late holder may stay open. The gate keeps subtrees from being
--- opened or made meanwhile. The sweep may delete the row of an unused name before it is locked here; then it is made again.
+-- While it has the tree lock, all other requests below wait. So it waits 40 ms for a row, and then starts anew, without
+-- the tree lock, four times as long later: the transaction of a late holder may stay open. The tree lock keeps subtrees
+-- from being opened or made meanwhile. The sweep may delete the row of an unused name before it is locked here; then it
+-- is made again.
 --
 -- Raises 55P03 after the lock_timeout, or after 10 s without one.
 create or replace function fence.lock_subtree(p_name text, p_mode text) returns void
@@ -46,7 +47,7 @@ declare
 begin
     loop
         begin
-            perform fence.lock_gate(p_name, 'subtree');
+            perform fence.take_tree_lock(p_name, 'subtree');
             perform set_config('lock_timeout', '40', true);
             if p_mode is null then
                 perform from fence.subtrees s where s.name = p_name for update;

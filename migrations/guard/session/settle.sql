@@ -3,9 +3,9 @@
 -- which nothing was ended, because something was locked for longer than wait_ms; last: the last of those locks, null if
 -- there is none left.
 --
--- Their fences are closed: the session's end releases its leases, also if it expired. A lease that reached its hold_until
--- before that has expired by itself, and its fence stays open. Any number of callers may settle
--- one session at once. One call takes at most 64 gates, or those of one lock.
+-- Their fences are closed: the session's end releases its leases, also if it expired. A lease that reached its
+-- hold_until before that has expired by itself, and its fence stays open. Any number of callers may settle one session
+-- at once. One call takes at most 64 tree locks, or those of one lock.
 create or replace function fence.settle_leases(
     p_session_id uuid, p_after text, p_locks_max integer, p_wait_ms integer, out ended bigint, out skipped integer,
     out last text)
@@ -30,13 +30,13 @@ begin
         where l.session_id = p_session_id and l.lock > p_after and l.ended_at is null
             and s.session_id = l.session_id and s.ended_at is not null
         group by l.lock order by l.lock limit p_locks_max) u;
-    v_count := fence.count_within_gates(v_locks, v_scopes, 64);
+    v_count := fence.count_within_tree_locks(v_locks, v_scopes, 64);
     v_locks := v_locks[1:v_count];
     last := v_locks[v_count];
 
     perform set_config('lock_timeout', p_wait_ms::text, true);
     begin
-        perform fence.lock_gates(v_locks, v_scopes[1:v_count]);
+        perform fence.take_tree_locks(v_locks, v_scopes[1:v_count]);
         perform from fence.subtrees s where s.name = any (v_locks) order by s.name for update;
         perform from fence.fences f where f.resource = any (v_locks) order by f.resource for update;
         for v_lease in
@@ -91,9 +91,9 @@ begin
             and not exists (select from fence.leases l where l.session_id = s.session_id and l.ended_at is null);
         return;
     end if;
-    v_count := fence.count_within_gates(v_locks, v_scopes, 64);
+    v_count := fence.count_within_tree_locks(v_locks, v_scopes, 64);
     last := v_tickets[v_count];
-    perform fence.lock_gates(v_locks[1:v_count], v_scopes[1:v_count]);
+    perform fence.take_tree_locks(v_locks[1:v_count], v_scopes[1:v_count]);
     for v_waiter in
         select distinct w.gateway_id, w.lock, w.scope from fence.waiters w
         where w.ticket = any (v_tickets[1:v_count]) and w.session_id = p_session_id

@@ -19,7 +19,7 @@ as $$
 declare
     v_root     oid := coalesce(pg_partition_root(p_table), p_table);
     v_only     text := nullif(current_setting('fencegate.resource', true), '');
-    v_given    record := fence.given_token();
+    v_given    record := fence.token_from_settings();
     v_row      record;
     v_ruling   fence.ruling;
     v_error    record;

@@ -68,7 +68,7 @@ end
 $$;
 
 -- fence.guard_by_settings(resource, token, sequence, lease_id, undo) is fence.guard_by_rule for the write token of the
--- settings of a transaction (fence.given_token). undo: a rejection keeps no fence locked (fence.guard_or_undo). The
+-- settings of a transaction (fence.token_from_settings). undo: a rejection keeps no fence locked (fence.guard_or_undo). The
 -- verdict is null for a resource that is too long for a name and, with undo, for one that the role may not use. Raises
 -- what fence.guard_by_rule raises, and 40001 as fence.no_policy_came does.
 create or replace function fence.guard_by_settings(
@@ -115,7 +115,7 @@ set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off 
 set enable_mergejoin = off
 as $$
 declare
-    v_given    record := fence.given_token();
+    v_given    record := fence.token_from_settings();
     v_resource text := nullif(current_setting('fencegate.resource', true), '');
 begin
     if v_resource is null then -- not in one expression, as in fence.check_rows

@@ -11,8 +11,8 @@ import (
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
 )
 
-// gateScripts are about gates that a transaction holds while it stays open.
-var gateScripts = []script{
+// treeLockScripts are about tree locks that a transaction holds while it stays open.
+var treeLockScripts = []script{
 	{"a subtree request that waits for an open transaction delays no request below", `
 		A select test.grant('delay/held')  -- $t
 		A begin; select status from fence.acquire('delay/open', 'owner')  -- granted
@@ -48,7 +48,7 @@ var gateScripts = []script{
 		B select current_setting('lock_timeout')  -- 100ms
 		A commit
 		B select status from fence.acquire('bound', 'owner', scope => 'subtree')  -- held`},
-	{"a transaction takes 64 gates", `
+	{"a transaction takes 64 tree locks", `
 		A begin; select count(*) from generate_series(1, 100) n,
 			fence.acquire('gates/' || n, 'owner') where status = 'granted'  -- 100
 		A select count(*) from generate_series(1, 100) n,
@@ -60,13 +60,13 @@ var gateScripts = []script{
 		A select status from fence.acquire('gates-64/x', 'owner')  -- granted`},
 }
 
-func TestGates(t *testing.T) {
+func TestTreeLocks(t *testing.T) {
 	t.Parallel()
-	runScripts(t, scripted(t, ""), nil, gateScripts)
+	runScripts(t, scripted(t, ""), nil, treeLockScripts)
 }
 
-// TestSubtreeRequestDoesNotStarve checks that a subtree request gets its gate, although at every moment some transaction
-// below holds it.
+// TestSubtreeRequestDoesNotStarve checks that a subtree request gets its tree lock, although at every moment some
+// transaction below holds it.
 func TestSubtreeRequestDoesNotStarve(t *testing.T) {
 	t.Parallel()
 	url := scripted(t, "")
@@ -82,7 +82,7 @@ func TestSubtreeRequestDoesNotStarve(t *testing.T) {
 					return nil
 				default:
 				}
-				_, err := conn.Exec(ctx, fmt.Sprintf("begin; select fence.lock_gate('busy/%d', 'node'), pg_sleep(0.003); commit", i),
+				_, err := conn.Exec(ctx, fmt.Sprintf("begin; select fence.take_tree_lock('busy/%d', 'node'), pg_sleep(0.003); commit", i),
 					pgx.QueryExecModeSimpleProtocol)
 				if err != nil {
 					return err
@@ -92,7 +92,7 @@ func TestSubtreeRequestDoesNotStarve(t *testing.T) {
 	}
 	conn := connect(t, url)
 	for range 5 {
-		if _, err := conn.Exec(ctx, "select fence.lock_gate('busy', 'subtree')"); err != nil {
+		if _, err := conn.Exec(ctx, "select fence.take_tree_lock('busy', 'subtree')"); err != nil {
 			t.Error(err)
 		}
 	}

@@ -1,4 +1,4 @@
--- fence.grant_provided(request, lease_id, waited_ms) → one row: the outcome of a grant that was made in Redis, and its
+-- fence.grant_elsewhere(request, lease_id, waited_ms) → one row: the outcome of a grant that was made in Redis, and its
 -- data. request is a row of fence.lease_request; lease_id is that of the key in Redis (fence.lease_provider).
 --
 -- outcome  granted      lease is the caller's; the fence is raised to its token (P3): from the commit on, whoever held the
@@ -11,11 +11,11 @@
 -- The leases of the same provider on the lock have ended: otherwise Redis would not have granted this one.
 --
 -- expires_at of a lease in Redis is when PostgreSQL stops listing it: a minute after the TTL. Meanwhile a gateway asks
--- Redis (fence.settle_provided). Only lists, and the exclusion of leases of other providers, depend on it.
+-- Redis (fence.note_ends_elsewhere). Only lists, and the exclusion of leases of other providers, depend on it.
 --
 -- Raises LF003 if the policy says that another lock service issues the tokens; LF002 from mint; LF007, see
 -- fence.check_new_fence.
-create or replace function fence.grant_provided(
+create or replace function fence.grant_elsewhere(
     p_request fence.leases, p_lease_id uuid, p_waited_ms bigint,
     out outcome text, out lease fence.leases, out left_ms bigint, out queue_length bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
@@ -31,7 +31,7 @@ begin
     end if;
     p_request.lease_id := p_lease_id;
     perform fence.commit_durably();
-    perform fence.lock_gate(p_request.lock, 'node');
+    perform fence.take_tree_lock(p_request.lock, 'node');
     v_fence := fence.lock_fence(p_request.lock);
     if fence.has_external_tokens(p_request.lock) then
         raise exception 'the tokens of % are issued by another lock service', p_request.lock using errcode = 'LF003';
@@ -78,11 +78,11 @@ begin
 end
 $$;
 
--- fence.settle_provided(locks, tokens, lefts_ms) notes how long leases in Redis still run, as a gateway has just seen
+-- fence.note_ends_elsewhere(locks, tokens, lefts_ms) notes how long leases in Redis still run, as a gateway has just seen
 -- there. Leases with 0 have ended: it expires them. The others are due for the next check when they would end, but not
 -- before 30 s, so frequent renewals cost PostgreSQL nothing. It lists them until a minute after that check. Leases that
 -- another transaction has locked are skipped, and stay due.
-create or replace function fence.settle_provided(p_locks text[], p_tokens bigint[], p_lefts_ms bigint[]) returns void
+create or replace function fence.note_ends_elsewhere(p_locks text[], p_tokens bigint[], p_lefts_ms bigint[]) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -113,9 +113,9 @@ begin
 end
 $$;
 
--- fence.provided_due(provider, lock, rows_max) → the leases that the provider keeps and that a gateway should ask it
+-- fence.due_elsewhere(provider, lock, rows_max) → the leases that the provider keeps and that a gateway should ask it
 -- for: those on the lock, or, if that is null, those whose check_at has passed.
-create or replace function fence.provided_due(p_provider text, p_lock text, p_rows_max integer)
+create or replace function fence.due_elsewhere(p_provider text, p_lock text, p_rows_max integer)
 returns table (lock text, owner_id text, lease_id uuid, fencing_token bigint)
 language sql volatile
 as $$
@@ -128,9 +128,9 @@ as $$
     limit p_rows_max
 $$;
 
--- fence.provided_status(lock, owner_id, lease_id, fencing_token) → fence.lease_status of a lease that another provider
+-- fence.status_elsewhere(lock, owner_id, lease_id, fencing_token) → fence.lease_status of a lease that another provider
 -- keeps, and no longer knows.
-create or replace function fence.provided_status(
+create or replace function fence.status_elsewhere(
     p_lock text, p_owner_id text, p_lease_id uuid, p_fencing_token bigint) returns text
 language sql security definer set search_path = pg_catalog, pg_temp
 as $$

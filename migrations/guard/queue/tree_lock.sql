@@ -1,31 +1,31 @@
--- fence.lock_gate(lock, scope) takes the gates of a lock: advisory locks that keep requests for a lock and for a
--- subtree that contains it from being decided at the same time; neither would see the other's lease. They also keep
--- both apart from the end of a lease and from a waiter that leaves, which must see a new waiter to wake it. Held until
--- the end of the transaction; shared between requests that only have a name above in common.
+-- fence.take_tree_lock(lock, scope) takes the tree locks of a lock: advisory locks that keep requests for a lock and
+-- for a subtree that contains it from being decided at the same time; neither would see the other's lease. They also
+-- keep both apart from the end of a lease and from a waiter that leaves, which must see a new waiter to wake it. Held
+-- until the end of the transaction; shared between requests that only have a name above in common.
 --
 -- Called before anything else is locked. A name without a slash that is requested alone has nothing above and covers
--- nothing below: it takes no gate. See fence.lock_gates about the order.
-create or replace function fence.lock_gate(p_lock text, p_scope text) returns void
+-- nothing below: it takes no tree lock. See fence.take_tree_locks about the order.
+create or replace function fence.take_tree_lock(p_lock text, p_scope text) returns void
 language plpgsql
 as $$
 begin
     if p_scope = 'subtree' or split_part(p_lock, '/', 3) <> '' then
-        perform fence.lock_gates(array[p_lock], array[p_scope]);
+        perform fence.take_tree_locks(array[p_lock], array[p_scope]);
     elsif position('/' in p_lock) > 0 then
         perform pg_advisory_xact_lock_shared(1718511205, hashtext(split_part(p_lock, '/', 1))); -- the only name above
     end if;
 end
 $$;
 
--- fence.lock_gate_alone(hash) takes a gate alone, see fence.lock_gates.
+-- fence.take_tree_lock_alone(hash) takes a tree lock alone, see fence.take_tree_locks.
 --
--- PostgreSQL lets later requests for a gate wait behind this one, also those that share it with its holders. While one
--- of these keeps its transaction open, they must not all wait. So this stands in that queue for 40 ms at most, which is
--- enough for holders that commit, however many come; then it leaves for four times as long, and only tries.
+-- PostgreSQL lets later requests for a tree lock wait behind this one, also those that share it with its holders. While
+-- one of these keeps its transaction open, they must not all wait. So this stands in that queue for 40 ms at most,
+-- which is enough for holders that commit, however many come; then it leaves for four times as long, and only tries.
 --
 -- Raises 55P03 after the lock_timeout, or after 10 s without one: PostgreSQL does not see a deadlock between
--- transactions that take the gates of several requests.
-create or replace function fence.lock_gate_alone(p_hash integer) returns void
+-- transactions that take the tree locks of several requests.
+create or replace function fence.take_tree_lock_alone(p_hash integer) returns void
 language plpgsql
 as $$
 declare
@@ -62,11 +62,11 @@ begin
 end
 $$;
 
--- fence.lock_gates(locks, scopes) takes the gates of several locks, see fence.lock_gate.
+-- fence.take_tree_locks(locks, scopes) takes the tree locks of several locks, see fence.take_tree_lock.
 --
 -- All keys are taken in the order of their hashes, so no two calls wait for each other in a cycle. Names with equal
 -- hashes wait for each other without need; nothing else happens.
-create or replace function fence.lock_gates(p_locks text[], p_scopes text[]) returns void
+create or replace function fence.take_tree_locks(p_locks text[], p_scopes text[]) returns void
 language plpgsql
 as $$
 declare
@@ -82,7 +82,7 @@ begin
         order by k.hash
     loop
         if v_key.alone then
-            perform fence.lock_gate_alone(v_key.hash);
+            perform fence.take_tree_lock_alone(v_key.hash);
         else
             perform pg_advisory_xact_lock_shared(1718511205, v_key.hash);
         end if;
@@ -90,12 +90,13 @@ begin
 end
 $$;
 
--- fence.try_gate(lock) → whether this transaction has the gates of the lock now, taken without a wait; see fence.lock_gate.
--- It has not if a request for a subtree that contains the lock has one of them, or waits for it. A lock without a slash
--- needs none.
+-- fence.try_tree_lock(lock) → whether this transaction has the tree locks of the lock now, taken without a wait; see
+-- fence.take_tree_lock. It has not if a request for a subtree that contains the lock has one of them, or waits for it.
+-- A lock without a slash needs none.
 --
--- The caller bounds the number of gates: the lock table of a server with default settings holds some thousands, for all.
-create or replace function fence.try_gate(p_lock text) returns boolean
+-- The caller bounds the number of tree locks: the lock table of a server with default settings holds some thousands,
+-- for all.
+create or replace function fence.try_tree_lock(p_lock text) returns boolean
 language plpgsql
 as $$
 begin
@@ -109,17 +110,17 @@ begin
 end
 $$;
 
--- fence.try_gates(locks) → those of the locks whose gates this transaction has now (fence.try_gate).
-create or replace function fence.try_gates(p_locks text[]) returns text[]
+-- fence.try_tree_locks(locks) → those of the locks whose tree locks this transaction has now (fence.try_tree_lock).
+create or replace function fence.try_tree_locks(p_locks text[]) returns text[]
 language plpgsql
 as $$
 begin
-    return array(select l from unnest(p_locks) l where fence.try_gate(l));
+    return array(select l from unnest(p_locks) l where fence.try_tree_lock(l));
 end
 $$;
 
--- fence.has_subtrees(lock) → whether a subtree lease was requested for its name or one above it. The caller holds the gate
--- of the lock (fence.lock_gate), or asks again later.
+-- fence.has_subtrees(lock) → whether a subtree lease was requested for its name or one above it. The caller holds the
+-- tree lock of the lock (fence.take_tree_lock), or asks again later.
 create or replace function fence.has_subtrees(p_lock text) returns boolean
 language plpgsql
 as $$
@@ -129,23 +130,23 @@ begin
 end
 $$;
 
--- fence.count_within_gates(locks, scopes, gates_max) → how many of these locks, from the first, take at most gates_max
--- gates together (fence.lock_gates); at least one. The lock table of a server with default settings holds some
--- thousands, for all.
-create or replace function fence.count_within_gates(
-    p_locks text[], p_scopes text[], p_gates_max integer)
+-- fence.count_within_tree_locks(locks, scopes, tree_locks_max) → how many of these locks, from the first, take at most
+-- tree_locks_max tree locks together (fence.take_tree_locks); at least one. The lock table of a server with default
+-- settings holds some thousands, for all.
+create or replace function fence.count_within_tree_locks(
+    p_locks text[], p_scopes text[], p_tree_locks_max integer)
 returns integer
 language plpgsql immutable
 as $$
 declare
-    v_gates text[] := '{}';
+    v_tree_locks text[] := '{}';
 begin
     for n in 1 .. coalesce(cardinality(p_locks), 0) loop
-        v_gates := v_gates || array(
+        v_tree_locks := v_tree_locks || array(
             select g from unnest(fence.ancestors(p_locks[n]) || case p_scopes[n] when 'subtree'
                 then array[p_locks[n]] end) g
-            where g <> all (v_gates));
-        if cardinality(v_gates) > p_gates_max then
+            where g <> all (v_tree_locks));
+        if cardinality(v_tree_locks) > p_tree_locks_max then
             return greatest(n - 1, 1);
         end if;
     end loop;
@@ -153,11 +154,11 @@ begin
 end
 $$;
 
--- fence.gates_held() → the keys of the gates (fence.lock_gate) that this transaction has.
+-- fence.tree_locks_held() → the keys of the tree locks (fence.take_tree_lock) that this transaction has.
 --
 -- The first request of a transaction finds that it has written nothing yet, and so looks no further: to read pg_locks
 -- costs more than a request, and more with the locks of others. A count in a setting would be the caller's to change.
-create or replace function fence.gates_held() returns bigint[]
+create or replace function fence.tree_locks_held() returns bigint[]
 language plpgsql
 as $$
 begin
@@ -170,9 +171,9 @@ begin
 end
 $$;
 
--- fence.within_gates(locks) → those of the locks whose gates are among the first 64 that this transaction takes
--- (fence.gates_held, fence.lock_gate).
-create or replace function fence.within_gates(p_locks text[]) returns text[]
+-- fence.within_tree_locks(locks) → those of the locks whose tree locks are among the first 64 that this transaction
+-- takes (fence.tree_locks_held, fence.take_tree_lock).
+create or replace function fence.within_tree_locks(p_locks text[]) returns text[]
 language plpgsql
 as $$
 declare
@@ -187,7 +188,7 @@ begin
         where u.above is not null
         group by u.above order by min(u.n)
     loop
-        v_held := coalesce(v_held, fence.gates_held());
+        v_held := coalesce(v_held, fence.tree_locks_held());
         v_all := array(
             select unnest(v_held) union select hashtext(a)::bigint & 4294967295 from unnest(fence.ancestors(v_above.lock)) a);
         if cardinality(v_all) <= 64 then
