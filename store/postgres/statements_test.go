@@ -72,7 +72,7 @@ func TestRolledBackCallsAreRetried(t *testing.T) {
 			end if;
 			return null;
 		end $$`)
-	for _, table := range []string{"fences", "leases", "sessions", "records", "gateways", "waiters"} {
+	for _, table := range []string{"fences", "leases", "sessions", "records", "gateways", "waiters", "watched"} {
 		b.Exec(t, "create trigger undo before insert or update or delete on fence."+table+
 			" for each statement execute function public.undo()")
 	}

@@ -157,13 +157,12 @@ var idleStatements = []string{
 	"select fence.sweep('rejections', '0', 1000, '7 days', 100000)",
 	"select fence.sweep('sessions', '0', 1000, '1 hour', null)", "select fence.sweep('gateways', '0', 1000, null, null)",
 	"select fence.sweep('waiting', '0', 1000, '1 hour', null)",
-	"select fence.sweep('events', '0', 1000, '1 hour', 100000)",
 	"select fence.sweep('unused', '0', 1000, null, null)",
 	"select fence.recount()", "select fence.check_tables()",
 }
 
 // seedIdle makes locks that were used two hours ago and released, the sessions of as many holders, settled five minutes
-// ago, and as many rejections and events of today.
+// ago, and as many rejections of today.
 func seedIdle(t *testing.T, b *testbed, from, to int) {
 	for _, sql := range []string{
 		"insert into fence.fences (resource, granted_token) select 'idle/' || n, n from generate_series($1::integer, " +
@@ -229,12 +228,12 @@ func rowsReadIn(ctx context.Context, tx pgx.Tx, sql string, args ...any) (int64,
 }
 
 // TestIdleCostIsFlat checks that the statements that gateways run each second read as many rows beside 20,000 idle
-// locks, ended sessions, rejections and events as beside 1,000. Only the count of locks reads up to 10,000 of them.
+// locks, ended sessions and rejections as beside 1,000. Only the count of locks reads up to 10,000 of them.
 func TestIdleCostIsFlat(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	// Statistics that come in between change plans, by a row or two.
-	for _, table := range []string{"fences", "leases", "sessions", "rejections", "events"} {
+	for _, table := range []string{"fences", "leases", "sessions", "rejections"} {
 		b.Exec(t, "alter table fence."+table+" set (autovacuum_enabled = off)")
 	}
 	sweeper := newSweeper(t, b.Store, postgres.SweeperConfig{})
