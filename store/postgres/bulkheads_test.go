@@ -78,6 +78,7 @@ func (o *others) expectServed(t *testing.T) {
 
 // What transactions of other sessions lock.
 const (
+	lockWatchesSQL = "insert into fence.watched select lock, now() from unnest($1::text[]) lock order by lock"
 	lockLeasesSQL  = "select from fence.leases where lock = any ($1) order by lock for update"
 	lockSubtreeSQL = "select fence.acquire_lease(fence.lease_request('hot', 'sql', 'exclusive', 'subtree', 3600000, null, " +
 		"null, null), 0, null) where cardinality($1::text[]) > 0"
@@ -111,7 +112,7 @@ var stuckCalls = map[string]struct {
 		_, err := o.on.Break(ctx, hot.Lock, "a reason")
 		return err
 	}},
-	"watches": {lockFencesSQL, func(ctx context.Context, o *others, hot store.Lease) error {
+	"watches": {lockWatchesSQL, func(ctx context.Context, o *others, hot store.Lease) error {
 		watch, err := o.on.Watch(ctx, hot.Lock)
 		if err == nil {
 			watch.Close()
