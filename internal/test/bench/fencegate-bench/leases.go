@@ -171,9 +171,10 @@ func (l *leaseServices) startEngine(provider store.Provider, urls []string) (*en
 
 func engineLocker(on *engine.Engine, owner string) locker {
 	return locker{hold: func(ctx context.Context, lock string) (held, error) {
-		lease, err := on.Acquire(ctx, store.AcquireRequest{
+		var lease store.Lease
+		err := on.Acquire(ctx, &store.AcquireRequest{
 			Lock: store.Name(lock), OwnerID: owner, TTL: leaseTTL, Wait: store.WaitMax,
-		})
+		}, &lease)
 		return held{
 			renew: func(ctx context.Context) error {
 				_, err := on.Renew(ctx, lease.Ref(), 0)
