@@ -288,14 +288,12 @@ func (b *background) stop() {
 }
 
 // run starts work, unless the client is closed. work must end soon after b.ctx.
-func (b *background) run(work func()) bool {
+func (b *background) run(work func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.open() != nil {
-		return false
+	if b.open() == nil {
+		b.running.Go(work)
 	}
-	b.running.Go(work)
-	return true
 }
 
 // open returns ErrClosed after stop.

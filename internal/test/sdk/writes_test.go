@@ -45,17 +45,21 @@ func (g *bulkGateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	var keys []string
 	var answer api.BulkResults
+	lost := false
 	for _, write := range writes {
 		keys = append(keys, write.Key)
 		result := api.BulkResult{Status: 201, Result: &api.WriteResult{Resource: "r", Key: write.Key, Version: 1, FencingToken: 1}}
 		if code, outcome := g.answer(len(g.keys), write); code == "lost" {
-			defer panic(http.ErrAbortHandler)
+			lost = true
 		} else if code != "" {
 			result = api.BulkResult{Problem: &api.Problem{Code: code, Retryable: outcome != "", Outcome: outcome}}
 		}
 		answer.Results = append(answer.Results, result)
 	}
 	g.keys = append(g.keys, strings.Join(keys, " "))
+	if lost {
+		panic(http.ErrAbortHandler)
+	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(answer)
 }

@@ -55,13 +55,19 @@ func (c *loadCmd) Run(ctx context.Context, to output) error {
 	if c.TokenFile != "" {
 		options = append(options, lockclient.WithTokenFile(c.TokenFile))
 	}
+	var clients []*lockclient.Client
+	defer func() {
+		for _, client := range clients {
+			client.Close()
+		}
+	}()
 	for _, url := range c.URL {
 		// A client for each, without failover: a call that was sent again unseen could not be judged.
 		client, err := lockclient.New(url, options...)
 		if err != nil {
 			return err
 		}
-		defer client.Close()
+		clients = append(clients, client)
 		config.Gateways = append(config.Gateways, client.API())
 	}
 	report, err := load.Run(ctx, config)

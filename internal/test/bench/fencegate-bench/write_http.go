@@ -274,7 +274,8 @@ func array(s setting, wire *wire, w *writer) error {
 
 // array is the text of the next 100 writes.
 func (w *writer) array(numbered bool) []byte {
-	text := append(w.text[:0], '[')
+	text := w.text[:0]
+	text = append(text, '[')
 	for i := range arrayWrites {
 		if i > 0 {
 			text = append(text, ',')
