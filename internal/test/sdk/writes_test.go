@@ -64,6 +64,13 @@ func (g *bulkGateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
+// received returns the keys of each array so far.
+func (g *bulkGateway) received() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.keys)
+}
+
 func (g *bulkGateway) client(t *testing.T) *lockclient.Client {
 	base, _ := serve(t, g.ServeHTTP)
 	return newClient(t, base)
@@ -87,7 +94,7 @@ func TestWritesAreSplit(t *testing.T) {
 		}
 	}
 	for i, last := range []string{"999", "1999", "b", "c"} {
-		if keys := strings.Fields(g.keys[i]); keys[len(keys)-1] != last {
+		if keys := strings.Fields(g.received()[i]); keys[len(keys)-1] != last {
 			t.Errorf("request %d ended with %s, expected %s", i, keys[len(keys)-1], last)
 		}
 	}
@@ -120,8 +127,8 @@ func TestWritesAreRetried(t *testing.T) {
 	wantErr(t, "a write that was in doubt", outcomes[2].Err, lockclient.ErrOutcomeUnknown)
 	wantErr(t, "an unnumbered write", outcomes[3].Err, lockclient.ErrOutcomeUnknown)
 	wantErr(t, "another write", outcomes[4].Err, lockclient.ErrForbidden)
-	if want := []string{"done waits lost lost-unnumbered forbidden", "waits lost"}; !slices.Equal(g.keys, want) {
-		t.Errorf("the gateway got %q, expected %q", g.keys, want)
+	if want := []string{"done waits lost lost-unnumbered forbidden", "waits lost"}; !slices.Equal(g.received(), want) {
+		t.Errorf("the gateway got %q, expected %q", g.received(), want)
 	}
 
 	g = &bulkGateway{answer: func(request int, _ api.BulkWrite) (api.Code, api.Outcome) {
@@ -145,8 +152,8 @@ func TestWritesStop(t *testing.T) {
 	}}
 	outcomes := g.client(t).Writes(ctx, slices.Repeat([]api.BulkWrite{putOf("a", 1, "1")}, api.BulkWritesMax+1))
 	wantErr(t, "a write that was sent", outcomes[0].Err, lockclient.ErrOutcomeUnknown)
-	if err := outcomes[api.BulkWritesMax].Err; err == nil || errors.Is(err, lockclient.ErrOutcomeUnknown) || len(g.keys) > 2 {
-		t.Errorf("a write behind it has %v after %d requests, expected that it was not sent", err, len(g.keys))
+	if err := outcomes[api.BulkWritesMax].Err; err == nil || errors.Is(err, lockclient.ErrOutcomeUnknown) || len(g.received()) > 2 {
+		t.Errorf("a write behind it has %v after %d requests, expected that it was not sent", err, len(g.received()))
 	}
 }
 
