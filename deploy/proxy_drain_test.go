@@ -37,29 +37,7 @@ func TestSlow_UpgradeBehindProxy(t *testing.T) {
 			append([]string{"--drain-delay", "1s", "--listen", addresses[index]}, args...)...)
 	}
 	all := []*gateway.Process{startAt(0, this), startAt(1, this)}
-	url := proxied(t, all, "inter 2s fastinter 500ms", "inter 100ms fastinter 100ms", "timeout connect 2s",
-		"timeout connect 2s\n    timeout check 10s")
-	ctx, stop := context.WithCancel(t.Context())
-	var working sync.WaitGroup
-	defer working.Wait()
-	defer stop()
-	var calls atomic.Int64
-	for n := range 16 {
-		client := clientOf(t, url)
-		working.Go(func() {
-			if err := callOn(ctx, client.API(), fmt.Sprintf("drain/%d", n), &calls); ctx.Err() == nil {
-				t.Error(err)
-			}
-		})
-	}
-	begun := time.Now()
-	expectService := func(step string) {
-		for _, gateway := range all {
-			before := grants(t, gateway)
-			await.True(t, "clients get on, by each gateway: "+step, func() bool { return grants(t, gateway) > before+20 })
-		}
-		t.Logf("%5.1f s  %5d calls  %s", time.Since(begun).Seconds(), calls.Load(), step)
-	}
+	_, expectService, stop := busy(t, all, 16)
 	replace := func(index int, program, step string, args ...string) {
 		check(t, all[index].Stop())
 		all[index] = startAt(index, program, args...)
@@ -80,7 +58,38 @@ func TestSlow_UpgradeBehindProxy(t *testing.T) {
 	migrate(this, "nothing was changed: a newer fencegate", "this version migrates nothing")
 	replace(1, this, "both gateways are of this version again")
 	stop()
-	working.Wait()
+}
+
+// busy has clients, which repeat nothing, call gateways through the proxy until stop. expectService waits until they get
+// on, by each of the gateways.
+func busy(t *testing.T, all []*gateway.Process, clients int) (url string, expectService func(step string), stop func()) {
+	t.Helper()
+	url = proxied(t, all, "inter 2s fastinter 500ms", "inter 100ms fastinter 100ms", "timeout connect 2s",
+		"timeout connect 2s\n    timeout check 10s") // a slow answer to a check is no end of the gateway
+	ctx, cancel := context.WithCancel(t.Context())
+	var working sync.WaitGroup
+	var calls atomic.Int64
+	for n := range clients {
+		client := clientOf(t, url)
+		working.Go(func() {
+			if err := callOn(ctx, client.API(), fmt.Sprintf("drain/%d", n), &calls); ctx.Err() == nil {
+				t.Error(err)
+			}
+		})
+	}
+	stop = func() {
+		cancel()
+		working.Wait()
+	}
+	t.Cleanup(stop)
+	begun := time.Now()
+	return url, func(step string) {
+		for _, gateway := range all {
+			before := grants(t, gateway)
+			await.True(t, "clients get on, by each gateway: "+step, func() bool { return grants(t, gateway) > before+20 })
+		}
+		t.Logf("%5.1f s  %5d calls  %s", time.Since(begun).Seconds(), calls.Load(), step)
+	}, stop
 }
 
 // grants returns how many leases a gateway has granted.
@@ -129,36 +138,16 @@ func TestDrainBehindProxy(t *testing.T) {
 	all := []*gateway.Process{
 		gateway.Serve(t, database, "--drain-delay", "1s"), gateway.Serve(t, database, "--drain-delay", "1s"),
 	}
-	url := proxied(t, all, "inter 2s fastinter 500ms", "inter 100ms fastinter 100ms", "timeout connect 2s",
-		"timeout connect 2s\n    timeout check 10s") // a slow answer to a check is no end of the gateway
-	ctx, stop := context.WithCancel(t.Context())
-	var working sync.WaitGroup
-	defer working.Wait()
-	defer stop()
-	var calls atomic.Int64
-	for n := range 8 {
-		client := clientOf(t, url)
-		working.Go(func() {
-			if err := callOn(ctx, client.API(), fmt.Sprintf("drain/%d", n), &calls); ctx.Err() == nil {
-				t.Error(err)
-			}
-		})
-	}
-	expectService := func(step string) {
-		for _, gateway := range all {
-			before := grants(t, gateway)
-			await.True(t, "clients get on, by each gateway: "+step, func() bool { return grants(t, gateway) > before+20 })
-		}
-	}
+	url, expectService, stop := busy(t, all, 8)
 	expectService("before the drain")
-	held, err := clientOf(t, url).Acquire(ctx, "waited", lockclient.WithTTL(time.Hour))
+	held, err := clientOf(t, url).Acquire(t.Context(), "waited", lockclient.WithTTL(time.Hour))
 	check(t, err)
 	granted := make(chan error, 1)
 	waiting, err := lockclient.New(all[0].URL, lockclient.WithOwner("waiter"), lockclient.WithFailover(url))
 	check(t, err)
 	defer waiting.Close()
 	go func() {
-		_, err := waiting.Acquire(ctx, "waited", lockclient.WithWait(time.Minute))
+		_, err := waiting.Acquire(t.Context(), "waited", lockclient.WithWait(time.Minute))
 		granted <- err
 	}()
 	state := func(of int) string {
@@ -172,7 +161,6 @@ func TestDrainBehindProxy(t *testing.T) {
 	command(t, process.Build(t), "drain", "--undo", "--url", all[0].URL)
 	expectService("after the drain")
 	stop()
-	working.Wait()
 }
 
 // command runs a command as an operator does, and logs both: go test -v shows the transcript.

@@ -41,17 +41,9 @@ func check(t *testing.T, err error) {
 	}
 }
 
-func read(t *testing.T, path string) string {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	check(t, err)
-	return string(text)
-}
-
 func TestComposeServices(t *testing.T) {
 	t.Parallel()
-	project := composed(t)
-	for name, service := range project.Services {
+	for name, service := range composed(t).Services {
 		if service.Build == nil && !exact.MatchString(service.Image) {
 			t.Errorf("%s: the image %s is not pinned", name, service.Image)
 		}
@@ -66,7 +58,7 @@ func TestComposeServices(t *testing.T) {
 		if name != "postgres" && (!service.ReadOnly || len(service.CapDrop) == 0 || len(service.SecurityOpt) == 0) {
 			t.Errorf("%s: its filesystem is not read-only, or it keeps rights that it does not need", name)
 		}
-		checkMounts(t, project, service)
+		checkMounts(t, service)
 	}
 }
 
@@ -100,13 +92,10 @@ func TestComposeNetwork(t *testing.T) {
 }
 
 // checkMounts checks that the mounted files of the clone exist, are readable by other users, and are mounted read-only.
-func checkMounts(t *testing.T, project *types.Project, service types.ServiceConfig) {
+func checkMounts(t *testing.T, service types.ServiceConfig) {
 	t.Helper()
 	for _, mount := range service.Volumes {
 		if mount.Type == types.VolumeTypeVolume {
-			if _, declared := project.Volumes[mount.Source]; !declared {
-				t.Errorf("%s: there is no volume %s", service.Name, mount.Source)
-			}
 			continue
 		}
 		if !mount.ReadOnly {
@@ -120,9 +109,6 @@ func checkMounts(t *testing.T, project *types.Project, service types.ServiceConf
 		})
 		if err != nil {
 			t.Errorf("%s: %v", service.Name, err)
-		}
-		if want := filepath.Ext(mount.Target); want != filepath.Ext(mount.Source) {
-			t.Errorf("%s: %s is mounted at %s", service.Name, mount.Source, mount.Target)
 		}
 	}
 }
@@ -147,11 +133,5 @@ func TestComposeSettings(t *testing.T) {
 	postgres, gateway := project.Services["postgres"], project.Services["gateway-1"]
 	if *postgres.Environment["POSTGRES_PASSWORD"] != *gateway.Environment["PGPASSWORD"] {
 		t.Error("the gateways have another password than the database")
-	}
-	for _, target := range []string{"gateway-1:8080", "gateway-2:8080"} {
-		if !strings.Contains(read(t, "../prometheus/prometheus.yml"), target) ||
-			!strings.Contains(read(t, "../haproxy/haproxy.cfg"), target) {
-			t.Errorf("Prometheus or the proxy does not know %s", target)
-		}
 	}
 }
