@@ -3,9 +3,6 @@
 package docs_test
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -128,54 +125,31 @@ func expanded(path string) (all []string) {
 	return all
 }
 
+var (
+	isMethod = regexp.MustCompile(`(?m)^func \(\w+ \*?(\w+)[^)]*\) (\w+)`)
+	isName   = regexp.MustCompile(`(?m)^(?:func|type|var|const) (\w+)`)
+	inGroup  = regexp.MustCompile(`(?ms)^(?:type|var|const) \($.*?\n\)`)
+	isMember = regexp.MustCompile(`(?m)^\t(\w+)`)
+)
+
 // declared returns what a file declares: in Go Name, or Type.Method; in SQL the functions and views.
 func declared(t *testing.T, file string) (names []string) {
 	t.Helper()
-	if filepath.Ext(file) == ".sql" {
-		text, err := os.ReadFile(filepath.Join(root, file))
-		check(t, err)
-		for _, found := range isFunction.FindAllStringSubmatch(string(text), -1) {
-			names = append(names, found[1])
+	text, err := os.ReadFile(filepath.Join(root, file))
+	check(t, err)
+	add := func(pattern *regexp.Regexp, text string) {
+		for _, found := range pattern.FindAllStringSubmatch(text, -1) {
+			names = append(names, strings.Join(found[1:], "."))
 		}
+	}
+	if filepath.Ext(file) == ".sql" {
+		add(isFunction, string(text))
 		return names
 	}
-	parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, file), nil, parser.SkipObjectResolution)
-	check(t, err)
-	for _, declaration := range parsed.Decls {
-		switch d := declaration.(type) {
-		case *ast.FuncDecl:
-			name := d.Name.Name
-			if d.Recv != nil {
-				name = receiver(d.Recv.List[0].Type) + "." + name
-			}
-			names = append(names, name)
-		case *ast.GenDecl:
-			for _, spec := range d.Specs {
-				switch s := spec.(type) {
-				case *ast.TypeSpec:
-					names = append(names, s.Name.Name)
-				case *ast.ValueSpec:
-					for _, name := range s.Names {
-						names = append(names, name.Name)
-					}
-				}
-			}
-		}
+	add(isMethod, string(text))
+	add(isName, string(text))
+	for _, group := range inGroup.FindAllString(string(text), -1) {
+		add(isMember, group)
 	}
 	return names
-}
-
-// receiver returns the type of a method's receiver, without its pointer and type parameters.
-func receiver(expression ast.Expr) string {
-	switch of := expression.(type) {
-	case *ast.StarExpr:
-		return receiver(of.X)
-	case *ast.IndexExpr:
-		return receiver(of.X)
-	case *ast.IndexListExpr:
-		return receiver(of.X)
-	case *ast.Ident:
-		return of.Name
-	}
-	return ""
 }

@@ -2,14 +2,6 @@
 
 package docs_test
 
-import (
-	"os"
-	"path/filepath"
-	"regexp"
-	"strings"
-	"testing"
-)
-
 // exception is a block that needs something before it runs, or can't run here at all.
 type exception struct {
 	before    string // commands
@@ -116,30 +108,3 @@ const createApp = psql + ` -qc 'do $$ begin create role app login; exception whe
 
 const createAccounts = psql + ` -qc 'create table accounts (id bigint primary key, balance integer not null);
 	insert into accounts values (42, 100)'`
-
-// TestExceptionsNameTests checks that each block that does not run here names a test that covers it.
-func TestExceptionsNameTests(t *testing.T) {
-	t.Parallel()
-	named := regexp.MustCompile(`(Test\w+) of ([\w/]+)`)
-	for block, e := range exceptions {
-		if e.elsewhere == "" {
-			continue
-		}
-		found := named.FindStringSubmatch(e.elsewhere)
-		if found == nil {
-			t.Errorf("the exception of %q names no test", block)
-			continue
-		}
-		files, err := filepath.Glob(filepath.Join(root, found[2], "*_test.go"))
-		check(t, err)
-		defined := false
-		for _, file := range files {
-			text, err := os.ReadFile(file)
-			check(t, err)
-			defined = defined || strings.Contains(string(text), "func "+found[1]+"(")
-		}
-		if !defined {
-			t.Errorf("the exception of %q names %s, which does not exist", block, found[0])
-		}
-	}
-}

@@ -4,43 +4,29 @@ package docs_test
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-
-	"github.com/fencegate/fencegate/internal/test/testenv/await"
-	"github.com/fencegate/fencegate/internal/test/testenv/process"
 )
 
 var (
 	mentioned = regexp.MustCompile("`fencegate\\s([a-z][^`]*)`")
 	inBlock   = regexp.MustCompile(`(?m)^(?:\$ )?fencegate ([a-z].*)`)
+	isCommand = regexp.MustCompile(`^[a-z][a-z-]*$`)
 	flagName  = regexp.MustCompile(`(?:^|\s)(--[a-z][a-z-]*)`)
-	listed    = regexp.MustCompile(`(?m)^  ([a-z-]+(?: [a-z-]+)?)\b`)
 )
 
 // TestMentionedFlags checks that the commands that documents mention, in their text or in blocks, exist and have the
-// flags that are mentioned with them.
+// flags that are mentioned with them. cli.golden has all of them: TestSurface of cmd/fencegate.
 func TestMentionedFlags(t *testing.T) {
 	t.Parallel()
-	fencegate := process.Build(t)
-	helps := map[string]string{}
-	help := func(command string) string {
-		if _, known := helps[command]; !known {
-			output, err := exec.CommandContext(await.Context(t), fencegate,
-				append(strings.Fields(command), "--help")...).Output()
-			check(t, err)
-			helps[command] = string(output)
-		}
-		return helps[command]
+	golden, err := os.ReadFile(root + "/internal/test/surface/testdata/cli.golden")
+	check(t, err)
+	has := func(command, rest string) bool {
+		return regexp.MustCompile(`(?m)^fencegate ` + command + rest).Match(golden)
 	}
-	commands := map[string]bool{}
 	names := map[string]bool{"listener": true, "prober": true, "x2": true} // of connections, and in a benchmark's table
-	for _, found := range listed.FindAllStringSubmatch(help(""), -1) {
-		commands[found[1]] = true
-	}
 	count := 0
 	for _, document := range documents(t) {
 		text, err := os.ReadFile(filepath.Join(root, document))
@@ -55,24 +41,19 @@ func TestMentionedFlags(t *testing.T) {
 			line, _, _ := strings.Cut(found[1], " -- ")
 			line, _, _ = strings.Cut(line, "#")
 			words := strings.Fields(line)
-			command := strings.Join(words[:min(2, len(words))], " ")
-			if !commands[command] {
-				command = words[0]
-			}
-			if commands[command+" ls"] {
-				command += " ls" // the default
+			command := words[0]
+			if len(words) > 1 && isCommand.MatchString(words[1]) && has(command+" "+words[1], `( |$)`) {
+				command += " " + words[1]
 			}
 			if names[words[0]] {
 				continue
 			}
-			if !commands[command] && !strings.Contains(help(""), "  "+command+" ") {
+			if !has(command, `( |$)`) {
 				t.Errorf("%s mentions `fencegate %s`, and there is no such command", document, line)
-				continue
 			}
 			for _, flag := range flagName.FindAllStringSubmatch(line, -1) {
 				count++
-				negated := strings.Replace(flag[1], "--no-", "--[no-]", 1)
-				if !hasFlag(help(command), flag[1]) && !hasFlag(help(command), negated) {
+				if name := strings.TrimPrefix(strings.TrimPrefix(flag[1], "--"), "no-"); !has(command, `( ls)? --(\[no-\]|no-)?`+name+`( |$)`) {
 					t.Errorf("%s mentions `fencegate %s`, and %s has no flag %s", document, line, command, flag[1])
 				}
 			}
@@ -81,8 +62,4 @@ func TestMentionedFlags(t *testing.T) {
 	if count < 50 {
 		t.Errorf("the documents mention %d flags, expected more", count)
 	}
-}
-
-func hasFlag(help, flag string) bool {
-	return regexp.MustCompile(regexp.QuoteMeta(flag) + `(?:[^a-z-]|$)`).MatchString(help)
 }

@@ -2,14 +2,6 @@
 
 package docs_test
 
-import (
-	"os"
-	"path/filepath"
-	"regexp"
-	"strings"
-	"testing"
-)
-
 // runbooks is the folder of the runbooks. All of them run in one session.
 const runbooks = "docs/runbooks"
 
@@ -35,32 +27,3 @@ until PID=$(psql -XAt "$DATABASE_URL" -c "select pid from pg_stat_activity where
 
 const createSlot = `SLOT=gone_$$
 psql -XqAt "$DATABASE_URL" -c "select pg_create_physical_replication_slot('$SLOT')" >/dev/null`
-
-// commandInText is a command or a statement in the middle of a text, where no test runs it.
-var commandInText = regexp.MustCompile("`(fencegate [a-z]|psql |curl |docker |openssl |select |alter |grant )[^`]*`")
-
-// TestRunbooksShowCommandsInBlocks checks that each command of a runbook is a block of its own, so none fails unseen.
-func TestRunbooksShowCommandsInBlocks(t *testing.T) {
-	t.Parallel()
-	count := 0
-	for _, document := range documents(t) {
-		if filepath.Dir(document) != runbooks {
-			continue
-		}
-		for _, b := range blocksOf(t, document) {
-			count++
-			commands := strings.Count(strings.ReplaceAll(b.text, "\\\n", ""), "\n")
-			if b.language != "sql" && (b.language != "sh" || commands > 1) {
-				t.Errorf("%s:%d: the block of %q has %d commands, want one of sh, or sql", document, b.line, b.language, commands)
-			}
-		}
-		text, err := os.ReadFile(filepath.Join(root, document))
-		check(t, err)
-		for _, found := range commandInText.FindAllString(string(text), -1) {
-			t.Errorf("%s: %s is not in a block", document, found)
-		}
-	}
-	if count < 40 {
-		t.Errorf("the runbooks have %d commands, expected more", count)
-	}
-}
