@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -84,7 +83,7 @@ type verdict struct {
 // place is where the cases run.
 type place struct{ gatewayURL, proxyURL string }
 
-// languages are the clients, in the order of the table.
+// languages are the clients.
 var languages = []struct {
 	name string
 	run  func(*testing.T, []contractCase, place) []verdict
@@ -119,8 +118,6 @@ func TestCases(t *testing.T) { //nolint:paralleltest // see above
 	gateway := gateway.Serve(t, postgres.Migrated(t))
 	at := place{gateway.URL, startProxy(t, gateway.URL)}
 
-	seen := table{cells: map[string]map[string]string{}}
-	t.Cleanup(func() { t.Log("\n" + seen.text(file.Cases)) })
 	for _, language := range languages {
 		t.Run(language.name, func(t *testing.T) {
 			t.Parallel()
@@ -138,7 +135,6 @@ func TestCases(t *testing.T) { //nolint:paralleltest // see above
 				case got.Lacks != "" && each.Needs == "":
 					t.Errorf("%s: %s: the client must do it, but %s", each.Group, each.Name, got.Lacks)
 				}
-				seen.note(each.Name, language.name, got, ran)
 			}
 		})
 	}
@@ -167,47 +163,6 @@ func runProgram(t *testing.T, at place, folder, name string, args ...string) []v
 		verdicts = append(verdicts, each)
 	}
 	return verdicts
-}
-
-// table has the verdicts by case and language.
-type table struct {
-	mu    sync.Mutex
-	cells map[string]map[string]string
-}
-
-func (t *table) note(name, language string, got verdict, ran bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.cells[name] == nil {
-		t.cells[name] = map[string]string{}
-	}
-	cell := "pass"
-	switch {
-	case !ran:
-		cell = "NOT RUN"
-	case got.Error != "":
-		cell = "FAIL"
-	case got.Lacks != "":
-		cell = "n/a"
-	}
-	t.cells[name][language] = cell
-}
-
-func (t *table) text(cases []contractCase) string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	var text strings.Builder
-	fmt.Fprintf(&text, "%-10s %-50s", "", "")
-	for _, language := range languages {
-		fmt.Fprintf(&text, " %-14s", language.name)
-	}
-	for _, each := range cases {
-		fmt.Fprintf(&text, "\n%-10s %-50s", each.Group, each.Name)
-		for _, language := range languages {
-			fmt.Fprintf(&text, " %-14s", t.cells[each.Name][language.name])
-		}
-	}
-	return text.String()
 }
 
 func check(t *testing.T, err error) {
