@@ -32,21 +32,14 @@ func script(t *testing.T, path, body string) {
 }
 
 func TestNoBinariesNamesTheWaysOut(t *testing.T) {
-	dir := t.TempDir()
-	_, err := search{pathList: dir, patterns: []string{dir + "/*/bin"}}.find()
+	dir := newDataDir(t)
+	config, err := Config{DataDir: dir}.check()
+	check(t, err)
+	_, err = start(context.Background(), config, search{pathList: dir, patterns: []string{dir + "/*/bin"}})
 	if !errors.Is(err, ErrNoBinaries) {
 		t.Fatalf("got %v", err)
 	}
 	mentions(t, err, "apt install postgresql", "--database-url", "FENCEGATE_DATABASE_URL", "docker run", dir+"/*/bin")
-}
-
-func TestStartWithoutBinaries(t *testing.T) {
-	dir := newDataDir(t)
-	config, err := Config{DataDir: dir}.check()
-	check(t, err)
-	if _, err := start(context.Background(), config, search{}); !errors.Is(err, ErrNoBinaries) {
-		t.Fatalf("got %v", err)
-	}
 	mustStart(t, Config{DataDir: dir}) // and nothing stays locked
 }
 
@@ -69,7 +62,6 @@ func TestSearchOrder(t *testing.T) {
 		want    string
 		version string
 	}{
-		{"PATH wins", []string{onPath}, onPath, "15.4 (Debian 15.4-1.pgdg)"},
 		{"links are followed", []string{linked}, onPath, "15.4 (Debian 15.4-1.pgdg)"},
 		{"too old on PATH", []string{old, onPath}, onPath, "15.4 (Debian 15.4-1.pgdg)"},
 		{"no initdb on PATH", []string{broken, onPath}, onPath, "15.4 (Debian 15.4-1.pgdg)"},
@@ -87,19 +79,9 @@ func TestSearchOrder(t *testing.T) {
 		})
 	}
 
-	t.Run("by major version", func(t *testing.T) {
-		found, err := search{pathList: onPath, patterns: patterns}.findMajor(14, "/data")
-		check(t, err)
-		if found.Dir != fourteen {
-			t.Errorf("found %+v, want %s", found, fourteen)
-		}
-	})
-	t.Run("only unusable ones", func(t *testing.T) {
-		list := strings.Join([]string{old, broken}, string(os.PathListSeparator))
-		_, err := search{pathList: list}.find()
-		if !errors.Is(err, ErrNoBinaries) {
-			t.Fatalf("got %v", err)
-		}
-		mentions(t, err, old+": version 13.9 is older than 14", broken+": no initdb")
-	})
+	if found, err := (search{pathList: onPath, patterns: patterns}).findMajor(14, "/data"); err != nil || found.Dir != fourteen {
+		t.Errorf("found %+v (%v), want %s", found, err, fourteen)
+	}
+	_, err := search{pathList: old + string(os.PathListSeparator) + broken}.find()
+	mentions(t, err, old+": version 13.9 is older than 14", broken+": no initdb")
 }

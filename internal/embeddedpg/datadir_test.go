@@ -49,33 +49,22 @@ func TestClusterOfAnotherVersion(t *testing.T) {
 	cluster := mustStart(t, Config{DataDir: dir})
 	mustStop(t, cluster)
 	version := filepath.Join(cluster.layout.cluster(), "PG_VERSION")
-	original, err := os.ReadFile(version)
-	check(t, err)
 
 	check(t, os.WriteFile(version, []byte("99\n"), 0o600))
-	_, err = Start(await.Context(t), Config{DataDir: dir})
+	_, err := Start(await.Context(t), Config{DataDir: dir})
 	if !errors.Is(err, ErrVersionMismatch) {
 		t.Fatalf("got %v", err)
 	}
 	mentions(t, err, "made by PostgreSQL 99", cluster.Binaries().Version, "pg_upgrade")
-	if _, err := Start(await.Context(t), Config{DataDir: dir, BinDir: cluster.Binaries().Dir}); !errors.Is(err,
-		ErrVersionMismatch) {
-		t.Errorf("with binaries chosen: %v", err)
-	}
 
-	for _, text := range []string{"9.6\n", "13\n", "\x00"} {
-		check(t, os.WriteFile(version, []byte(text), 0o600))
-		if _, err := Start(await.Context(t), Config{DataDir: dir}); !errors.Is(err, ErrDataDirUnusable) {
-			t.Errorf("version %q: %v", text, err)
-		}
+	check(t, os.WriteFile(version, []byte("13\n"), 0o600))
+	if _, err := Start(await.Context(t), Config{DataDir: dir}); !errors.Is(err, ErrDataDirUnusable) {
+		t.Errorf("an older version: %v", err)
 	}
 	check(t, os.Remove(version))
 	if _, err := Start(await.Context(t), Config{DataDir: dir}); !errors.Is(err, ErrDataDirUnusable) {
 		t.Errorf("without a version: %v", err)
 	}
-
-	check(t, os.WriteFile(version, original, 0o644))
-	mustStart(t, Config{DataDir: dir})
 }
 
 func TestForeignClusterIsRefused(t *testing.T) {
@@ -133,10 +122,12 @@ func TestOrdinaryUser(t *testing.T) {
 	parent := mustMkdir(t, filepath.Join(filepath.Dir(dir), "home"))
 	check(t, account.give(parent))
 
-	cmd := account.command(await.Context(t), self)
-	cmd.Env = append(os.Environ(), helperEnv+"="+helperTwice, helperDir+"="+filepath.Join(parent, "state", "data"))
-	if output, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, output)
+	for range 2 { // it ends its cluster at the end of its input
+		cmd := account.command(await.Context(t), self)
+		cmd.Env = append(os.Environ(), helperEnv+"="+helperOwn, helperDir+"="+filepath.Join(parent, "state", "data"))
+		if output, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, output)
+		}
 	}
 	info, err := os.Stat(filepath.Join(parent, "state", "data"))
 	check(t, err)

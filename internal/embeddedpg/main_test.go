@@ -23,18 +23,14 @@ import (
 
 // The test binary runs itself as another process where a test needs one to kill, or one of another user.
 const (
-	helperEnv   = "FENCEGATE_EMBEDDEDPG_HELPER"
-	helperDir   = "FENCEGATE_EMBEDDEDPG_DIR"
-	helperOwn   = "own"   // owns a cluster until it is killed
-	helperTwice = "twice" // starts a cluster, stops it, starts it again
+	helperEnv = "FENCEGATE_EMBEDDEDPG_HELPER"
+	helperDir = "FENCEGATE_EMBEDDEDPG_DIR"
+	helperOwn = "own" // owns a cluster until it is killed
 )
 
 func TestMain(m *testing.M) {
-	switch os.Getenv(helperEnv) {
-	case helperOwn:
+	if os.Getenv(helperEnv) == helperOwn {
 		exitWith(ownUntilKilled(os.Getenv(helperDir)))
-	case helperTwice:
-		exitWith(startTwice(os.Getenv(helperDir)))
 	}
 	code := m.Run()
 	removeTemplate()
@@ -61,24 +57,6 @@ func ownUntilKilled(dir string) error {
 	_, err = io.Copy(io.Discard, os.Stdin) // ends if the test does
 	cluster.end()
 	return err
-}
-
-func startTwice(dir string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), await.Limit)
-	defer cancel()
-	for _, sql := range []string{"create table kept (id bigint)", "insert into kept values (1)"} {
-		cluster, err := Start(ctx, Config{DataDir: dir})
-		if err != nil {
-			return err
-		}
-		if err := exec1(ctx, cluster.URL(), sql); err != nil {
-			return err
-		}
-		if err := cluster.Stop(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func exec1(ctx context.Context, url, sql string) error {
