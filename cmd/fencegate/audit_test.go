@@ -126,22 +126,14 @@ func TestAuditVerify(t *testing.T) {
 			"seal 3 was changed: its hash is of something else", ""},
 		{"delete from fence.audit_seals where seal = 2; delete from fence.audit where seal = 2", "",
 			"seals are missing before the end of the retention: 2 to 2", ""},
-		{"delete from fence.audit_seals where seal < 3; delete from fence.audit where seal < 3", "",
-			"seals are missing before the end of the retention: 1 to 2", ""},
 		{"delete from fence.audit_seals where seal = 3", "",
 			"1 entries say that they are of seal 3, which does not exist: the first is entry 6", ""},
 		{"delete from fence.audit_seals where seal = 3; delete from fence.audit where seal = 3", "", "", ""},
 		{"delete from fence.audit_seals where seal = 3; delete from fence.audit where seal = 3", intact.Head,
 			"seal 3, the head that you kept, is missing: the log was cut after seal 2", ""},
-		{"update fence.audit set seal = null; delete from fence.audit_seals; select fence.seal_audit(100)", intact.Head,
-			"seal 3, the head that you kept, is missing: the log was cut after seal 1", ""},
 		{sealAnew, intact.Head, "seal 3 has another hash than the head that you kept: the log up to it was written anew", ""},
-		{"select", "2:" + zeros, "seal 2 has another hash than the head that you kept: the log up to it was written anew", ""},
 		{"select", intact.Head, "", ""},
-		{"select fence.seal_audit(100)", intact.Head, "", ""},
-
 		{"delete from fence.audit where prunable", intact.Head, "", ""},
-		{"delete from fence.audit where id < 3", "", "", "1h"},
 		{"delete from fence.audit where seal < 3; delete from fence.audit_seals where seal < 3", "", "", "1h"},
 		{"delete from fence.audit where seal < 3; delete from fence.audit_seals where seal < 3", "2:" + zeros,
 			"seal 2, the head that you kept, is older than the log, which begins with seal 3: keep a newer one", "1h"},
@@ -235,12 +227,9 @@ func (l sealedLog) expectRefusals(path, whole string) {
 		{"select", upTo("1"), true},
 		{"delete from fence.audit_seals where seal = 1; delete from fence.audit where seal = 1", upTo("1"), true}, // its time is over
 		{"delete from fence.audit_seals where seal = 2; delete from fence.audit where seal = 2", upTo("1"), false},
-		{"delete from fence.audit_seals where seal = 2; delete from fence.audit where seal = 2", "", false},
-		{hashAnew, upTo("2"), true}, // the same
 		{"update fence.audit_seals set at = at + interval '1 microsecond' where seal = 2; " + hashAnew, upTo("2"), false},
 		{"delete from fence.audit_seals where seal > 1; delete from fence.audit where seal > 1", upTo("2"), false},
 		{sealAnew, upTo("2"), false},
-		{sealAnew, whole, false},
 	} {
 		l.exec(c.sql)
 		check(l.t, os.WriteFile(path, []byte(c.text), 0o600))
@@ -249,7 +238,7 @@ func (l sealedLog) expectRefusals(path, whole string) {
 		check(l.t, err)
 		want, code := whole, exitOK
 		if !c.continued {
-			want, code = cmp.Or(c.text, upTo("1")), exitFailure
+			want, code = c.text, exitFailure
 		}
 		if got.code != code || string(after) != want || strings.Contains(got.errOut, "begin another") == c.continued {
 			l.t.Errorf("after %s, the export of %d bytes was continued to %d, want %d; exit code %d: %s", c.sql, len(c.text),
@@ -269,7 +258,6 @@ func (l sealedLog) expectVerdicts(path, whole string) {
 	without := func(from, to int) string { return strings.Join(slices.Delete(slices.Clone(lines), from, to), "") }
 	for text, want := range map[string]string{
 		strings.Replace(whole, `"principal": "p"`, `"principal": "q"`, 1): "entry 1 was changed after seal 1 was made",
-		strings.Replace(whole, `"action": `, `"action":`, 1):              "entry 1 was changed after seal 1 was made",
 		without(4, 7): "seals are missing before the end of the retention: 2 to 2",
 		without(0, 4): "",
 	} {
@@ -281,24 +269,15 @@ func (l sealedLog) expectVerdicts(path, whole string) {
 		}
 	}
 	for text, want := range map[string]string{
-		without(0, 1):             "line 3 has the seal 1 of 3 entries, and 2 lines of seal 1 are before it",
-		whole[:len(whole)-1]:      "the export was cut",
-		"{}\n" + whole:            "line 1 is not one of an export",
-		without(3, 4):             "line 6 has the seal 2 of 2 entries, and 5 lines",
-		whole + lines[0]:          "the export was cut",
-		whole + "\x00\x00\n":      "is not one of an export",
-		strings.Join(lines, "\n"): "line 2 is not one of an export",
+		without(0, 1):        "line 3 has the seal 1 of 3 entries, and 2 lines of seal 1 are before it",
+		whole[:len(whole)-1]: "the export was cut",
+		"{}\n" + whole:       "line 1 is not one of an export",
+		without(3, 4):        "line 6 has the seal 2 of 2 entries, and 5 lines",
 		// Go's decoder would take the last of these keys, another reader the first.
 		strings.Replace(whole, `"entry":`, `"entry":{"principal":"mallory"},"ENTRY":`, 1): "line 1 is not one of an export",
-		strings.Replace(whole, `"id":1,`, `"id":9,"ID":1,`, 1):                            "line 1 is not one of an export",
 		strings.Replace(whole, `"id":1,`, `"id":9,"id":1,`, 1):                            "line 1 is not one of an export",
-		strings.Replace(whole, `"id":1,`, `"ID":1,`, 1):                                   "line 1 is not one of an export",
 		strings.Replace(whole, `"id":1,`, `"id":1,"by":"mallory",`, 1):                    "line 1 is not one of an export",
 		strings.Replace(whole, `"id":1,`, `"id": 1,`, 1):                                  "line 1 is not one of an export",
-		strings.Replace(whole, `"id":1,`, `"\u0069d":1,`, 1):                              "line 1 is not one of an export",
-		strings.Replace(whole, `"id":1,`, `"id":1,"previous":"",`, 1):                     "line 1 is not one of an export",
-		strings.Replace(whole, `"entries":3,`, `"entries":9,"Entries":3,`, 1):             "line 4 is not one of an export",
-		strings.Replace(whole, `"entries":3,`, `"entries":3,"entry":{},`, 1):              "line 4 is not one of an export",
 		strings.Replace(whole, "\n", "\r\n", 1):                                           "line 1 is not one of an export",
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

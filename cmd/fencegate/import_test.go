@@ -99,10 +99,7 @@ func failingImports(t *testing.T, s shell) {
 		words string
 	}{
 		"a token with a sequence": {"", []string{"-", "--token", "3.4"}, exitUsage, "has a sequence"},
-		"no time":                 {"", []string{"-", "--timeout", "0s"}, exitUsage, "--timeout"},
 		"a dot outside of run":    {"", []string{"-", "--resource", "."}, exitUsage, ""},
-		"a missing file":          {"", []string{filepath.Join(t.TempDir(), "none")}, exitFailure, "none"},
-		"nothing to send":         {"", append([]string{"-"}, down...), exitOK, ""},
 		"a line that is too long": {strings.Repeat(" ", 5<<20), []string{"-"}, exitFailure, "too long"},
 		"no gateway":              {rows(1, 1), append([]string{"-"}, down...), exitUnavailable, "line 1 and those after it"},
 	} {

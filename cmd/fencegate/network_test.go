@@ -49,9 +49,6 @@ func TestCommandsOverTLS(t *testing.T) {
 	if got := s.must(with("get", "a", "k")...); got != "v" {
 		t.Errorf("get wrote %q, expected v", got)
 	}
-	if got := s.must(with("rejections", "--record", "k")...); strings.Count(got, "\n") > 1 {
-		t.Errorf("rejections wrote %q, expected none", got)
-	}
 
 	secret := filepath.Join(dir, "token")
 	check(t, os.WriteFile(secret, []byte("fgk_secret\n"), 0o600))
@@ -82,12 +79,10 @@ func TestUnusableCredentialFlags(t *testing.T) {
 	for words, flags := range map[string][]string{
 		"--ca-cert":                    {"--ca-cert", bad},
 		"--cert":                       {"--cert", bad},
-		"missing":                      {"--key", filepath.Join(dir, "missing"), "--cert", bad},
 		"--token-file: the token file": {"--token-file", bad},
-		"no such file":                 {"--token-file", filepath.Join(dir, "missing")},
 	} {
 		got := shell{t, "https://127.0.0.1:1"}.do(append([]string{"lock", "ls"}, flags...)...)
-		if got.code != exitUsage || !strings.Contains(got.errOut, words) && words != "missing" ||
+		if got.code != exitUsage || !strings.Contains(got.errOut, words) ||
 			strings.Contains(got.errOut, "secret") {
 			t.Errorf("%q exited with %d: %s", flags, got.code, got.errOut)
 		}
@@ -137,16 +132,11 @@ func TestServeRefusesToBeOpen(t *testing.T) {
 	for flags, words := range map[string]string{
 		"--tls-cert missing": "--tls-key", "--client-ca missing": "--tls-cert", "--tls-cert missing --tls-key missing": "no such",
 		"--allowed-hosts http://a": "--allowed-hosts", "--trace-endpoint collector:4317": "--trace-endpoint",
-		"--trace-sample-ratio 2": "--trace-sample-ratio", "--access-log-sample=-1": "--access-log-sample",
 	} {
 		args := append([]string{"serve", "--listen", "127.0.0.1:0", "--database-url", databaseURL}, strings.Fields(flags)...)
 		if got := (shell{t: t}).do(args...); got.code == exitOK || !strings.Contains(got.errOut, words) {
 			t.Errorf("%s: exited with %d: %s", flags, got.code, got.errOut)
 		}
-	}
-	authority := networkFlags{}
-	if err := authority.checkOpen(":8080", &net.TCPAddr{IP: net.IPv4zero}, true); err != nil {
-		t.Errorf("with authentication checkOpen returned %v", err)
 	}
 }
 

@@ -56,12 +56,8 @@ func TestBashCompletes(t *testing.T) {
 	s := shell{t, ""}
 	lines := []struct{ line, want string }{
 		{"lock ac", "acquire"},
-		{"locks re", "renew release"},
 		{"lock acquire a --sh", "--shared"},
-		{"lock acquire a --output = y", "yaml"},
 		{"lock ls -o ''", "table json yaml env"},
-		{"rejections --code token_s", "token_stale"},
-		{"completion ''", "bash zsh fish"},
 		{"put a k --file ''", "files"},
 		{"run --lock a -- ''", "files"},
 		{"__c", ""},

@@ -80,7 +80,6 @@ func TestDebugListen(t *testing.T) {
 		{"http://" + address + "/debug/pprof/heap", "rebound.test", "", http.StatusMisdirectedRequest},
 		{"http://" + address + "/debug/pprof/heap", "", "cross-site", http.StatusMisdirectedRequest},
 		{"http://" + address + "/debug/pprof/cmdline", "", "", http.StatusNotFound},
-		{"http://" + address + "/v1/locks", "", "", http.StatusNotFound},
 		{s.url + "/debug/pprof/", "", "", http.StatusNotFound},
 	} {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, of.url, nil)
@@ -93,17 +92,6 @@ func TestDebugListen(t *testing.T) {
 		if response.StatusCode != of.status {
 			t.Errorf("%s with Host %q and Sec-Fetch-Site %q was answered with %d, want %d", of.url, of.host, of.site,
 				response.StatusCode, of.status)
-		}
-	}
-}
-
-// serve refuses a --debug-listen that other machines can reach, or that is taken, before it makes a database.
-func TestDebugListenRefused(t *testing.T) {
-	t.Parallel()
-	for listen, words := range map[string]string{"0.0.0.0:0": "--insecure-no-auth", "127.0.0.1:99999": "invalid port"} {
-		got := shell{t: t}.do("serve", "--listen", "127.0.0.1:0", "--data-dir", t.TempDir()+"/data", "--debug-listen", listen)
-		if got.code == exitOK || !strings.Contains(got.errOut, words) || !strings.Contains(got.errOut, "--debug-listen") {
-			t.Errorf("serve --debug-listen %s exited with %d: %s", listen, got.code, got.errOut)
 		}
 	}
 }
@@ -209,18 +197,6 @@ func TestHealthWithoutTheDatabase(t *testing.T) {
 	if !strings.Contains(got.out+got.errOut, `"reason":"database_unreachable"`) {
 		t.Errorf("health --ready says %q %q, want the reason", got.out, got.errOut)
 	}
-}
-
-func TestHealthOfNoGateway(t *testing.T) {
-	t.Parallel()
-	nobody := shell{t, "http://127.0.0.1:1"}
-	nobody.fails(exitUnavailable, "", "health")
-	nobody.fails(exitUnavailable, "", "health", "--ready")
-	nobody.fails(exitUsage, "--timeout", "health", "--timeout", "0s")
-	nobody.fails(exitUsage, "--url", "health", "--url", "nonsense")
-	proxied := shell{t, awayBehindProxy(t)}
-	proxied.fails(exitUnavailable, "503", "health")
-	proxied.fails(exitUnavailable, "503", "put", "a", "k", "v", "--token", "1.1")
 }
 
 // awayBehindProxy returns the URL of a proxy that reaches no gateway.
