@@ -236,6 +236,17 @@ func checkTimes(t *testing.T, name string, pod core.PodSpec) {
 	}
 }
 
+// TestTrial checks that gateways without credentials say so, and answer for addresses and the names of the service alone.
+func TestTrial(t *testing.T) {
+	t.Parallel()
+	all := decode(t, "{image: {tag: v1}, auth: none, migration: {by: gateways}}")
+	variables := environment(all.deployment().Spec.Template.Spec.Containers[0])
+	const hosts = "localhost,0.0.0.0/0,::/0,fencegate,fencegate.fencegate,fencegate.fencegate.svc,fencegate.fencegate.svc.cluster.local"
+	if variables["FENCEGATE_INSECURE_NO_AUTH"] != "true" || variables["FENCEGATE_ALLOWED_HOSTS"] != hosts || all["migration"] != nil {
+		t.Errorf("the gateways have %v, and the job %v", variables, all["migration"])
+	}
+}
+
 // TestAlerts checks that the chart's rules are those of deploy/prometheus.
 func TestAlerts(t *testing.T) {
 	t.Parallel()
