@@ -12,7 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fencegate/fencegate/internal/test/testenv/await"
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/api"
 )
@@ -123,10 +122,7 @@ func TestExitCodes(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "fencegate.yaml")
 	check(t, os.WriteFile(path, []byte("body-bytes-max: 2000\n"), 0o600))
-	newShell(t, "--config", path).each(map[string]func(*testing.T, shell){"writes": refusedWrites, "lease expired": expiredLease})
-}
-
-func refusedWrites(_ *testing.T, s shell) {
+	s := newShell(t, "--config", path)
 	lease := fields(s.must("lock", "acquire", "lost", "--owner-id", "first", "--ttl", "1h"))
 	token := lease["fencing_token"]
 	s.fails(3, "held by first", "lock", "acquire", "lost", "--owner-id", "second")
@@ -140,11 +136,4 @@ func refusedWrites(_ *testing.T, s shell) {
 	s.fails(8, "too_large", "put", "lost", "k", strings.Repeat("v", 2001), "--token", token)
 	s.must("lock", "break", "lost", "--reason", "test")
 	s.fails(4, "broken", "lock", "renew", "lost", "--owner-id", "first", "--lease-id", lease["lease_id"], "--token", token)
-}
-
-func expiredLease(t *testing.T, s shell) {
-	s.must("policy", "set", "live", "--require-live-lease")
-	lease := fields(s.must("lock", "acquire", "live", "--ttl", "100ms"))
-	await.True(t, "the lease expires", func() bool { return fields(s.must("lock", "get", "live"))["state"] == "expired" })
-	s.fails(4, "lease_expired", "put", "live", "k", "v", "--token", lease["fencing_token"])
 }
