@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
@@ -111,13 +112,19 @@ var thereAlready = regexp.MustCompile(`the report of (\S+) is there already`)
 var nights = []struct {
 	what, zone, start, night string
 }{
+	{"on time in winter", "Europe/Helsinki", "2026-03-28T00:00:00Z", "2026-03-28"},
+	{"on time, before the change in spring", "Europe/Helsinki", "2026-03-29T00:00:00Z", "2026-03-29"},
 	{"on time, after the change in spring", "Europe/Helsinki", "2026-03-29T23:00:00Z", "2026-03-30"},
+	{"on time, before the change in autumn", "Europe/Helsinki", "2026-10-24T23:00:00Z", "2026-10-25"},
 	{"on time, after the change in autumn", "Europe/Helsinki", "2026-10-26T00:00:00Z", "2026-10-26"},
 	{"by a clock that is an hour ahead", "Europe/Helsinki", "2026-07-01T22:00:00Z", "2026-07-02"},
 	{"22 hours late", "Europe/Helsinki", "2026-07-02T21:30:00Z", "2026-07-02"},
 	{"skipped hour", "Europe/Berlin", "2026-03-29T01:00:00Z", "2026-03-29"},
+	{"repeated hour, first", "Europe/Berlin", "2026-10-25T00:00:00Z", "2026-10-25"},
 	{"repeated hour, second", "Europe/Berlin", "2026-10-25T01:00:00Z", "2026-10-25"},
+	{"the hour before was skipped", "Europe/London", "2026-03-29T01:00:00Z", "2026-03-29"},
 	{"the hour after midnight was skipped", "America/Havana", "2026-03-08T06:00:00Z", "2026-03-08"},
+	{"the hour after midnight was repeated", "America/Havana", "2026-11-01T07:00:00Z", "2026-11-01"},
 }
 
 // clocked returns the environment of a program in a time zone, whose clock is that of a file.
@@ -192,6 +199,7 @@ func testNights(t *testing.T, m machine) {
 			t.Errorf("%s in %s, %s: %s\nexpected the night %s", start.what, start.zone, line, output, start.night)
 		}
 	}
+	everyNight(t, conn, shown["SQL"])
 }
 
 const pythonImports = "from datetime import *; from zoneinfo import *; "
@@ -219,6 +227,20 @@ func main() {
 		t.Fatalf("build the expression %s: %v\n%s", expression, err, output)
 	}
 	return binary
+}
+
+// everyNight checks that in no time zone a start on time is for another night.
+func everyNight(t *testing.T, conn *pgx.Conn, expression string) {
+	t.Helper()
+	const start = "((night + time '02:00') at time zone name)"
+	rows, err := conn.Query(t.Context(), "select name || ' ' || night from pg_timezone_names, "+
+		"generate_series(timestamp '2026-01-01', '2026-12-31', '1 day') as night where night <> "+
+		strings.NewReplacer("now()", start, "'Europe/Helsinki'", "name").Replace(expression))
+	check(t, err)
+	wrong, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(wrong) > 0 {
+		t.Errorf("%d starts on time are for another night: %q, %v", len(wrong), wrong, err)
+	}
 }
 
 // A machine that waits for the lock until the next night has begun looks for the night of its start.
@@ -250,6 +272,9 @@ func testWaitIntoTheNextNight(t *testing.T, m machine) {
 	}
 }
 
+// cronTime is the five fields that say when.
+var cronTime = regexp.MustCompile(`^[0-9*/,-]+( [0-9*/,-]+){4}$`)
+
 // crontab returns the variables and the one command of a file for /etc/cron.d.
 func crontab(t *testing.T, text string) (environment []string, command string) {
 	t.Helper()
@@ -260,8 +285,10 @@ func crontab(t *testing.T, text string) (environment []string, command string) {
 		case line == "" || strings.HasPrefix(line, "#"):
 		case strings.Contains(fields[0], "="):
 			environment = append(environment, line)
+		case len(fields) > 6 && command == "" && cronTime.MatchString(strings.Join(fields[:5], " ")):
+			command = strings.Join(fields[6:], " ") // after the time and the user
 		default:
-			command = strings.Join(fields[min(6, len(fields)):], " ") // after the time and the user
+			t.Fatalf("%q is no line of a crontab", line)
 		}
 	}
 	if command == "" || strings.Contains(command, "%") {
@@ -292,12 +319,23 @@ func testGitHubActions(t *testing.T, m machine) {
 	t.Helper()
 	_, text := m.install(t, "github-actions.yaml")
 	var workflow struct {
-		Jobs map[string]struct {
-			Env   map[string]string
-			Steps []struct{ Run string }
+		Name        string
+		On          any
+		Permissions map[string]string
+		Jobs        map[string]struct {
+			RunsOn  string `yaml:"runs-on"`
+			Minutes int    `yaml:"timeout-minutes"`
+			Env     map[string]string
+			Steps   []struct {
+				Name, Uses, Run string
+				With            map[string]any
+				Env             map[string]string
+			}
 		}
 	}
-	check(t, yaml.Unmarshal([]byte(text), &workflow))
+	decoder := yaml.NewDecoder(strings.NewReader(text))
+	decoder.KnownFields(true)
+	check(t, decoder.Decode(&workflow))
 	job := workflow.Jobs["deploy"]
 	if job.Env["FENCEGATE_URL"] == "" || job.Env["FENCEGATE_BEARER_TOKEN"] == "" || len(job.Steps) == 0 {
 		t.Fatalf("the job is %+v, expected the gateways, a credential and steps", job)
