@@ -19,30 +19,6 @@ import (
 	"github.com/fencegate/fencegate/lockclient/api"
 )
 
-func TestAcquireHeldLock(t *testing.T) {
-	t.Parallel()
-	client, lock := shared(t)
-	ctx := await.Context(t)
-	lease := mustAcquire(t, client, lock)
-	_, err := client.Acquire(ctx, lock, lockclient.WithLeaseOwner("other"))
-	wantErr(t, "Acquire of a held lock", err, lockclient.ErrLockHeld)
-	if holder := lockclient.ProblemOf(err).Holder; holder == nil || holder.OwnerID != client.Owner() {
-		t.Errorf("it returned the holder %+v, expected %s", holder, client.Owner())
-	}
-	_, err = client.AcquireWithRetry(ctx, lock, lockclient.RetryPolicy{Attempts: 3, Base: 1, Max: 1})
-	wantErr(t, "AcquireWithRetry", err, lockclient.ErrLockHeld)
-	var waiting sync.WaitGroup
-	defer waiting.Wait()
-	waiting.Go(func() {
-		next, err := client.AcquireWithRetry(ctx, lock, often)
-		if err != nil || next.FencingToken() <= lease.FencingToken() {
-			t.Errorf("AcquireWithRetry after the release returned %v, %v", next, err)
-		}
-		next.ReleaseOnce()
-	})
-	check(t, lease.Release(ctx))
-}
-
 func TestSubtreeLease(t *testing.T) {
 	t.Parallel()
 	client, lock := shared(t)
@@ -112,14 +88,11 @@ func TestDoReportsALossOnce(t *testing.T) {
 	t.Parallel()
 	client, lock := shared(t)
 	for what, report := range map[string]func(lease *lockclient.Lease, rejected error) error{
-		"the rejection":               func(_ *lockclient.Lease, rejected error) error { return rejected },
-		"the rejection after its end": func(_ *lockclient.Lease, rejected error) error { return rejected },
 		"the rejection wrapped":       func(_ *lockclient.Lease, rejected error) error { return fmt.Errorf("work: %w", rejected) },
-		"the end of the lease":        func(lease *lockclient.Lease, _ error) error { return fmt.Errorf("work: %w", lease.Err()) },
+		"the rejection after its end": func(_ *lockclient.Lease, rejected error) error { return rejected },
 		"the end of its context": func(lease *lockclient.Lease, _ error) error {
 			return second(lease.Put(lease.Context(), "k", nil))
 		},
-		"nothing": func(*lockclient.Lease, error) error { return nil },
 	} {
 		expires, ttl := what == "the rejection after its end", time.Minute
 		if expires {

@@ -52,13 +52,9 @@ func TestNamesArriveAsTheyWereGiven(t *testing.T) {
 	client := newAPI(t, url+"/behind%2Fproxy/")
 
 	for name, path := range map[string]string{
-		"job-42":         "job-42",
-		"accounts/42":    "accounts/42",
 		"a b/ü?#%;,&=+$": "a%20b/%C3%BC%3F%23%25%3B%2C&=+$",
 		"a%2Fb":          "a%252Fb",
-		"...":            "...",
 		"a/b..c":         "a/b..c",
-		"acquired":       "acquired",
 		"\xff\n":         "%FF%0A",
 	} {
 		_, err := client.Get(context.Background(), name, name)

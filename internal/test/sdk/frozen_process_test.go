@@ -24,8 +24,7 @@ const (
 )
 
 // holdUntilAsked acquires the lock, renews it in the background, and prints that. For each byte that it reads, it
-// prints the state of its context, before it does anything else: E is for Err, D for Done. For P it writes a record,
-// for R it renews the lease, and it prints a lossLine.
+// prints the state of its context, before it does anything else: E is for Err, D for Done.
 func holdUntilAsked(lock string) int {
 	client, err := lockclient.New(os.Getenv(childGatewayEnv))
 	if err != nil {
@@ -46,14 +45,6 @@ func holdUntilAsked(lock string) int {
 			return 0
 		}
 		var ended bool
-		switch line[0] {
-		case 'P':
-			fmt.Println(lossLine(second(lease.Put(context.Background(), "k", nil))))
-			continue
-		case 'R':
-			fmt.Println(lossLine(lease.Renew(context.Background())))
-			continue
-		}
 		if line[0] == 'E' {
 			ended = errors.Is(held.Err(), lockclient.ErrLeaseLost)
 		} else {
@@ -65,15 +56,6 @@ func holdUntilAsked(lock string) int {
 		}
 		fmt.Println("ended:", ended, "| err:", held.Err(), "| cause:", context.Cause(held))
 	}
-}
-
-// lossLine says what an error says about the loss of a lease.
-func lossLine(err error) string {
-	loss, holder := lockclient.LossOf(err), ""
-	if loss.Holder != nil {
-		holder = loss.Holder.OwnerID
-	}
-	return fmt.Sprintf("%t %d %q %v", errors.Is(err, lockclient.ErrNotHolder), loss.Paused, holder, err)
 }
 
 // child is the process of such a holder.
@@ -137,7 +119,8 @@ func (c *child) signal(t *testing.T, signal os.Signal) {
 	check(t, c.cmd.Process.Signal(signal))
 }
 
-// A process that was frozen past the end of its lease finds its context canceled at its first look at it.
+// A process that was frozen past the end of its lease finds its context canceled at its first look at it. What its calls
+// return then, a case of clients/cases.json says.
 func TestFrozenHolderSeesItsEnd(t *testing.T) {
 	t.Parallel()
 	client, prefix := shared(t)
@@ -159,44 +142,6 @@ func TestFrozenHolderSeesItsEnd(t *testing.T) {
 			if !strings.HasPrefix(got, "ended: true | err: the lease on "+lock) || !strings.Contains(got, "is lost") ||
 				strings.Contains(got, "cause: <nil>") {
 				t.Errorf("after %s it printed %q, expected the loss of its lease", what, got)
-			}
-			check(t, lease.Release(await.Context(t)))
-		})
-	}
-}
-
-// The error of a process that lost its lease while it was frozen says for how long it did not run, and who holds the
-// lock, whether a write was rejected first or the clocks were read first.
-func TestFrozenHolderLearnsWhy(t *testing.T) {
-	t.Parallel()
-	client, prefix := shared(t)
-	for _, what := range []string{"P", "R"} {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
-			lock := prefix + "/" + what
-			holder := startChild(t, lock)
-			before := time.Now()
-			holder.freeze(t)
-			holder.requestState(t, what)
-			lease, err := client.AcquireWithRetry(await.Context(t), lock, often, lockclient.WithLeaseOwner("newer"))
-			check(t, err)
-			holder.signal(t, syscall.SIGCONT)
-			got := holder.line(t)
-			var notHolder bool
-			var paused time.Duration
-			var owner string
-			if _, err := fmt.Sscanf(got, "%t %d %q", &notHolder, &paused, &owner); err != nil {
-				t.Fatalf("the child printed %q: %v", got, err)
-			}
-			// Of a pause that takes the lease, at least a third of the TTL is measured.
-			if !notHolder || paused < childTTL/3 || paused > time.Since(before)+time.Second || owner != "newer" {
-				t.Errorf("%s printed %q, expected ErrNotHolder with the pause and the newer holder", what, got)
-			}
-			since := lease.Info().GrantedAt.Format(time.RFC3339)
-			want := fmt.Sprintf("(this process did not run for at least %.1f s; newer has held the lock since %s)",
-				paused.Seconds(), since)
-			if strings.Count(got, want) != 1 {
-				t.Errorf("%s printed %q, expected %q in it, once", what, got, want)
 			}
 			check(t, lease.Release(await.Context(t)))
 		})

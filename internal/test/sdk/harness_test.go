@@ -54,13 +54,7 @@ func run(m *testing.M) int {
 	gatewayURL = all.gateway()
 	code := postgres.Main(m)
 	all.end()
-	// A proxy that is closed with bytes on their way leaves the goroutines of that link behind.
-	const toxiproxy = "github.com/Shopify/toxiproxy/v2"
-	err := await.Nil(func() error {
-		return goleak.Find(goleak.IgnoreAnyFunction(toxiproxy+".(*ToxicLink).read"),
-			goleak.IgnoreAnyFunction(toxiproxy+".(*ToxicLink).write"),
-			goleak.IgnoreAnyFunction(toxiproxy+"/toxics.(*ToxicStub).Run"))
-	})
+	err := await.Nil(func() error { return goleak.Find() })
 	if err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, "sdk: goroutines are left:", err)
 		return 1

@@ -66,9 +66,6 @@ func TestWritesAreInOrder(t *testing.T) {
 func TestRetriesAreReported(t *testing.T) {
 	t.Parallel()
 	for what, call := range map[string]func(context.Context, *lockclient.Client) error{
-		"Do": func(ctx context.Context, client *lockclient.Client) error {
-			return client.Do(ctx, "a", func(context.Context, *lockclient.Lease) error { return nil })
-		},
 		"Elect": func(ctx context.Context, client *lockclient.Client) error {
 			return second(client.Elect(ctx, "a"))
 		},
