@@ -193,23 +193,6 @@ func TestPrincipalsOfLeases(t *testing.T) {
 	}
 }
 
-// TestRequirePrincipalOwner checks that a policy can demand an owner_id that is the principal's, by SQL as by
-// HTTP, of which the conformance suite of providers checks every case.
-func TestRequirePrincipalOwner(t *testing.T) {
-	h, admin := newGuarded(t)
-	bob := h.by(h.key(t, "bob", "all:"))
-	if set := h.by(admin).setPolicy(t, "own", `{"require_principal_owner":true}`); !set.RequirePrincipalOwner {
-		t.Errorf("the policy is %+v, want that it requires the owner", set)
-	}
-	expectProblem(t, bob.post(t, lockPath("own/lock", "/acquire"), `{"owner_id":"alice"}`), api.CodeInvalidRequest)
-	bob.acquire(t, "other/lock", "alice")
-	bob.acquire(t, "own/lock", "bob/1")
-
-	h.exec(t, "select fence.acquire('own/sql', 'sql:' || session_user || '/1')")
-	h.exec(t, `do $$ begin perform fence.acquire('own/sql/2', 'bob'); raise 'it was granted';
-		exception when invalid_parameter_value then end $$`)
-}
-
 // TestPrincipalsOfRejections checks that a rejection has the principal that sent the write, and is one group for each.
 func TestPrincipalsOfRejections(t *testing.T) {
 	h, admin := newGuarded(t)

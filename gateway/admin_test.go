@@ -233,29 +233,24 @@ func (c client) expectAuditPages(t *testing.T, entries []api.AuditEntry) {
 	expectProblem(t, c.get(t, "/v1/audit?action=nothing"), api.CodeInvalidRequest)
 }
 
-// Policies are set, read, listed in byte order, reset and deleted.
+// Policies are set, read, listed, reset and deleted, and their leases have the end that max_hold_ms demands.
 func TestPolicies(t *testing.T) {
 	h := newHarness(t, Config{})
 	list := func() []api.Policy { return as[api.Policies](t, h.get(t, "/v1/policies"), http.StatusOK).Policies }
 	if empty := list(); empty == nil || len(empty) != 0 {
 		t.Errorf("the first list is %#v, want an empty one", empty)
 	}
-	every := api.Policy{Prefix: "", Rule: "strict", Authority: "builtin", RequireLiveLease: true,
-		MaxHoldMS: 31_536_000_000}
-	some := api.Policy{Prefix: "a/b", Rule: "same_token", Authority: "builtin", RequireLeaseID: true}
+	every := api.Policy{Rule: "strict", Authority: "builtin", RequireLiveLease: true, MaxHoldMS: 60_000}
+	some := api.Policy{Prefix: "a/b", Rule: "same_token", Authority: "builtin", RequireLeaseID: true, RequirePrincipalOwner: true}
 	other := api.Policy{Prefix: "a%2Fb c", Rule: "strict", Authority: "external"}
-	paths := map[string]api.Policy{"": every, "a/b": some, "a%252Fb%20c": other}
-	for path, want := range paths {
+	bodies := map[string]string{
+		"":            `{"require_live_lease":true,"max_hold_ms":60000}`,
+		"a/b":         `{"rule":"same_token","require_lease_id":true,"require_principal_owner":true}`,
+		"a%252Fb%20c": `{"authority":"external"}`,
+	}
+	for path, want := range map[string]api.Policy{"": every, "a/b": some, "a%252Fb%20c": other} {
 		expectProblem(t, h.get(t, "/v1/policies/"+path), api.CodeNotFound)
-		request := api.PolicyRequest{
-			Rule: want.Rule, Authority: want.Authority, RequireLeaseID: want.RequireLeaseID,
-			RequireLiveLease: want.RequireLiveLease,
-		}
-		if want.MaxHoldMS > 0 {
-			request.MaxHoldMS = &want.MaxHoldMS
-		}
-		set := h.setPolicy(t, path, encode(request))
-		got := as[api.Policy](t, h.get(t, "/v1/policies/"+path), http.StatusOK)
+		set, got := h.setPolicy(t, path, bodies[path]), as[api.Policy](t, h.get(t, "/v1/policies/"+path), http.StatusOK)
 		if set != want || got != want {
 			t.Errorf("the policy was set as %+v and read as %+v, want %+v", set, got, want)
 		}
@@ -263,48 +258,20 @@ func TestPolicies(t *testing.T) {
 	if want := []api.Policy{every, other, some}; !slices.Equal(list(), want) {
 		t.Errorf("the list is %+v, want %+v", list(), want)
 	}
+	lease := h.acquire(t, "job", "worker")
+	if lease.HoldUntil == nil || lease.HoldUntil.Sub(lease.GrantedAt.Time) != time.Minute ||
+		!lease.ExpiresAt.Equal(lease.HoldUntil.Time) || *lease.HoldLeftMS > 60_000 {
+		t.Errorf("the lease is %+v, want it to end after a minute", lease)
+	}
 	// Fields that are absent get their defaults, not their former values.
-	if reset := h.setPolicy(t, "a/b", `{}`); reset != (api.Policy{Prefix: "a/b", Rule: "strict", Authority: "builtin"}) {
+	if reset := h.setPolicy(t, "a/b", `{"max_hold_ms":null}`); reset != (api.Policy{Prefix: "a/b", Rule: "strict", Authority: "builtin"}) {
 		t.Errorf("the empty policy is %+v, want the defaults", reset)
 	}
-	for path := range paths {
+	for path := range bodies {
 		deleted := h.delete(t, "/v1/policies/"+path)
 		if deleted.status != http.StatusNoContent || len(deleted.body) != 0 {
 			t.Errorf("the delete returned %d %s, want 204 and no body", deleted.status, deleted.body)
 		}
 		expectProblem(t, h.delete(t, "/v1/policies/"+path), api.CodeNotFound)
-	}
-}
-
-// A lease expires after the max_hold_ms of its policy, however often it is renewed.
-func TestPolicyMaxHold(t *testing.T) {
-	h := newHarness(t, Config{})
-	h.setPolicy(t, "job", `{"max_hold_ms":300}`)
-	if free := h.acquire(t, "another", "worker"); free.HoldUntil != nil || free.HoldLeftMS != nil {
-		t.Errorf("a lease without a policy has a limit: %+v", free)
-	}
-	lease := h.acquire(t, "job", "worker")
-	if lease.HoldUntil == nil || lease.HoldUntil.Sub(lease.GrantedAt.Time) != 300*time.Millisecond ||
-		!lease.ExpiresAt.Equal(lease.HoldUntil.Time) || *lease.HoldLeftMS > 300 {
-		t.Fatalf("the lease is %+v, want it to end after 300 ms", lease)
-	}
-	renewed := h.post(t, lockPath("job", "/renew"), refOf(lease))
-	for ; renewed.status == http.StatusOK; renewed = h.post(t, lockPath("job", "/renew"), refOf(lease)) {
-		got := as[api.Lease](t, renewed, http.StatusOK)
-		if !got.HoldUntil.Equal(lease.HoldUntil.Time) || *got.HoldLeftMS > *lease.HoldLeftMS {
-			t.Errorf("the renewal moved the end of %+v: %+v", lease, got)
-		}
-	}
-	expectReason(t, renewed, api.CodeLeaseLost, "expired")
-	if lock := h.lock(t, "job"); lock.State != "expired" {
-		t.Errorf("the lock is %+v, want it expired", lock)
-	}
-	ended := as[api.LeaseInfos](t, h.get(t, "/v1/leases?lock=job"), http.StatusOK).Leases[0]
-	if ended.EndReason != "expired" || !ended.EndedAt.Equal(lease.HoldUntil.Time) ||
-		!ended.HoldUntil.Equal(lease.HoldUntil.Time) {
-		t.Errorf("the lease is listed as %+v, want its end at %s", ended, lease.HoldUntil)
-	}
-	if none := h.setPolicy(t, "job", `{"max_hold_ms":null}`); none.MaxHoldMS != 0 {
-		t.Errorf("the policy without a limit is %+v", none)
 	}
 }

@@ -86,68 +86,6 @@ func TestListOfRecords(t *testing.T) {
 
 const hostile = `"><img src=x onerror=alert(1)>'; drop table x; --`
 
-func TestListOfLeases(t *testing.T) {
-	h := newHarness(t, Config{})
-	h.acquire(t, "a", "w1")
-	h.release(t, h.acquire(t, "b/c", "w2"))
-	h.acquire(t, "b/c", hostile)
-	h.expire(t, h.acquire(t, "d", "w1"))
-	h.acquire(t, "e", "w1")
-	h.breakLock(t, "e", "<b>")
-	rows := func(page api.LeaseInfos) (texts []string, next string) {
-		for _, l := range page.Leases {
-			texts = append(texts, strings.TrimSpace(fmt.Sprintf("%s of %s %s %s", l.Lock, l.OwnerID, l.State, l.EndReason)))
-		}
-		return texts, page.NextCursor
-	}
-	a, ofHostile, b2 := "a of w1 running", "b/c of "+hostile+" running", "b/c of w2 ended released"
-	ended := "e of w1 ended broken,d of w1 ended expired,"
-	for query, want := range map[string]string{
-		"": ended + ofHostile + "," + b2 + "," + a, "?state=running": ofHostile + "," + a, "?state=ended": ended + b2,
-		"?lock=b%2Fc": ofHostile + "," + b2, "?lock=b/c&state=ended": b2, "?owner_id=w1": ended + a, "?lock=b": "",
-		"?owner_id=" + url.QueryEscape(hostile): ofHostile,
-	} {
-		expectList(t, h.client, "/v1/leases"+query, want, rows)
-	}
-	broken := as[api.LeaseInfos](t, h.get(t, "/v1/leases?lock=e"), http.StatusOK).Leases[0]
-	if broken.EndNote != "<b>" || broken.EndedAt == nil || broken.InSession || broken.FencingToken < 1 ||
-		broken.TTLMS < 1 ||
-		broken.EndedAt.Before(broken.GrantedAt.Time) {
-		t.Errorf("the broken lease is listed as %+v", broken)
-	}
-	running := as[api.LeaseInfos](t, h.get(t, "/v1/leases?lock=a"), http.StatusOK).Leases[0]
-	if running.EndedAt != nil || running.EndReason != "" {
-		t.Errorf("the running lease is listed as %+v, want no end", running)
-	}
-}
-
-func TestListOfSessions(t *testing.T) {
-	h := newHarness(t, Config{})
-	var all []string // the newest first
-	for i, owner := range []string{"w1", hostile, "w1"} {
-		session := h.createSession(t, owner, time.Hour)
-		h.acquireAs(t, fmt.Sprint("job-", i), api.AcquireRequest{OwnerID: owner, SessionID: &session.SessionID})
-		state := "live 1"
-		if i == 2 {
-			h.endSession(t, session)
-			state = "ended 0"
-		}
-		all = append([]string{fmt.Sprintf("%s %s %s", session.SessionID[:8], owner, state)}, all...)
-	}
-	rows := func(page api.SessionInfos) (texts []string, next string) {
-		for _, s := range page.Sessions {
-			texts = append(texts, fmt.Sprintf("%s %s %s %d", s.Handle, s.OwnerID, s.State, s.Leases))
-		}
-		return texts, page.NextCursor
-	}
-	for query, want := range map[string]string{
-		"": strings.Join(all, ","), "?state=live": strings.Join(all[1:], ","), "?state=ended": all[0], "?state=expired": "",
-		"?owner_id=w1": all[0] + "," + all[2], "?owner_id=w": "", "?owner_id=w1&state=live": all[2],
-	} {
-		expectList(t, h.client, "/v1/sessions"+query, want, rows)
-	}
-}
-
 // What others may read has no lease_id, session_id or request_id: events, refusals, lists and their cursors.
 func TestOthersSeeNoSecrets(t *testing.T) {
 	h := newHarness(t, Config{})
@@ -201,56 +139,6 @@ func decodedCursor(t testing.TB, body []byte) string {
 	return string(cursor) + fmt.Sprintf(" %x", cursor)
 }
 
-// The parameters of the list of locks sort, select and count them, on pages of any size.
-func TestLocksAreSortedAndSelected(t *testing.T) {
-	h := newHarness(t, Config{})
-	h.acquireAs(t, "b/<i>", api.AcquireRequest{OwnerID: `"><img src=x>`, TTLMS: new(int64(3_000_000))})
-	first := h.acquireAs(t, "a/1", api.AcquireRequest{OwnerID: "worker-2", TTLMS: new(int64(2_000_000))})
-	second := h.acquireAs(t, "c", api.AcquireRequest{OwnerID: "worker-1", TTLMS: new(int64(1_000_000))})
-	h.release(t, h.acquire(t, "freed", "worker-1"))
-	h.expire(t, h.acquire(t, "late", "worker-1"))
-	next := h.waitInQueue(t, "c", api.AcquireRequest{OwnerID: "next"})
-	last := h.waitInQueue(t, "c", api.AcquireRequest{OwnerID: "last"})
-	other := h.waitInQueue(t, "a/1", api.AcquireRequest{OwnerID: "next"})
-	for query, want := range map[string]string{
-		"":                                      "a/1,b/<i>,c,freed,late",
-		"state=held":                            "a/1,b/<i>,c",
-		"state=expired":                         "late",
-		"state=free":                            "freed",
-		"order=desc":                            "late,freed,c,b/<i>,a/1",
-		"sort=expires_at":                       "late,c,a/1,b/<i>,freed",
-		"sort=expires_at&order=desc":            "b/<i>,a/1,c,late,freed",
-		"sort=granted_at":                       "late,b/<i>,a/1,c,freed",
-		"sort=fencing_token":                    "b/<i>,a/1,c,freed,late",
-		"sort=queue&order=desc":                 "c,a/1,b/<i>,freed,late",
-		"contains=%3Cim":                        "b/<i>",
-		"contains=%25":                          "",
-		"owner_id=worker-1":                     "c,late",
-		"prefix=a&contains=1&owner_id=worker-2": "a/1",
-		"state=held&sort=name&order=asc":        "a/1,b/<i>,c",
-	} {
-		expectList(t, h.client, "/v1/locks?"+query, want, lockRows)
-		page := as[api.Locks](t, h.get(t, "/v1/locks?count=true&limit=1&"+query), http.StatusOK)
-		if page.Total == nil || *page.Total != int64(len(strings.FieldsFunc(want, func(c rune) bool { return c == ',' }))) {
-			t.Errorf("%q: the total is %v, want that of %q", query, value(page.Total), want)
-		}
-	}
-	for queueMax, want := range map[string]int{"0": 0, "1": 1, "2": 2, "1000": 2} {
-		page := as[api.Locks](t, h.get(t, "/v1/locks?prefix=c&queue_max="+queueMax), http.StatusOK)
-		if len(page.Locks) != 1 || page.Locks[0].QueueLength != 2 || len(page.Locks[0].Queue) != want || page.Total != nil {
-			t.Errorf("queue_max %s shows %+v, want %d waiters of 2", queueMax, page, want)
-		}
-	}
-	if lock := h.lock(t, "c"); lock.QueueLength != 2 || len(lock.Queue) != 2 {
-		t.Errorf("the lock is shown as %+v, want 2 waiters", lock)
-	}
-	h.release(t, first)
-	h.release(t, second)
-	h.release(t, granted(t, other))
-	h.release(t, granted(t, next))
-	granted(t, last)
-}
-
 // A cursor is valid only for the sort and order of its list.
 func TestCursorsOfLocks(t *testing.T) {
 	h := newHarness(t, Config{})
@@ -276,16 +164,71 @@ func TestCursorsOfLocks(t *testing.T) {
 	}
 }
 
-// A row with JSON that PostgreSQL can't read, stored by an older version, does not break the lists.
-func TestListsShowJSONThatPostgresCannotRead(t *testing.T) {
+// The parameters of the lists of locks, leases, sessions and waits reach their queries, and the pages of any size are
+// whole. store/postgres compares what the queries select, and in which order, with models.
+func TestParametersOfLists(t *testing.T) {
 	h := newHarness(t, Config{})
-	for lock, text := range map[string]string{"b": `{"value":"a\u0000b"}`, "c": `{"value":"\\\ud800"}`} {
-		h.acquire(t, lock, "w")
-		h.exec(t, "update fence.leases set metadata = $2 where lock = $1", lock, text)
+	h.acquireAs(t, "b/<i>", api.AcquireRequest{OwnerID: hostile, TTLMS: new(int64(3_000_000))})
+	h.acquireAs(t, "a/1", api.AcquireRequest{OwnerID: "w2", TTLMS: new(int64(2_000_000))})
+	held := h.acquireAs(t, "c", api.AcquireRequest{OwnerID: "w1", TTLMS: new(int64(1_000_000))})
+	h.release(t, h.acquire(t, "freed", "w1"))
+	h.expire(t, h.acquire(t, "late", "w1"))
+	next := h.waitInQueue(t, "c", api.AcquireRequest{OwnerID: "next"})
+	last := h.waitInQueue(t, "c", api.AcquireRequest{OwnerID: "last"})
+	for query, want := range map[string]string{
+		"": "a/1,b/<i>,c,freed,late", "state=free": "freed", "order=desc": "late,freed,c,b/<i>,a/1",
+		"sort=expires_at": "late,c,a/1,b/<i>,freed", "sort=queue&order=desc": "c,a/1,b/<i>,freed,late",
+		"contains=%3Cim": "b/<i>", "owner_id=w1": "c,late", "prefix=a&contains=1": "a/1",
+	} {
+		expectList(t, h.client, "/v1/locks?"+query, want, lockRows)
 	}
-	for _, path := range []string{"/v1/locks", lockPath("b", ""), lockPath("c", ""), "/v1/leases", "/v1/overview"} {
-		if got := h.get(t, path); got.status != http.StatusOK {
-			t.Errorf("%s: answered %d, want 200: %s", path, got.status, got.body)
-		}
+	page := as[api.Locks](t, h.get(t, "/v1/locks?prefix=c&queue_max=1&count=true"), http.StatusOK)
+	if lock := page.Locks[0]; value(page.Total) != int64(1) || lock.QueueLength != 2 || len(lock.Queue) != 1 {
+		t.Errorf("with queue_max=1 the page is %+v, want one waiter of 2, and the total 1", page)
+	}
+	graph := as[api.Waits](t, h.get(t, "/v1/waits?lock=c&limit=1"), http.StatusOK)
+	if wait := graph.Waits[0]; !graph.Truncated || len(graph.Waits) != 1 || wait.OwnerID != "next" || wait.Mode != "exclusive" ||
+		wait.Scope != "node" || wait.For[0].OwnerID != "w1" || wait.For[0].Relation != "holds" || wait.For[0].Lock != "c" {
+		t.Errorf("the graph of one wait is %+v, want that of next for w1", graph)
+	}
+	graph = as[api.Waits](t, h.get(t, "/v1/waits?owner_id=last"), http.StatusOK)
+	if graph.Truncated || len(graph.Waits) != 1 || len(graph.Waits[0].For) != 2 || graph.Waits[0].For[1].Relation != "before" {
+		t.Errorf("the graph of last is %+v, want that it waits for w1 and next", graph)
+	}
+	h.release(t, held)
+	h.release(t, granted(t, next))
+	granted(t, last)
+
+	for query, want := range map[string]string{
+		"?state=running": "last of c,w2 of a/1," + hostile + " of b/<i>",
+		"?state=ended":   "next of c ended released,w1 of late ended expired,w1 of freed ended released,w1 of c ended released",
+		"?lock=a/1":      "w2 of a/1", "?owner_id=" + url.QueryEscape(hostile): hostile + " of b/<i>",
+	} {
+		expectList(t, h.client, "/v1/leases"+query, want, func(page api.LeaseInfos) (texts []string, next string) {
+			for _, l := range page.Leases {
+				texts = append(texts, strings.TrimSuffix(fmt.Sprintf("%s of %s %s %s", l.OwnerID, l.Lock, l.State, l.EndReason), " running "))
+			}
+			return texts, page.NextCursor
+		})
+	}
+	h.breakLock(t, "a/1", "<b>")
+	broken := as[api.LeaseInfos](t, h.get(t, "/v1/leases?lock=a/1"), http.StatusOK).Leases[0]
+	if broken.EndReason != "broken" || broken.EndNote != "<b>" || broken.EndedAt == nil || broken.InSession || broken.TTLMS < 1 {
+		t.Errorf("the broken lease is listed as %+v", broken)
+	}
+
+	live, ended := h.createSession(t, hostile, time.Hour), h.createSession(t, "w1", time.Hour)
+	h.endSession(t, ended)
+	h.acquireAs(t, "in-session", api.AcquireRequest{OwnerID: hostile, SessionID: &live.SessionID})
+	one, other := live.SessionID[:8]+" live 1", ended.SessionID[:8]+" ended 0"
+	for query, want := range map[string]string{
+		"": other + "," + one, "?state=live": one, "?owner_id=w1": other, "?owner_id=w1&state=live": "",
+	} {
+		expectList(t, h.client, "/v1/sessions"+query, want, func(page api.SessionInfos) (texts []string, next string) {
+			for _, s := range page.Sessions {
+				texts = append(texts, fmt.Sprintf("%s %s %d", s.Handle, s.State, s.Leases))
+			}
+			return texts, page.NextCursor
+		})
 	}
 }

@@ -106,114 +106,6 @@ func TestLockHeld(t *testing.T) {
 	}
 }
 
-// A lock is held, expired or free, and keeps its last token.
-func TestLockStates(t *testing.T) {
-	h := newHarness(t, Config{})
-	expectProblem(t, h.get(t, lockPath("job", "")), api.CodeNotFound)
-	lease := h.acquire(t, "job", "worker-1")
-	held := h.lock(t, "job")
-	if held.State != "held" || held.FencingToken != lease.FencingToken || len(held.Holders) != 1 || held.Queue == nil {
-		t.Fatalf("the lock with a holder is %+v", held)
-	}
-	holder := held.Holders[0]
-	if holder.OwnerID != "worker-1" || holder.FencingToken != lease.FencingToken || holder.TTLMS != longTTL ||
-		!holder.GrantedAt.Equal(lease.GrantedAt.Time) || !holder.ExpiresAt.Equal(lease.ExpiresAt.Time) ||
-		holder.Mode != "exclusive" || holder.Scope != "node" {
-		t.Errorf("the holder is %+v, want that of the lease %+v", holder, lease)
-	}
-	h.expire(t, lease)
-	if late := h.lock(t, "job"); late.State != "expired" || len(late.Holders) != 1 {
-		t.Errorf("the lock with an expired lease is %+v", late)
-	}
-	h.release(t, lease)
-	free := h.lock(t, "job")
-	if free.State != "free" || free.Holders == nil || len(free.Holders) != 0 || free.FencingToken != lease.FencingToken {
-		t.Errorf("the released lock is %+v", free)
-	}
-}
-
-// A break ends a lease, expired or not, and rejects its writes.
-func TestBreak(t *testing.T) {
-	h := newHarness(t, Config{})
-	lease := h.acquire(t, "job", "worker")
-	want := api.Broken{Broken: true, Lock: "job", OwnerID: "worker", FencingToken: lease.FencingToken}
-	if broken := h.breakLock(t, "job", "it hangs"); broken != want {
-		t.Errorf("the break returned %+v, want %+v", broken, want)
-	}
-	expectReason(t, h.put(t, lease, 1, "late"), api.CodeTokenStale, "released")
-	expectProblem(t, h.post(t, lockPath("job", "/break"), `{"reason":"again"}`), api.CodeNotFound)
-
-	late := h.acquire(t, "job", "worker")
-	h.expire(t, late)
-	h.breakLock(t, "job", "late")
-	expectProblem(t, h.put(t, late, 1, "late"), api.CodeTokenStale)
-}
-
-// A keepalive extends all leases of a session, and the end of the session releases them, at any gateway.
-func TestSessionFromCreationToEnd(t *testing.T) {
-	h := newHarness(t, Config{})
-	second := h.another(t, Config{})
-	created := h.post(t, "/v1/sessions", `{"owner_id":"worker-1","ttl_ms":60000,"metadata":{"pid":7}}`)
-	session := as[api.Session](t, created, http.StatusCreated)
-	if session.OwnerID != "worker-1" || session.TTLMS != 60000 || session.State != "live" || session.Leases != nil ||
-		string(session.Metadata) != `{"pid":7}` || session.ExpiresAt.Sub(session.CreatedAt.Time) != time.Minute {
-		t.Errorf("a field of the session is wrong: %s", created.body)
-	}
-	var leases []api.Lease
-	for _, lock := range []string{"a", "b"} {
-		lease := second.acquireAs(t, lock, api.AcquireRequest{OwnerID: "worker-1", SessionID: &session.SessionID})
-		if lease.SessionID != session.SessionID || lease.TTLMS != 60000 || !lease.ExpiresAt.Equal(session.ExpiresAt.Time) {
-			t.Errorf("the lease %+v does not match its session %+v", lease, session)
-		}
-		as[api.WriteResult](t, h.put(t, lease, 1, "x"), http.StatusCreated)
-		leases = append(leases, lease)
-	}
-	for _, got := range []answer{
-		second.keepAlive(t, session), second.post(t, sessionPath(session)+"/keepalive", " {} "),
-		second.post(t, sessionPath(session)+"/keepalive", ""),
-	} {
-		kept := as[api.Session](t, got, http.StatusOK)
-		if !kept.ExpiresAt.After(session.ExpiresAt.Time) || kept.State != "live" || kept.SessionID != session.SessionID {
-			t.Errorf("the keepalive of %+v returned %+v", session, kept)
-		}
-	}
-	if shown := h.session(t, session); value(shown.Leases) != int64(2) || shown.State != "live" {
-		t.Errorf("the session is shown as %+v, want it live with 2 leases", shown)
-	}
-
-	if ended := h.endSession(t, session); !ended.Ended || ended.Released != 2 {
-		t.Errorf("the end returned %+v, want 2 released leases", ended)
-	}
-	if again := second.endSession(t, session); !again.Ended || again.Released != 0 {
-		t.Errorf("the second end returned %+v, want no released leases", again)
-	}
-	if shown := second.session(t, session); *shown.Leases != 0 || shown.State != "ended" {
-		t.Errorf("the session is shown as %+v, want it ended without leases", shown)
-	}
-	for _, lease := range leases {
-		expectProblem(t, h.put(t, lease, 2, "late"), api.CodeTokenStale)
-		h.acquire(t, lease.Lock, "next")
-	}
-	h.expectSessionLost(t, session, "released")
-}
-
-// expectSessionLost checks that requests in a session that ended return the reason.
-func (h *harness) expectSessionLost(t *testing.T, session api.Session, reason string) {
-	t.Helper()
-	h.acquire(t, "held", "holder")
-	request := api.AcquireRequest{OwnerID: "w", SessionID: &session.SessionID}
-	for _, got := range []answer{
-		h.keepAlive(t, session),
-		h.post(t, lockPath("held", "/acquire"), encode(request)),
-		<-h.wait(t, "held", request),
-	} {
-		lost := expectReason(t, got, api.CodeLeaseLost, reason)
-		if !strings.Contains(lost.Detail, "The session has ended: "+reason) || lost.Retryable {
-			t.Errorf("%s: want not retryable, and the end of the session in the detail, got %s", got.request, got.body)
-		}
-	}
-}
-
 // newRedisProvider keeps leases in a server.
 func newRedisProvider(t *testing.T, databaseURL string, server *redis.Server) *redislease.Leases {
 	t.Helper()
@@ -286,5 +178,72 @@ func TestLeaseInRedis(t *testing.T) {
 	h.release(t, lease)
 	if moved := h.acquire(t, "jobs/1", "b"); moved.Provider != "" {
 		t.Errorf("after the change of the policy the lease is %+v, want it in PostgreSQL", moved)
+	}
+}
+
+// A lock is held, expired or free, and keeps its last token. A break ends a lease.
+func TestLockStates(t *testing.T) {
+	h := newHarness(t, Config{})
+	expectProblem(t, h.get(t, lockPath("job", "")), api.CodeNotFound)
+	lease := h.acquire(t, "job", "worker")
+	held := h.lock(t, "job")
+	want := api.LockHolder{OwnerID: "worker", FencingToken: lease.FencingToken, TTLMS: longTTL, Mode: "exclusive", Scope: "node",
+		GrantedAt: lease.GrantedAt, ExpiresAt: lease.ExpiresAt}
+	if held.State != "held" || held.FencingToken != lease.FencingToken || len(held.Holders) != 1 || held.Queue == nil ||
+		encode(held.Holders[0]) != encode(want) {
+		t.Fatalf("the lock is %s, want it held by %s", encode(held), encode(want))
+	}
+	h.expire(t, lease)
+	if late := h.lock(t, "job"); late.State != "expired" || len(late.Holders) != 1 {
+		t.Errorf("the lock with an expired lease is %+v", late)
+	}
+	broken := api.Broken{Broken: true, Lock: "job", OwnerID: "worker", FencingToken: lease.FencingToken}
+	if got := h.breakLock(t, "job", "it hangs"); got != broken {
+		t.Errorf("the break returned %+v, want %+v", got, broken)
+	}
+	expectReason(t, h.put(t, lease, 1, "late"), api.CodeTokenStale, "released")
+	expectProblem(t, h.post(t, lockPath("job", "/break"), `{"reason":"again"}`), api.CodeNotFound)
+	free := h.lock(t, "job")
+	if free.State != "free" || free.Holders == nil || len(free.Holders) != 0 || free.FencingToken != lease.FencingToken {
+		t.Errorf("the lock is %+v, want it free, with its last token", free)
+	}
+}
+
+// A session is made, kept alive, shown and ended with its leases. The conformance suite of providers has its rules.
+func TestSession(t *testing.T) {
+	h := newHarness(t, Config{})
+	created := h.post(t, "/v1/sessions", `{"owner_id":"worker-1","ttl_ms":60000,"metadata":{"pid":7}}`)
+	session := as[api.Session](t, created, http.StatusCreated)
+	if session.OwnerID != "worker-1" || session.TTLMS != 60000 || session.State != "live" || session.Leases != nil ||
+		string(session.Metadata) != `{"pid":7}` || session.ExpiresAt.Sub(session.CreatedAt.Time) != time.Minute {
+		t.Errorf("a field of the session is wrong: %s", created.body)
+	}
+	request := api.AcquireRequest{OwnerID: "worker-1", SessionID: &session.SessionID}
+	lease := h.acquireAs(t, "a", request)
+	if lease.SessionID != session.SessionID || lease.TTLMS != 60000 || !lease.ExpiresAt.Equal(session.ExpiresAt.Time) {
+		t.Errorf("the lease %+v does not match its session %+v", lease, session)
+	}
+	for _, body := range []string{" {} ", ""} {
+		kept := as[api.Session](t, h.post(t, sessionPath(session)+"/keepalive", body), http.StatusOK)
+		if !kept.ExpiresAt.After(session.ExpiresAt.Time) || kept.State != "live" || kept.SessionID != session.SessionID {
+			t.Errorf("the keepalive of %+v returned %+v", session, kept)
+		}
+	}
+	for i, want := range []struct {
+		state            string
+		leases, released int64
+	}{{"live", 1, 1}, {"ended", 0, 0}} {
+		if shown := h.session(t, session); value(shown.Leases) != want.leases || shown.State != want.state {
+			t.Errorf("the session is shown as %+v, want it %s with %d leases", shown, want.state, want.leases)
+		}
+		if ended := h.endSession(t, session); !ended.Ended || int64(ended.Released) != want.released {
+			t.Errorf("end %d returned %+v, want %d released leases", i+1, ended, want.released)
+		}
+	}
+	for _, got := range []answer{h.keepAlive(t, session), h.post(t, lockPath("b", "/acquire"), encode(request))} {
+		lost := expectReason(t, got, api.CodeLeaseLost, "released")
+		if !strings.Contains(lost.Detail, "The session has ended: released") || lost.Retryable {
+			t.Errorf("%s: want not retryable, and the end of the session in the detail, got %s", got.request, got.body)
+		}
 	}
 }

@@ -3,7 +3,6 @@ package gateway
 import (
 	"bytes"
 	"cmp"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -84,6 +83,8 @@ func TestMetrics(t *testing.T) {
 	as[api.WriteResult](t, h.put(t, lease, 2, "x"), http.StatusOK)
 	expectProblem(t, h.put(t, lease, 1, "x"), api.CodeTokenStale)
 	as[api.TransactionResult](t, h.post(t, "/v1/transactions", transaction(lease, 3)), http.StatusOK)
+	expectProblem(t, h.post(t, "/v1/transactions", transaction(lease, 2)), api.CodeTokenStale)
+	h.bulk(t, putLine(lease, 4, "k", "1")+"7\n")
 	expectProblem(t, h.get(t, recordPath("zanzibar/1", "zanzibar")), api.CodeNotFound)
 	expectProblem(t, h.get(t, "/zanzibar"), api.CodeNotFound)
 	expectProblem(t, h.send(t, "ZANZIBAR", "/v1/locks", ""), api.CodeInvalidRequest)
@@ -108,7 +109,10 @@ func TestMetrics(t *testing.T) {
 		{1, operations, "operation break mode unknown result not_found"},
 		{2, writes, "source http result accepted"},
 		{1, writes, "source transaction result accepted"},
+		{1, writes, "source transaction result token_stale"},
 		{1, writes, "source http result token_stale"},
+		{1, writes, "source bulk result accepted"},
+		{-1, writes, "source bulk result invalid_request"}, // what is no write is not counted
 		{1, requests, "route /v1/locks/{lock}/acquire method POST status 200"},
 		{1, requests, "route /v1/locks/{lock}/acquire method POST status 409"},
 		{1, requests, "route /v1/resources/{resource}/records/{key} method PUT status 201"},
@@ -130,8 +134,8 @@ func TestMetrics(t *testing.T) {
 		{0, lane, "lane quick"},
 		{0, lane, "lane large"},
 		{0, lane, "lane lock_wait"},
-		{3, "fencegate_write_batch_size", ""},
-		{3, "fencegate_write_commit_duration_seconds", "lane quick"},
+		{4, "fencegate_write_batch_size", ""},
+		{4, "fencegate_write_commit_duration_seconds", "lane quick"},
 		{0, "fencegate_retries_total", "reason busy"},
 		{0, "fencegate_write_queue_refused_total", ""},
 	})
@@ -291,39 +295,6 @@ func inHeader(c rune) rune {
 		return -1
 	}
 	return c
-}
-
-// Each source counts and records its own writes.
-func TestMetricsOfSources(t *testing.T) {
-	h := newHarness(t, Config{})
-	zombie, current := h.zombie(t, "job")
-	as[api.WriteResult](t, h.put(t, current, 1, "x"), http.StatusCreated)
-	expectProblem(t, h.put(t, zombie, 1, "x"), api.CodeTokenStale)
-	tokenless := `{"op":"put","resource":"job","key":"k","value":1}` + "\n"
-	h.bulk(t, putLine(current, 2, "k", "1")+putLine(zombie, 2, "k", "1")+putLine(current, 3, "k", "1")+"7\n"+
-		tokenless)
-	as[api.TransactionResult](t, h.post(t, "/v1/transactions", transaction(current, 4)), http.StatusOK)
-	expectProblem(t, h.post(t, "/v1/transactions", transaction(zombie, 3)), api.CodeTokenStale)
-	const writes = "fencegate_writes_total"
-	metrics, _ := h.scrape(t)
-	metrics.want(t, []wanted{
-		{1, writes, "source http result accepted"},
-		{1, writes, "source http result token_stale"},
-		{2, writes, "source bulk result accepted"},
-		{1, writes, "source bulk result token_stale"},
-		{1, writes, "source bulk result token_required"},
-		{1, writes, "source transaction result accepted"},
-		{1, writes, "source transaction result token_stale"},
-		{0, writes, "source transaction result unavailable"},
-		{-1, writes, "source bulk result invalid_request"}, // what is no write is not counted
-	})
-	recorded := map[string]int64{}
-	for _, rejection := range h.rejections(t, "").Rejections {
-		recorded[rejection.Source] += rejection.Count
-	}
-	if want := map[string]int64{"http": 1, "bulk": 2, "transaction": 1}; !maps.Equal(recorded, want) {
-		t.Errorf("the recorded rejections by source are %v, want %v", recorded, want)
-	}
 }
 
 // A heartbeat is late if more than a third of the TTL has passed, also if it comes too late for its lease.

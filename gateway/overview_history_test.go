@@ -2,12 +2,9 @@ package gateway
 
 import (
 	"context"
-	"fmt"
-	"maps"
 	"math"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -35,119 +32,6 @@ func (h *harness) sampling(t testing.TB) (stop func()) {
 	return stop
 }
 
-// load sends accepted and rejected writes from each source, and returns how many.
-func load(t *testing.T, h *harness, lock string) (accepted int, rejected map[api.Code]int) {
-	t.Helper()
-	old := h.acquire(t, lock, "old")
-	h.release(t, old)
-	lease := h.acquire(t, lock, "new")
-	rejected = map[api.Code]int{}
-	reject := func(got answer, code api.Code) {
-		expectProblem(t, got, code)
-		rejected[code]++
-	}
-	var sequence int64
-	next := func() int64 {
-		sequence++
-		return sequence
-	}
-	for range 5 {
-		h.put(t, lease, next(), "x")
-		h.put(t, lease, next(), "x")
-		accepted += 2
-		reject(h.put(t, old, 1, "late"), api.CodeTokenStale)
-		as[api.TransactionResult](t, h.post(t, "/v1/transactions", transaction(lease, next())), http.StatusOK)
-		accepted++
-		reject(h.putWith(t, lock, token(lease, next()), `If-Match: "999999"`), api.CodeVersionMismatch)
-		reject(h.putWith(t, lock), api.CodeTokenRequired)
-		expectProblem(t, h.putWith(t, lock, token(lease, next()), jsonType),
-			api.CodeInvalidRequest) // no rejection by the rule
-	}
-	var lines strings.Builder
-	for i := range 100 {
-		lines.WriteString(putLine(lease, next(), fmt.Sprint("k", i%7), "1"))
-		if i%10 == 0 {
-			lines.WriteString(putLine(old, 1, "k", "1"))
-			rejected[api.CodeTokenStale]++
-		}
-	}
-	if verdicts := h.bulk(t, lines.String()); len(verdicts) != 110 {
-		t.Errorf("received %d results, want 110", len(verdicts))
-	}
-	return accepted + 100, rejected
-}
-
-// The points of an overview add up to all writes of all gateways and sources, at each gateway.
-func TestOverviewAddsUpToTheWrite(t *testing.T) {
-	h := newHarness(t, Config{Name: "left"})
-	gateways := []*harness{h, h.another(t, Config{Name: "right"})}
-	var mu sync.Mutex
-	want := counted{rejected: map[api.Code]float64{}}
-	var running sync.WaitGroup
-	for _, gateway := range gateways {
-		gateway.sample(t) // from now on it knows all gateways
-	}
-	for i, gateway := range gateways {
-		gateway.sampling(t)
-		for j := range 3 {
-			running.Go(func() {
-				accepted, rejected := load(t, gateway, fmt.Sprintf("job/%d/%d", i, j))
-				mu.Lock()
-				defer mu.Unlock()
-				want.accepted += float64(accepted)
-				for code, writes := range rejected {
-					want.rejected[code] += float64(writes)
-				}
-			})
-		}
-	}
-	running.Wait()
-	if t.Failed() {
-		return
-	}
-	same := func(got counted) bool {
-		return got.accepted == want.accepted && got.failed == 0 && maps.Equal(got.rejected, want.rejected)
-	}
-	for _, gateway := range gateways {
-		await.True(t, fmt.Sprintf("the points add up to %+v", want), func() bool {
-			last := sumOf(gateway.overview(t, hour))
-			if last.accepted > want.accepted {
-				t.Fatalf("the points add up to %+v, want %+v", last, want)
-			}
-			return same(last)
-		})
-	}
-	for _, point := range h.overview(t, hour).Points {
-		if point.OverviewRates != nil && math.Abs(total(point.RejectedPerS)-total(point.RejectedByKindPerS)) > 1e-6 {
-			t.Errorf("the point %+v has rejections %v by code and %v by kind", point.At, point.RejectedPerS,
-				point.RejectedByKindPerS)
-		}
-	}
-	if timed := h.count(t,
-		"select sum(writes) from fence.gateway_states, unnest(durations) writes"); timed != int64(want.accepted) {
-		t.Errorf("the durations of %d writes are stored, want %v", timed, want.accepted)
-	}
-	overview := h.overview(t, hour)
-	for _, point := range overview.Points {
-		if point.OverviewRates == nil {
-			continue
-		}
-		if (point.P50MS == nil) != (point.AcceptedPerS == 0) || (point.P99MS != nil && *point.P99MS < *point.P50MS) {
-			t.Errorf("the percentiles of the point %+v are missing or wrong: %+v", point.At, *point.OverviewRates)
-		}
-	}
-	if g := overview.Gateways; len(g) != 2 || !g[0].Self || g[1].Self || g[1].State != api.GatewayServing {
-		t.Errorf("the gateways are %+v, want two that serve", g)
-	}
-}
-
-func total[K comparable](perS map[K]float64) (sum float64) {
-	for _, each := range perS {
-		sum += each
-	}
-	return sum
-}
-
 // A gateway that shuts down stores its last sample and leaves the list; the others show its last writes. One that dies
 // is shown as silent.
 func TestOverviewOfGatewaysThatEnd(t *testing.T) {
@@ -162,6 +46,11 @@ func TestOverviewOfGatewaysThatEnd(t *testing.T) {
 	await.True(t, "the last write of the gateway that ended is in a point", func() bool {
 		return sumOf(h.overview(t, "")).accepted == 1
 	})
+	for _, point := range h.overview(t, "").Points {
+		if r := point.OverviewRates; r != nil && (r.P50MS == nil) != (r.AcceptedPerS == 0) {
+			t.Errorf("the percentiles of the point %+v are missing or wrong: %+v", point.At, *r)
+		}
+	}
 	h.exec(t, "update fence.gateway_states set seen_at = seen_at - interval '7 seconds' where name = 'dead'")
 	overview := h.overview(t, "")
 	if len(overview.Gateways) != 2 {

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/fencegate/fencegate/gateway/writes"
-	"github.com/fencegate/fencegate/internal/test/testenv/await"
 	"github.com/fencegate/fencegate/internal/test/testenv/otlptest"
 	"github.com/fencegate/fencegate/lockclient/api"
 	"github.com/fencegate/fencegate/store"
@@ -80,93 +79,55 @@ func expectAttributes(t *testing.T, span otlptest.Span, want map[string]string) 
 	}
 }
 
-// The span of a rejected write did not fail. That of a write without a database did.
+// The spans of a rejected write did not fail. Those of a write without a database did.
 func TestTraceOfRejections(t *testing.T) {
 	h, received := newTraced(t, 0, Config{}, store.Tracing{})
 	lease := h.acquire(t, "job", "w")
 	h.release(t, lease)
-	h.acquire(t, "job", "w")
-	stale := map[string]string{"fencegate.code": "token_stale", "fencegate.reason": "superseded"}
 	header, id := traceparent(1, true)
 	expectProblem(t, h.putWith(t, "job", token(lease, 1), header), api.CodeTokenStale)
-	for _, name := range []string{"PUT /v1/resources/{resource}/records/{key}", "write"} {
-		expectAttributes(t, named(t, received, id, name), stale)
-	}
-	await.True(t, "the zombie is refused early", func() bool {
-		expectProblem(t, h.put(t, lease, 2, "v"), api.CodeTokenStale)
-		return h.engine.RefusedEarly() > 0
-	})
-	header, early := traceparent(2, true)
-	expectProblem(t, h.putWith(t, "job", token(lease, 1), header), api.CodeTokenStale)
-	write := named(t, received, early, "write")
-	expectAttributes(t, write, stale)
-	for _, span := range received.Spans() {
-		if span.ParentID == write.SpanID {
-			t.Errorf("an early refusal has the batch %+v, want none", span)
-		}
-	}
-
 	h.exec(t, "alter function fence.write_one rename to write_none")
 	newest := h.acquire(t, "other", "w")
-	header, id = traceparent(3, true)
+	header, failed := traceparent(2, true)
 	expectUnavailable(t, h.putWith(t, "other", token(newest, 1), header), api.OutcomeNotApplied)
-	for _, name := range []string{"PUT /v1/resources/{resource}/records/{key}", "write", "write batch"} {
-		if span := named(t, received, id, name); !span.Failed {
+	for _, name := range []string{"PUT /v1/resources/{resource}/records/{key}", "write"} {
+		expectAttributes(t, named(t, received, id, name),
+			map[string]string{"fencegate.code": "token_stale", "fencegate.reason": "released"})
+		if span := named(t, received, failed, name); !span.Failed {
 			t.Errorf("the span %s did not fail: %+v", name, span)
 		}
 	}
 }
 
-// A client that began the trace decides whether it is sampled. Probes and files are not traced.
+// A client that began the trace decides whether it is sampled. Probes and files are not traced. No span has the name of
+// a lock in its own name, and with LeaveOutNames none has it at all. A request with invalid UTF-8 loses no spans.
 func TestSampling(t *testing.T) {
-	h, received := newTraced(t, 0, Config{}, store.Tracing{})
-	lease := h.acquire(t, "job", "w") // the gateway begins this trace, with a ratio of 0
-	unsampled, _ := traceparent(1, false)
-	as[api.WriteResult](t, h.putWith(t, "job", token(lease, 1), unsampled), http.StatusCreated)
-	sampled, id := traceparent(2, true)
-	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/openapi.yaml", "/", "/ui/base.css"} {
-		if got := h.get(t, path, sampled); got.status != http.StatusOK {
-			t.Errorf("%s: %d", path, got.status)
-		}
-	}
-	for _, broken := range []string{
-		"traceparent: 00-zz", "traceparent: ", "traceparent: 00-" + strings.Repeat("0", 32) + "-00000000000000aa-01",
-	} {
-		as[api.Lock](t, h.get(t, "/v1/locks/job", broken), http.StatusOK)
-	}
-	as[api.Lock](t, h.get(t, "/v1/locks/job", sampled), http.StatusOK)
-	request := named(t, received, id, "GET /v1/locks/{lock}")
-	for _, span := range received.Spans() {
-		if span.TraceID != id || span.Server && span.SpanID != request.SpanID {
-			t.Errorf("the span %+v was sent, want only those of the sampled request", span)
-		}
-	}
-}
-
-// No span has the name of a lock in its own name, and with LeaveOutNames none has it at all. A request with invalid
-// UTF-8 loses no spans.
-func TestTraceNames(t *testing.T) {
 	for _, leaveOut := range []bool{false, true} {
-		h, received := newTraced(t, 1, Config{}, store.Tracing{LeaveOutNames: leaveOut})
-		lease := h.acquire(t, "hidden", "w")
-		as[api.WriteResult](t, h.put(t, lease, 1, "v"), http.StatusCreated)
-		verdicts := h.bulk(t, putLine(lease, 2, "hidden-key", "1"))
-		as[api.Locks](t, h.get(t, "/v1/locks?prefix=hidden"), http.StatusOK)
-		expectProblem(t, h.get(t, "/v1/locks/hidden%ff"), api.CodeInvalidName)
-		expectProblem(t, h.get(t, "/hidden%ff", "User-Agent: \xff\xfe"), api.CodeNotFound)
-		header, id := traceparent(9, true)
-		as[api.Lock](t, h.get(t, "/v1/locks/hidden", header), http.StatusOK)
-		named(t, received, id, "GET /v1/locks/{lock}")
-		received.Await(t, "the request without a route", func(s otlptest.Span) bool {
-			return s.Name == "GET" && s.Attributes["fencegate.code"] == "not_found"
-		})
-		for _, span := range received.Spans() {
-			if strings.Contains(span.Name, "hidden") {
-				t.Errorf("the name of the span %+v has the name of a lock", span)
+		h, received := newTraced(t, 0, Config{}, store.Tracing{LeaveOutNames: leaveOut})
+		lease := h.acquire(t, "hidden", "w") // the gateway begins this trace, with a ratio of 0
+		unsampled, _ := traceparent(1, false)
+		as[api.WriteResult](t, h.putWith(t, "hidden", token(lease, 1), unsampled), http.StatusCreated)
+		as[api.Lock](t, h.get(t, "/v1/locks/hidden", "traceparent: 00-zz"), http.StatusOK)
+		sampled, id := traceparent(2, true)
+		for _, path := range []string{"/healthz", "/readyz", "/metrics", "/openapi.yaml", "/", "/ui/base.css"} {
+			if got := h.get(t, path, sampled); got.status != http.StatusOK {
+				t.Errorf("%s: %d", path, got.status)
 			}
 		}
-		if shown := bytes.Contains(received.Raw(), []byte("hidden")); shown == leaveOut || len(verdicts) != 1 {
-			t.Errorf("LeaveOutNames is %v, and spans have names: %v (%d verdicts)", leaveOut, shown, len(verdicts))
+		as[api.WriteResult](t, h.putWith(t, "hidden", token(lease, 2), sampled), http.StatusOK)
+		as[api.Locks](t, h.get(t, "/v1/locks?prefix=hidden", sampled), http.StatusOK)
+		expectProblem(t, h.get(t, "/hidden%ff", sampled, "User-Agent: \xff\xfe"), api.CodeNotFound)
+		servers := map[string]bool{}
+		for _, name := range []string{"PUT /v1/resources/{resource}/records/{key}", "GET /v1/locks", "GET"} {
+			servers[named(t, received, id, name).SpanID] = true
+		}
+		for _, span := range received.Spans() {
+			if span.TraceID != id || span.Server && !servers[span.SpanID] || strings.Contains(span.Name, "hidden") {
+				t.Errorf("the span %+v was sent, want only those of the sampled requests, without the name", span)
+			}
+		}
+		if shown := bytes.Contains(received.Raw(), []byte("hidden")); shown == leaveOut {
+			t.Errorf("LeaveOutNames is %v, and spans have names: %v", leaveOut, shown)
 		}
 	}
 }
@@ -176,26 +137,18 @@ func TestTraceOfBulk(t *testing.T) {
 	h, received := newTraced(t, 1, Config{}, store.Tracing{})
 	lease := h.acquire(t, "job", "w")
 	var lines strings.Builder
-	const count = 1000
-	for i := range count {
-		lines.WriteString(putLine(lease, int64(i)+1, "k", "1"))
+	for i := range int64(2 * writes.BulkSpansMax) {
+		lines.WriteString(putLine(lease, i+1, "k", "1"))
 	}
-	verdicts := h.bulk(t, lines.String())
+	h.bulk(t, lines.String())
 	request := received.Await(t, "the array of writes", func(s otlptest.Span) bool { return s.Name == "POST /v1/writes" })
-	spanned, batches := 0, 0
+	spanned := 0
 	for _, span := range received.Spans() {
-		switch {
-		case span.Name == "write" && span.ParentID == request.SpanID:
+		if span.Name == "write" && span.ParentID == request.SpanID {
 			spanned++
-		case span.Name == "write batch":
-			batches++
-			if len(span.Links) == 0 || len(span.Links) > 64 {
-				t.Errorf("a batch has %d links, want 1 to 64", len(span.Links))
-			}
 		}
 	}
-	if len(verdicts) != count || spanned != writes.BulkSpansMax || batches == 0 {
-		t.Errorf("%d writes have %d spans and %d batches, want %d spans",
-			len(verdicts), spanned, batches, writes.BulkSpansMax)
+	if spanned != writes.BulkSpansMax {
+		t.Errorf("%d writes have %d spans, want %d", 2*writes.BulkSpansMax, spanned, writes.BulkSpansMax)
 	}
 }

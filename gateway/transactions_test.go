@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/uuid"
-
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
 	"github.com/fencegate/fencegate/lockclient/api"
 )
@@ -82,57 +80,6 @@ func (c client) expectRecord(t testing.TB, path, value, contentType string) {
 		t.Errorf("%s is %q of type %s, want %q of type %s", path, got.body, got.header.Get("Content-Type"), value,
 			contentType)
 	}
-}
-
-// A transaction with a rejected token or operation changes nothing. The answer says which it was.
-func TestRejectedTransaction(t *testing.T) {
-	h := newHarness(t, Config{})
-	mine, late := h.acquire(t, "mine", "worker"), h.acquire(t, "late", "worker")
-	as[api.WriteResult](t, h.put(t, mine, 5, "mine"), http.StatusCreated)
-	h.release(t, late)
-	current := h.acquire(t, "late", "other")
-	good, stale := writeToken(mine, 6), writeToken(late, 1)
-	wrongLease, tokenless, forged := good, good, good
-	wrongLease.LeaseID, tokenless.FencingToken, forged.FencingToken = new(uuid.NewString()), nil, new(int64(1<<53-1))
-	fine, ofLate, more := putOp(mine, "fine", "1"), putOp(late, "k", "1"), putOp(mine, "k", "1")
-
-	type (
-		tokens = []api.WriteToken
-		ops    = []api.Op
-	)
-	for name, c := range map[string]struct {
-		fences   tokens
-		ops      ops
-		code     api.Code
-		op       *int
-		resource string
-	}{
-		"stale":            {tokens{good, stale}, ops{fine, ofLate}, api.CodeTokenStale, nil, "late"},
-		"stale and unused": {tokens{good, stale}, ops{fine}, api.CodeTokenStale, nil, "late"},
-		"reused":           {tokens{writeToken(mine, 5)}, ops{fine}, api.CodeTokenStale, nil, "mine"},
-		"forged":           {tokens{forged}, ops{fine}, api.CodeTokenUnknown, nil, "mine"},
-		"without a token":  {tokens{tokenless}, ops{fine}, api.CodeTokenRequired, nil, "mine"},
-		"other lease_id":   {tokens{wrongLease}, ops{fine}, api.CodeLeaseMismatch, nil, "mine"},
-		"no write token":   {tokens{good}, ops{fine, putOp(current, "k", "1")}, api.CodeTokenRequired, new(1), "late"},
-		"other version": {
-			tokens{good}, ops{fine, putOp(mine, "2", "1"), ifVersion(more, 7)}, api.CodeVersionMismatch, new(2), "mine",
-		},
-		"record exists":     {tokens{good}, ops{ifVersion(more, 0), fine}, api.CodeVersionMismatch, new(0), "mine"},
-		"nothing to delete": {tokens{good}, ops{fine, deleteOp(mine, "nothing")}, api.CodeNotFound, nil, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			h.unchanged(t, func() {
-				got := h.transact(t, api.TransactionRequest{Fences: c.fences, Ops: c.ops})
-				problem := expectProblem(t, got, c.code)
-				if value(problem.Op) != value(c.op) || problem.Resource != c.resource {
-					t.Errorf("want op %v and resource %q, got %s", value(c.op), c.resource, got.body)
-				}
-			})
-		})
-	}
-	both := api.TransactionRequest{Fences: tokens{good, writeToken(current, 1)}, Ops: ops{fine}}
-	as[api.TransactionResult](t, h.transact(t, both), http.StatusOK)
-	expectProblem(t, h.put(t, current, 1, "x"), api.CodeTokenStale) // the transaction raised all fences of its tokens
 }
 
 // external is a gateway with external policies: on "etcd", and with the rule same_token on "same".
@@ -255,4 +202,37 @@ func (h *harness) tryGuard(t *testing.T, resource string, token, sequence int64)
 		t.Fatal(err)
 	}
 	return verdict
+}
+
+// A transaction with a rejected token or operation changes nothing. The answer says which it was.
+func TestRejectedTransaction(t *testing.T) {
+	h := newHarness(t, Config{})
+	mine, late := h.acquire(t, "mine", "worker"), h.acquire(t, "late", "worker")
+	h.release(t, late)
+	current := h.acquire(t, "late", "other")
+	good, fine := writeToken(mine, 6), putOp(mine, "fine", "1")
+	for name, c := range map[string]struct {
+		fences   []api.WriteToken
+		op       api.Op
+		code     api.Code
+		at       any
+		resource string
+	}{
+		"stale and unused":  {[]api.WriteToken{good, writeToken(late, 1)}, putOp(mine, "k", "1"), api.CodeTokenStale, nil, "late"},
+		"without a token":   {[]api.WriteToken{{Resource: "mine"}}, putOp(mine, "k", "1"), api.CodeTokenRequired, nil, "mine"},
+		"no write token":    {[]api.WriteToken{good}, putOp(current, "k", "1"), api.CodeTokenRequired, 1, "late"},
+		"other version":     {[]api.WriteToken{good}, ifVersion(putOp(mine, "k", "1"), 7), api.CodeVersionMismatch, 1, "mine"},
+		"nothing to delete": {[]api.WriteToken{good}, deleteOp(mine, "nothing"), api.CodeNotFound, nil, ""},
+	} {
+		h.unchanged(t, func() {
+			got := h.transact(t, api.TransactionRequest{Fences: c.fences, Ops: []api.Op{fine, c.op}})
+			problem := expectProblem(t, got, c.code)
+			if value(problem.Op) != c.at || problem.Resource != c.resource {
+				t.Errorf("%s: want op %v and resource %q, got %s", name, c.at, c.resource, got.body)
+			}
+		})
+	}
+	both := api.TransactionRequest{Fences: []api.WriteToken{good, writeToken(current, 1)}, Ops: []api.Op{fine}}
+	as[api.TransactionResult](t, h.transact(t, both), http.StatusOK)
+	expectProblem(t, h.put(t, current, 1, "x"), api.CodeTokenStale) // the transaction raised all fences of its tokens
 }

@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/http/httptrace"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -86,96 +84,6 @@ func TestClientGoneWhileItWaits(t *testing.T) {
 		h.awaitMetric(t, 2, operations, "operation", "acquire", "mode", "exclusive", "result", "client_gone")
 		h.awaitMetric(t, 2, requests, "route", "/v1/locks/{lock}/acquire", "status", "none")
 	})
-}
-
-// A waiter that hangs up at its grant leaves no lock behind. With its request_id it gets its lease, or the end of that.
-func TestClientGoneAtItsGrant(t *testing.T) {
-	h := newHarness(t, Config{})
-	outcomes := map[string]int{}
-	for round := range 30 {
-		lease := h.acquire(t, "job", "holder")
-		request := api.AcquireRequest{OwnerID: "w", WaitMS: 600_000, RequestID: new("r" + strconv.Itoa(round))}
-		ctx, hangUp := context.WithCancel(t.Context())
-		gone := h.waitOn(ctx, t, request)
-		h.awaitQueue(t, "job", "w")
-		released := inBackground(func() answer { return h.post(t, lockPath("job", "/release"), refOf(lease)) })
-		time.Sleep(time.Duration(round%10) * 500 * time.Microsecond) // varies the moment of the hang-up
-		hangUp()
-		if err := <-gone; err == nil {
-			outcomes["answered"]++
-		}
-		as[api.Released](t, <-released, http.StatusOK)
-		switch got := <-h.wait(t, "job", request); got.status {
-		case http.StatusOK:
-			outcomes["granted"]++
-			h.release(t, as[api.Lease](t, got, http.StatusOK))
-		default:
-			outcomes["given back"]++
-			expectReason(t, got, api.CodeLeaseLost, "released")
-		}
-	}
-	t.Log(outcomes)
-}
-
-// A gateway that shuts down refuses its waiters at once, with nothing granted, so that they can wait elsewhere.
-func TestServeRefusesWaiters(t *testing.T) {
-	overBoth(t, func(t *testing.T, http2 bool) {
-		h, s, lease := newServed(t, Config{ShutdownTimeout: time.Minute})
-		h.http = newHTTPClient(t, http2)
-		elsewhere := h.another(t, Config{})
-		waiter := h.wait(t, "job", api.AcquireRequest{OwnerID: "w"})
-		reader := h.wait(t, "job", api.AcquireRequest{OwnerID: "r", Mode: "shared"})
-		await.True(t, "both acquires wait", func() bool { return h.engine.Waiting() == 2 })
-		s.stop()
-		for _, answers := range []<-chan answer{waiter, reader} {
-			got := <-answers
-			problem := expectUnavailable(t, got, api.OutcomeNotApplied)
-			if !strings.Contains(problem.Detail, "The gateway is draining") {
-				t.Errorf("a waiter got %s, want the end of the gateway in the detail", got.body)
-			}
-		}
-		s.expectEnd(t)
-		elsewhere.awaitQueue(t, "job")
-		elsewhere.release(t, lease)
-		elsewhere.acquire(t, "job", "w")
-	})
-}
-
-// The wait graph has every waiter and the leases and earlier waiters that block it, up to the limit.
-func TestWaits(t *testing.T) {
-	h := newHarness(t, Config{})
-	lease := h.acquire(t, "a/1", hostile)
-	other := h.acquire(t, "other", "idle")
-	first := h.waitInQueue(t, "a/1", api.AcquireRequest{OwnerID: "w1"})
-	second := h.waitInQueue(t, "a/1", api.AcquireRequest{OwnerID: "w2", Mode: "shared"})
-	apart := h.waitInQueue(t, "other", api.AcquireRequest{OwnerID: "w3"})
-	show := func(graph api.Waits) (text string) {
-		for _, wait := range graph.Waits {
-			text += fmt.Sprintf("%s waits for %s (%s, %s)", wait.OwnerID, wait.Lock, wait.Mode, wait.Scope)
-			for _, in := range wait.For {
-				text += fmt.Sprintf(" %s %s %s", in.OwnerID, in.Relation, in.Lock)
-			}
-			text += fmt.Sprintln()
-		}
-		return text + fmt.Sprint(graph.Truncated)
-	}
-	w1 := "w1 waits for a/1 (exclusive, node) " + hostile + " holds a/1\n"
-	w2 := "w2 waits for a/1 (shared, node) " + hostile + " holds a/1 w1 before a/1\n"
-	w3 := "w3 waits for other (exclusive, node) idle holds other\n"
-	for query, want := range map[string]string{
-		"": w1 + w2 + w3 + "false", "?lock=a%2F1": w1 + w2 + "false", "?lock=a/1&limit=2": w1 + w2 + "false",
-		"?lock=a/1&limit=1": w1 + "true", "?lock=other": w3 + "false", "?limit=2": w1 + w2 + "true", "?lock=nothing": "false",
-		"?owner_id=w2": w2 + "false", "?owner_id=nobody": "false",
-	} {
-		if got := show(as[api.Waits](t, h.get(t, "/v1/waits"+query), http.StatusOK)); got != want {
-			t.Errorf("%q: the graph is %s\nwant %s", query, got, want)
-		}
-	}
-	h.release(t, lease)
-	h.release(t, granted(t, first))
-	granted(t, second)
-	h.release(t, other)
-	granted(t, apart)
 }
 
 const quickInterval = 10 * time.Millisecond
@@ -281,42 +189,6 @@ func TestClientGoneDuringItsWrite(t *testing.T) {
 		}
 		expectKept()
 	})
-}
-
-// A numbered write is applied once or not at all, wherever its client hangs up. Retries until it is answered apply it
-// once (P4, P10).
-func TestClientsHangUp(t *testing.T) {
-	h, lease := newBusyHarness(t, Config{})
-	hangUps := []func(hangUp func()) *httptrace.ClientTrace{
-		func(hangUp func()) *httptrace.ClientTrace {
-			return &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { hangUp() }}
-		},
-		func(hangUp func()) *httptrace.ClientTrace { return &httptrace.ClientTrace{WroteHeaders: hangUp} },
-		func(hangUp func()) *httptrace.ClientTrace {
-			return &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { hangUp() }}
-		},
-		func(hangUp func()) *httptrace.ClientTrace {
-			return &httptrace.ClientTrace{GotFirstResponseByte: hangUp}
-		},
-	}
-	expectKept := h.expectSessionsKept(t)
-	replays := 0
-	const writes = 60
-	for i := range int64(writes) {
-		ctx, hangUp := context.WithCancel(t.Context())
-		traced := httptrace.WithClientTrace(ctx, hangUps[i%int64(len(hangUps))](hangUp))
-		_ = h.putFor(traced, t, lease, i+2, "value")
-		hangUp()
-		result := as[api.WriteResult](t, h.put(t, lease, i+2, "value"), http.StatusOK)
-		if result.Version != i+2 {
-			t.Fatalf("write %d returned version %d: it was applied twice, or another was lost", i+2, result.Version)
-		}
-		if result.Replayed {
-			replays++
-		}
-	}
-	t.Logf("%d of %d writes were applied before their clients hung up", replays, writes)
-	expectKept()
 }
 
 func containsAll(all, some []string) bool {

@@ -54,65 +54,6 @@ func TestWriteVersions(t *testing.T) {
 	expectProblem(t, h.get(t, "/v1/resources/accounts/43/fence"), api.CodeNotFound)
 }
 
-// A stale token is rejected with the reason and the state of the fence, even before the new holder writes (P3).
-func TestTokenStale(t *testing.T) {
-	h := newHarness(t, Config{})
-	old := h.acquire(t, "job", "old")
-	as[api.WriteResult](t, h.put(t, old, 3, "old"), http.StatusCreated)
-	stale := func(sequence int64, reason string) {
-		t.Helper()
-		h.unchanged(t, func() {
-			got := h.put(t, old, sequence, "late")
-			problem := expectReason(t, got, api.CodeTokenStale, reason)
-			if problem.Retryable || problem.Resource != "job" ||
-				value(problem.Token) != old.FencingToken || value(problem.Sequence) != sequence {
-				t.Errorf("want not retryable, resource job, token %d and sequence %d: %s", old.FencingToken, sequence, got.body)
-			}
-			if value(problem.LastToken) != old.FencingToken || value(problem.LastSequence) != int64(3) ||
-				problem.GrantedToken == nil || *problem.GrantedToken < old.FencingToken {
-				t.Errorf("last_token, last_sequence or granted_token is missing or wrong: %s", got.body)
-			}
-		})
-	}
-	stale(2, "reused")
-	stale(3, "reused")
-	h.release(t, old)
-	stale(4, "released")
-	newer := h.acquire(t, "job", "newer")
-	stale(4, "superseded")
-	as[api.WriteResult](t, h.put(t, newer, 1, "new"), http.StatusOK)
-	if got := h.get(t, recordPath("job", "k")); string(got.body) != "new" {
-		t.Errorf("the record is %q, want new", got.body)
-	}
-}
-
-// Other rejections have their codes, and the tokens of the fence where they concern them (P5).
-func TestOtherRejections(t *testing.T) {
-	h := newHarness(t, Config{})
-	lease, other := h.acquire(t, "job", "worker"), h.acquire(t, "other", "worker")
-	h.unchanged(t, func() {
-		unknown := expectProblem(t, h.put(t, api.Lease{Lock: "job", FencingToken: 1<<53 - 1}, 1, "x"), api.CodeTokenUnknown)
-		if value(unknown.Token) != int64(1<<53-1) || value(unknown.GrantedToken) != lease.FencingToken {
-			t.Errorf("token or granted_token is missing or wrong: %+v", unknown)
-		}
-		for _, method := range []string{http.MethodPut, http.MethodDelete} {
-			missing := expectProblem(t, h.send(t, method, recordPath("job", "k"), "x"), api.CodeTokenRequired)
-			if missing.Status != http.StatusPreconditionRequired || missing.Token != nil {
-				t.Errorf("%s without a token: want status 428 and no token, got %+v", method, missing)
-			}
-		}
-		expectProblem(t, h.putWith(t, "job", token(lease, 1), "Lease-Id: "+uuid.NewString()), api.CodeLeaseMismatch)
-	})
-	upper := "Lease-Id: " + strings.ToUpper(lease.LeaseID) // it is compared as a UUID
-	as[api.WriteResult](t, h.putWith(t, "job", token(lease, 1<<53-1), upper), http.StatusCreated)
-	unnumbered := h.put(t, other, 0, "x")
-	as[api.WriteResult](t, unnumbered, http.StatusCreated)
-	stale := expectReason(t, h.put(t, other, 0, "x"), api.CodeTokenStale, "reused")
-	if strings.Contains(string(unnumbered.body), "sequence") || stale.Sequence != nil {
-		t.Errorf("writes without a sequence returned %s and %+v, want no sequence", unnumbered.body, stale)
-	}
-}
-
 // An early refusal names the token of the fence as it was last seen, and says that a newer one may be in force.
 func TestEarlyRefusalNamesTheTokenLastSeen(t *testing.T) {
 	h := newHarness(t, Config{})
@@ -200,71 +141,12 @@ func TestValues(t *testing.T) {
 	}
 }
 
-func TestReadOfNoRecord(t *testing.T) {
-	h := newHarness(t, Config{})
-	h.acquire(t, "job", "worker")
-	expectProblem(t, h.get(t, recordPath("job", "k")), api.CodeNotFound)
-	expectProblem(t, h.get(t, recordPath("nowhere", "k"), "If-Match: *"), api.CodeNotFound)
-	head := h.send(t, http.MethodHead, recordPath("job", "k"), "")
-	if head.status != http.StatusNotFound || head.header.Get("Content-Type") != api.ProblemContentType ||
-		len(head.body) != 0 {
-		t.Errorf("HEAD returned %d %v with %d bytes, want the headers of a problem", head.status, head.header, len(head.body))
-	}
-}
-
-// A write with If-Match or If-None-Match is applied if the record has such a version. A record that was deleted and
-// created again matches none of its earlier versions.
-func TestConditionsOfWrites(t *testing.T) {
-	h := newHarness(t, Config{})
-	lease := h.acquire(t, "job", "worker")
-	sequence := int64(0)
-	write := func(method, condition string) answer {
-		sequence++
-		value := "value " + strconv.FormatInt(sequence, 10)
-		return h.send(t, method, recordPath("job", "k"), value, token(lease, sequence), condition)
-	}
-	mismatch := func(condition string, version int64) {
-		t.Helper()
-		h.unchanged(t, func() {
-			for _, method := range []string{http.MethodPut, http.MethodDelete} {
-				got := write(method, condition)
-				problem := expectProblem(t, got, api.CodeVersionMismatch)
-				if value(problem.Version) != version || problem.Status != http.StatusPreconditionFailed {
-					t.Errorf("%s: want status 412 and version %d, got %s", condition, version, got.body)
-				}
-			}
-		})
-	}
-	mismatch(`If-Match: "1"`, 0)
-	mismatch(`If-Match: *`, 0)
-	as[api.WriteResult](t, write(http.MethodPut, `If-None-Match: *`), http.StatusCreated)
-	mismatch(`If-None-Match: *`, 1)
-	mismatch(`If-Match: "2"`, 1)
-	mismatch(`If-Match: "9223372036854775807"`, 1)
-	as[api.WriteResult](t, write(http.MethodPut, `If-Match: "1"`), http.StatusOK)
-	as[api.WriteResult](t, write(http.MethodPut, `If-Match: *`), http.StatusOK)
-	mismatch(`If-Match: "2"`, 3)
-	as[api.WriteResult](t, write(http.MethodDelete, `If-Match: "3"`), http.StatusOK)
-	as[api.WriteResult](t, write(http.MethodPut, `If-None-Match: *`), http.StatusCreated)
-	mismatch(`If-Match: "1"`, 5)
-	mismatch(`If-Match: "3"`, 5)
-}
-
 func TestConditionsOfReads(t *testing.T) {
 	h, _ := newBusyHarness(t, Config{})
 	for condition, status := range map[string]int{
-		`If-None-Match: "1"`:            http.StatusNotModified,
-		`If-None-Match: W/"1"`:          http.StatusNotModified,
-		`If-None-Match: "7" , W/"1"`:    http.StatusNotModified,
-		`If-None-Match: *`:              http.StatusNotModified,
-		`If-None-Match: "2"`:            http.StatusOK,
-		`If-None-Match: "01"`:           http.StatusOK,
-		`If-None-Match: 1`:              http.StatusOK,
-		`If-None-Match: garbage, "11",`: http.StatusOK,
-		`If-None-Match: `:               http.StatusOK,
-		`If-Match: "1"`:                 http.StatusOK,
-		`If-Match: *`:                   http.StatusOK,
-		`If-Match: "9", "1"`:            http.StatusOK,
+		`If-None-Match: "7" , W/"1"`: http.StatusNotModified, `If-None-Match: *`: http.StatusNotModified,
+		`If-None-Match: garbage, "11",`: http.StatusOK, `If-None-Match: `: http.StatusOK,
+		`If-Match: *`: http.StatusOK, `If-Match: "9", "1"`: http.StatusOK,
 	} {
 		for _, method := range []string{http.MethodGet, http.MethodHead} {
 			got := h.send(t, method, recordPath("job", "k"), "", condition)
@@ -283,5 +165,59 @@ func TestConditionsOfReads(t *testing.T) {
 		if value(problem.Version) != int64(1) {
 			t.Errorf("If-Match: %s: the version is %v, want 1", match, value(problem.Version))
 		}
+	}
+}
+
+// A rejected write is answered with its status and the state of the fence, and changes nothing. Which writes are
+// rejected, store/postgres compares with a model.
+func TestRejectedWrites(t *testing.T) {
+	h := newHarness(t, Config{})
+	old := h.acquire(t, "job", "old")
+	as[api.WriteResult](t, h.put(t, old, 3, "old"), http.StatusCreated)
+	h.release(t, old)
+	lease := h.acquire(t, "job", "worker")
+	h.unchanged(t, func() {
+		got := h.put(t, old, 4, "late")
+		stale := expectReason(t, got, api.CodeTokenStale, "superseded")
+		if stale.Status != http.StatusPreconditionFailed || stale.Retryable || stale.Resource != "job" ||
+			value(stale.Token) != old.FencingToken || value(stale.Sequence) != int64(4) ||
+			value(stale.LastToken) != old.FencingToken || value(stale.LastSequence) != int64(3) ||
+			value(stale.GrantedToken) != lease.FencingToken {
+			t.Errorf("a number of the stale write or its fence is missing or wrong: %s", got.body)
+		}
+		unknown := expectProblem(t, h.put(t, api.Lease{Lock: "job", FencingToken: 1<<53 - 1}, 1, "x"), api.CodeTokenUnknown)
+		if value(unknown.Token) != int64(1<<53-1) || value(unknown.GrantedToken) != lease.FencingToken {
+			t.Errorf("token or granted_token is missing or wrong: %+v", unknown)
+		}
+		expectProblem(t, h.putWith(t, "job", token(lease, 1), "Lease-Id: "+uuid.NewString()), api.CodeLeaseMismatch)
+		for _, method := range []string{http.MethodPut, http.MethodDelete} {
+			missing := expectProblem(t, h.send(t, method, recordPath("job", "k"), "x"), api.CodeTokenRequired)
+			if missing.Status != http.StatusPreconditionRequired || missing.Token != nil {
+				t.Errorf("%s without a token: want status 428 and no token, got %+v", method, missing)
+			}
+			for key, conditions := range map[string][]string{"k": {`If-None-Match: *`, `If-Match: "2"`}, "none": {`If-Match: *`}} {
+				for _, condition := range conditions {
+					got := h.send(t, method, recordPath("job", key), "x", token(lease, 1), condition)
+					problem := expectProblem(t, got, api.CodeVersionMismatch)
+					if want := map[string]int64{"k": 1}[key]; value(problem.Version) != want {
+						t.Errorf("%s %s: want the version %d, got %s", method, condition, want, got.body)
+					}
+				}
+			}
+		}
+	})
+	upper := "Lease-Id: " + strings.ToUpper(lease.LeaseID) // it is compared as a UUID
+	as[api.WriteResult](t, h.putWith(t, "job", token(lease, 1), upper, `If-Match: "1"`), http.StatusOK)
+	as[api.WriteResult](t, h.putKey(t, lease, 2, "new", "x", `If-None-Match: *`), http.StatusCreated)
+	other := h.acquire(t, "other", "worker")
+	unnumbered := h.put(t, other, 0, "x")
+	as[api.WriteResult](t, unnumbered, http.StatusCreated)
+	reused := expectReason(t, h.put(t, other, 0, "x"), api.CodeTokenStale, "reused")
+	if strings.Contains(string(unnumbered.body), "sequence") || reused.Sequence != nil {
+		t.Errorf("writes without a sequence returned %s and %+v, want no sequence", unnumbered.body, reused)
+	}
+	head := h.send(t, http.MethodHead, recordPath("job", "none"), "")
+	if head.status != http.StatusNotFound || head.header.Get("Content-Type") != api.ProblemContentType || len(head.body) != 0 {
+		t.Errorf("HEAD returned %d %v with %d bytes, want the headers of a problem", head.status, head.header, len(head.body))
 	}
 }
