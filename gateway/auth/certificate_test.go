@@ -157,21 +157,6 @@ func TestCertificatesOfAChain(t *testing.T) {
 	}
 }
 
-// A certificate of another authority opens no connection.
-func TestCertificateOfAnotherAuthority(t *testing.T) {
-	t.Parallel()
-	c := newCertified(t, accessFile)
-	other, err := devcert.NewAuthority("other")
-	if err != nil {
-		t.Fatal(err)
-	}
-	response, err := c.client(t, other, devcert.Request{Name: "w"}).Get(c.url)
-	if err == nil {
-		_ = response.Body.Close()
-		t.Error("the request was answered, want a refused connection")
-	}
-}
-
 // Only a SPIFFE ID is the claim spiffe: a URI of another scheme may be one that the client chose.
 func TestOtherURIs(t *testing.T) {
 	t.Parallel()
