@@ -320,9 +320,7 @@ func TestRequestsOfBrowsers(t *testing.T) {
 	}{
 		{guarded, "GET", []string{cookie}, 200},
 		{guarded, "GET", []string{cookie, "Sec-Fetch-Site: same-origin"}, 200},
-		{guarded, "GET", []string{cookie, "Sec-Fetch-Site: none"}, 200},
 		{guarded, "GET", []string{cookie, cross}, 403},
-		{guarded, "GET", []string{cookie, sibling}, 403},
 		{guarded, "GET", []string{"Cookie: other=" + key}, 401},
 		{guarded, "GET", []string{secure}, 401}, // without TLS no browser has this cookie
 		{guarded, "GET", []string{cookie + "; fencegate=" + key}, 401},
@@ -330,24 +328,18 @@ func TestRequestsOfBrowsers(t *testing.T) {
 		{guarded, "GET", []string{header, cross}, 200},                       // no browser sends this header by itself
 		{guarded, "GET", []string{cookie, "Authorization: Basic YTpi"}, 200}, // for a proxy
 		{guarded, "POST", []string{cookie}, refused},
-		{guarded, "POST", []string{cookie, "Sec-Fetch-Site: same-origin"}, refused},
 		{guarded, "POST", []string{cookie, "Origin: http://example.com"}, refused}, // httptest's host
 		{guarded, "POST", []string{cookie, cross}, 403},
 		{guarded, "POST", []string{cookie, sibling}, 403},
 		{guarded, "POST", []string{cookie, there}, 403},
-		{guarded, "POST", []string{cookie, "Origin: null"}, 403},
 		{guarded, "POST", []string{cross}, 403},
 		{certificates, "POST", nil, refused},
-		{certificates, "POST", []string{"Sec-Fetch-Site: same-origin"}, refused},
 		{certificates, "POST", []string{cross}, 403}, // the browser shows the certificate with it
-		{certificates, "POST", []string{there}, 403},
 		{certificates, "POST", []string{cross, "Authorization: Basic YTpi"}, 403},
 		{guarded, "POST", []string{header, cross}, refused},
-		{open, "GET", nil, 200},
 		{open, "GET", []string{cross}, 200}, // another origin can't read the answer
 		{open, "POST", nil, refused},
 		{open, "POST", []string{cross}, 403},
-		{open, "POST", []string{there}, 403},
 		{open, "POST", []string{cross, "Authorization: Basic YTpi"}, 403},
 	} {
 		path := map[string]string{"GET": "/v1/whoami", "POST": "/v1/keys"}[one.method]

@@ -82,25 +82,16 @@ func TestInvalidRequests(t *testing.T) {
 
 func invalidJSON(t *testing.T, h *harness, _ api.Lease) {
 	inputs := jsonInputs("/v1/locks/new/acquire",
-		`{"owner_id": → not JSON`,
 		`owner_id=w → not JSON`,
 		`{"owner_id":"w"}{"owner_id":"w"} → not JSON`,
-		`{"owner_id":"w",} → not JSON`,
-		`{"owner_id":"w"} // yes → not JSON`,
-		`{'owner_id':'w'} → not JSON`,
 		"\ufeff"+`{"owner_id":"w"} → not JSON`,
-		"{\x00}\x00 → not JSON", // UTF-16
 		"{\"owner_id\":\"w\xff\"} → owner_id",
 		`{"owner_id":"\ud800"} → owner_id`,
 		`{"owner_id":"w","owner_id":"w"} → The field owner_id is there twice`,
 		`{"owner_id":"w","owner\u005fid":"w"} → The field owner_id is there twice`,
 		`{"owner_id":"w","metadata":{"a":1,"a":2}} → The field metadata.a is there twice`,
 		`[{"owner_id":"w"}] → must be a JSON object`,
-		`"owner_id" → must be a JSON object`,
-		`1 → must be a JSON object`,
-		`{"x y":1,"owner_id":"w"} → There is no field x y`,
 		`{"owner_ID":"w"} → There is no field owner_ID`,
-		`{"ownerId":"w"} → There is no field ownerId`,
 		strings.Repeat(`{"metadata":`, 20_000)+" → not JSON",
 		`{"owner_id":"w","metadata":`+strings.Repeat("[", 20_000)+" → metadata")
 	inputs = append(inputs, changeEach(jsonInputs("", "", " \n\t"), func(i *invalidInput) {
@@ -123,8 +114,6 @@ func invalidText(field string, limit int) []string {
 		" → " + field + " is required", "null → " + field + " is required", `"" → ` + field + " is required",
 		"7 → " + field + " has the wrong type",
 		fmt.Sprintf("%q → %s has %d bytes, the limit is %d", strings.Repeat("x", limit+1), field, limit+1, limit),
-		`"a\nb" → ` + field + " has a control character",
-		`"\u0000" → ` + field + " has a control character",
 		`"\u0085" → ` + field + " has a control character",
 	}
 }
@@ -144,9 +133,8 @@ var invalidValues = map[string][]string{
 	"owner_id": invalidText("owner_id", 256),
 	"reason":   invalidText("reason", 1024),
 	"ttl_ms": {
-		`"30s" → ttl_ms has the wrong type`, "1000.5 → ttl_ms", "1e4 → ttl_ms", "1" + strings.Repeat("0", 400) + " → ttl_ms",
-		"9223372036854775808 → ttl_ms", "9223372036854775807 → ttl_ms is 9223372036854775807, it must be 100 to 86400000",
-		"0 → ttl_ms is 0", "-1 → it must be 100 to 86400000", "99 → ttl_ms is 99", "86400001 → it must be 100 to 86400000",
+		`"30s" → ttl_ms has the wrong type`, "1e4 → ttl_ms", "9223372036854775808 → ttl_ms", "99 → ttl_ms is 99",
+		"9223372036854775807 → ttl_ms is 9223372036854775807, it must be 100 to 86400000",
 	},
 	"mode": {
 		`"Exclusive" → mode is "Exclusive", it must be exclusive or shared`, `"` + strings.Repeat("é", 10_000) + `" → …`,
@@ -156,12 +144,10 @@ var invalidValues = map[string][]string{
 	},
 	"wait_ms": {
 		"-1 → wait_ms is -1, it must be 0 (a try) to 600000", "600001 → wait_ms is 600001, it must be 0 (a try) to 600000",
-		"9223372036854775807 → it must be 0 (a try) to 600000", "0.5 → wait_ms has the wrong type",
 		"true → wait_ms has the wrong type",
 	},
 	"session_id": {
-		`"s" → session_id is not one`, `"" → session_id is not one`, "7 → session_id has the wrong type",
-		`"00000000-0000-0000-0000-000000000000" → session_id is not one`, `"{` + noSession + `}" → session_id is not one`,
+		`"" → session_id is not one`, `"00000000-0000-0000-0000-000000000000" → session_id is not one`,
 		`"` + noSession + `","ttl_ms":1000 → ttl_ms is set beside session_id`,
 	},
 	"request_id": {
@@ -179,8 +165,7 @@ var invalidValues = map[string][]string{
 	},
 	"last_sequence": {"-1 → last_sequence is -1, it must be 0", "9007199254740992 → it must be 0 to 2^53-1"},
 	"rule": {
-		`"lax" → rule must be strict or same_token`, `"Strict" → rule must be strict or same_token`,
-		`"` + strings.Repeat("x", 10_000) + `" → rule must be`, "1 → rule has the wrong type",
+		`"Strict" → rule must be strict or same_token`, `"` + strings.Repeat("x", 10_000) + `" → rule must be`,
 	},
 	"authority": {
 		`"etcd" → authority must be builtin or external`, `"external","require_lease_id":true → external`,
@@ -193,10 +178,8 @@ var invalidValues = map[string][]string{
 
 // unreadableJSON has JSON that PostgreSQL stores and then fails to read: an escaped NUL, or half a surrogate pair.
 func unreadableJSON(field string) (values []string) {
-	for _, text := range []string{`a\u0000b`, `a\ud800b`, `\udc00`} {
-		for _, value := range []string{`{"a":"` + text + `"}`, `{"a":[1,{"b":"` + text + `"}]}`, `{"` + text + `":1}`} {
-			values = append(values, value+" → "+field)
-		}
+	for _, text := range []string{`a\u0000b`, `a\ud800b`} {
+		values = append(values, `{"a":[1,{"b":"`+text+`"}]} → `+field, `{"`+text+`":1} → `+field)
 	}
 	return values
 }
@@ -286,26 +269,18 @@ func invalidSessions(t *testing.T, h *harness, _ api.Lease) {
 var invalidOps = []string{
 	`"op":"delete","resource":"job","key":"k","if_match":1 → no field ops[1].if_match`,
 	`"resource":"job","key":"k" → ops[1]: op is ""; it must be put or delete`,
-	`"op":"upsert","resource":"job","key":"k" → ops[1]: op is "upsert"`,
 	`"op":"` + strings.Repeat("x", 10_000) + `","resource":"job","key":"k" → …`,
-	`"op":"PUT","resource":"job","key":"k","value":1 → ops[1]: op is "PUT"`,
 	`"op":"put","resource":"job","key":"k" → ops[1]: a put has either value`,
 	`"op":"put","resource":"job","key":"k","value":1,"value_base64":"" → ops[1]: a put has either value`,
 	`"op":"put","resource":"job","key":"k","value_base64":"*" → ops[1]: value_base64 is not base64`,
-	`"op":"put","resource":"job","key":"k","value_base64":"_-8=" → ops[1]: value_base64 is not base64`,
-	`"op":"put","resource":"job","key":"k","value_base64":"AA" → ops[1]: value_base64 is not base64`,
 	`"op":"put","resource":"job","key":"k","value_base64":"ew==","content_type":"application/json"` +
 		` → ops[1]: value_base64 is not JSON`,
 	`"op":"put","resource":"job","key":"k","value":1,"content_type":"text/plain"` +
 		` → ops[1]: content_type goes with value_base64`,
-	`"op":"put","resource":"job","key":"k","value_base64":"","content_type":"garbage;;" → ops[1]: the content type`,
 	`"op":"put","resource":"job","key":"k","value_base64":"","content_type":"text/plain; x=\"\u0000\""` +
 		` → ops[1]: the content type`,
 	`"op":"delete","resource":"job","key":"k","value":null → ops[1]: a delete has no value`,
-	`"op":"delete","resource":"job","key":"k","content_type":"text/plain" → ops[1]: a delete has no value`,
 	`"op":"delete","resource":"job","key":"k","if_version":-1 → ops[1]: if_version is -1`,
-	`"op":"delete","resource":"job","key":"k","if_version":9223372036854775808` +
-		` → ops[1].if_version has the wrong type or is out of range`,
 	`"op":"delete","resource":"job","key":"k","if_version":"1" → ops[1].if_version has the wrong type`,
 	`"op":"delete","resource":"job","key":"first" → ops[1]: record first of job is changed twice`,
 	`"op":"put","resource":"job","key":"k","value":{"a":1,"a":2} → ops[1].value.a`,
@@ -325,8 +300,6 @@ func invalidTransactions(t *testing.T, h *harness, lease api.Lease) {
 		`{"fences":null,` + ops + `} → there are 0 fences`,
 		`{"fences":` + many(65, `{"resource":"job","fencing_token":1}`) + `,` + ops + `} → 1 to 64 fences`,
 		`{` + fences + `,"ops":` + many(1001, `{"op":"delete","resource":"job","key":"k"}`) + `} → 1 to 1000 ops`,
-		`{"fences":{},` + ops + `} → fences has the wrong type`,
-		`{"fences":["job"],` + ops + `} → fences[0] has the wrong type`,
 		`{` + fences + `,"ops":[1]} → ops[0] has the wrong type`,
 		`{"fences":[null],` + ops + `} → fences[0]: resource`,
 		`{"fences":` + many(2,
@@ -340,16 +313,11 @@ func invalidTransactions(t *testing.T, h *harness, lease api.Lease) {
 	for _, line := range []string{
 		`"resource":"job","token":1 → no field fences[0].token`,
 		`"resource":"job","fencing_token":0 → fences[0]: fencing_token must be 1 to 2^53-1`,
-		`"resource":"job","fencing_token":-1 → fences[0]: fencing_token`,
-		`"resource":"job","fencing_token":1e3 → fences[0].fencing_token`,
-		`"resource":"job","fencing_token":34.2 → fences[0].fencing_token`,
 		`"resource":"job","fencing_token":9007199254740992 → fences[0]: fencing_token`,
 		`"resource":"job","fencing_token":"34" → fences[0].fencing_token`,
 		`"resource":"job","fencing_token":1,"sequence":-1 → fences[0]: sequence`,
-		`"resource":"job","fencing_token":1,"sequence":9007199254740992 → fences[0]: sequence`,
 		`"resource":"job","fencing_token":1,"sequence":"2" → fences[0].sequence`,
 		`"resource":"job","fencing_token":1,"lease_id":"x" → fences[0]: lease_id`,
-		`"resource":"job","fencing_token":1,"lease_id":"" → fences[0]: lease_id`,
 		`"resource":"a\u0000b","fencing_token":1 → fences[0]: resource`,
 		`"resource":"a/fence","fencing_token":1 → fences[0]: resource`,
 	} {

@@ -16,9 +16,7 @@ func invalidTokenHeaders(t *testing.T, h *harness, lease api.Lease) {
 	good := token(lease, 2)
 	var inputs []invalidInput
 	for _, text := range []string{
-		"", "0", "-1", "+1", "1e3", "1.0?", "9007199254740992", "9223372036854775808", strings.Repeat("9", 5000), "34.",
-		"34.-1", "34.2.1", "034", "34.02", ".2", "34.9007199254740992", "34,2", "0x22", "३४", "34;", `"34"`, "null", "34 2",
-		"34, 35",
+		"", "0", "-1", "9007199254740992", strings.Repeat("9", 5000), "34.", "34.02", "34.9007199254740992", "३४", "34, 35",
 	} {
 		inputs = append(inputs,
 			invalidInput{headers: []string{"Fencing-Token: " + text}, detail: "Fencing-Token: not a fencing token"},
@@ -41,17 +39,12 @@ func invalidWriteHeaders(t *testing.T, h *harness, lease api.Lease) {
 		{headers: []string{"Lease-Id: urn:uuid:" + lease.LeaseID}, detail: "Lease-Id is not a lease_id"},
 		{headers: []string{"Lease-Id: " + lease.LeaseID, "Lease-Id: " + lease.LeaseID}, detail: "2 headers Lease-Id"},
 		{headers: []string{`If-Match: "1"`, "If-None-Match: *"}, detail: "one If-Match or one If-None-Match"},
-		{headers: []string{`If-Match: "1"`, `If-Match: "1"`}, detail: "one If-Match"},
 		{headers: []string{`If-None-Match: "1"`}, detail: "must be *"},
-		{headers: []string{`If-None-Match: `}, detail: "must be *"},
 		{headers: []string{`If-None-Match: *`, `If-None-Match: *`}, detail: "one If-None-Match"},
-		{headers: []string{jsonType}, body: "{", detail: "The value is not JSON"},
 		{headers: []string{"Content-Type: application/x+json"}, detail: "The value is not JSON"},
 		{headers: []string{jsonType}, body: "{}{}", detail: "The value is not JSON"},
 		{headers: []string{jsonType}, body: "\"\xff\"", detail: "The value is not JSON"},
-		{headers: []string{"Content-Type: garbage;;"}, detail: "the content type"},
 		{headers: []string{"Content-Type: text plain"}, detail: "the content type"},
-		{headers: []string{"Content-Type: text/"}, detail: "the content type"},
 		{headers: []string{"Content-Type: text/" + strings.Repeat("x", 251)}, detail: "has 256 bytes, the limit is 255"},
 		{headers: []string{"Content-Type: text/plain; x=\"\xff\""}, detail: "not valid UTF-8"},
 		{headers: []string{"Content-Type: text/plain; x=\"\u0085\""}, detail: "control character"},
@@ -59,8 +52,7 @@ func invalidWriteHeaders(t *testing.T, h *harness, lease api.Lease) {
 		{headers: []string{"Content-Type: text/plain", "Content-Type: text/html"}, detail: "2 Content-Type headers"},
 	}
 	for _, condition := range []string{
-		`W/"1"`, `"1", "2"`, `"1`, "1", `""`, `"0"`, `"-1"`, `"01"`, `"+1"`, `"1" x`, `"9223372036854775808"`, `"*"`,
-		"*, *", "", "garbage", `'1'`,
+		`W/"1"`, `"1", "2"`, "1", "*, *", "",
 	} {
 		inputs = append(inputs, invalidInput{headers: []string{"If-Match: " + condition}, detail: "one strong ETag"})
 	}
@@ -74,9 +66,7 @@ func contentTypeOfRequests(t *testing.T, h *harness, lease api.Lease) {
 	session := h.createSession(t, "worker", time.Hour)
 	var inputs []invalidInput
 	for _, headers := range [][]string{
-		nil, {"Content-Type: "}, {"Content-Type: text/plain"}, {"Content-Type: application/x-www-form-urlencoded"},
-		{"Content-Type: text/json"}, {"Content-Type: application/jsonx"}, {"Content-Type: application/json; charset"},
-		{"Content-Type: application/json, application/json"},
+		nil, {"Content-Type: application/x-www-form-urlencoded"}, {"Content-Type: application/json; charset"},
 	} {
 		for path, body := range map[string]string{
 			"/v1/locks/new/acquire": `{"owner_id":"w"}`, "/v1/locks/job/renew": refOf(lease),
@@ -156,14 +146,9 @@ func methods(t *testing.T, h *harness, _ api.Lease) {
 		}
 	}
 	for _, path := range []string{
-		"/v1", "/v1/", "/v2/locks", "/v1/lock/job", "/v1/locks%00", "/index.html", "/healthz/", "/metrics/x",
-		"/v1/transactions/", "/v1/resources/", "/%2e%2e/etc/passwd", "/v1/resources/job",
+		"/v1/", "/v2/locks", "/v1/locks%00", "/healthz/", "/%2e%2e/etc/passwd", "/v1/resources/job",
 	} {
-		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
-			inputs = append(inputs, invalidInput{
-				method: method, path: path, code: api.CodeNotFound, status: http.StatusNotFound, detail: "nothing at this path",
-			})
-		}
+		inputs = append(inputs, invalidInput{path: path, code: api.CodeNotFound, status: http.StatusNotFound, detail: "nothing at this path"})
 	}
 	h.expectRefusals(t, inputs)
 }
@@ -171,54 +156,35 @@ func methods(t *testing.T, h *harness, _ api.Lease) {
 // invalidQueries has queries that one path refuses, and a part of the detail. The paths are prefixed with /v1.
 var invalidQueries = map[string][]string{
 	"/locks": {
-		"prefix=%FF → prefix must be", "prefix=%00 → without NUL", strings.Repeat("x", 10_000) + " → …",
-		"prefix=" + strings.Repeat("x", 513) + " → at most 512 bytes", "state=open → free, held, expired or active",
-		"state=%00 → free, held, expired or active", "sort=owner → sort must be name, expires_at, granted_at, fencing_token or queue",
-		"sort=NAME → sort must be", "sort=%00 → sort must be", "order=up → order must be asc or desc",
-		"order=DESC → order must be",
-		"count=1 → count must be false or true", "queue_max=-1 → queue_max is -1, it must be 0 to 1000",
-		"queue_max=1001 → 0 to 1000", "queue_max=all → queue_max must be an integer from 0 to 1000",
-		"queue_max=1.5 → 0 to 1000",
-		"contains=%00 → contains has a control character", "contains=%FF → contains is not valid UTF-8",
+		"prefix=%FF → prefix must be", strings.Repeat("x", 10_000) + " → …", "prefix=" + strings.Repeat("x", 513) + " → at most 512 bytes",
+		"state=open → free, held, expired or active", "sort=NAME → sort must be name, expires_at, granted_at, fencing_token or queue",
+		"order=DESC → order must be asc or desc", "count=1 → count must be false or true",
+		"queue_max=1001 → queue_max is 1001, it must be 0 to 1000", "queue_max=all → queue_max must be an integer from 0 to 1000",
+		"contains=%00 → contains has a control character", "owner_id=%FF → owner_id is not valid UTF-8",
 		"contains=" + strings.Repeat("x", store.NameBytesMax+1) + " → contains has 513 bytes, the limit is 512",
-		"owner_id=%0a → owner_id has a control character", "owner_id=%FF → owner_id is not valid UTF-8",
-		"owner_id=" + strings.Repeat("x", store.OwnerBytesMax+1) + " → owner_id has 257 bytes, the limit is 256",
-		"sort=queue&cursor=eA → cursor must be", "sort=queue&cursor=cXVldWUgeCBh → cursor must be",
 		"sort=queue&cursor=cXVldWUgMSA → cursor must be", "sort=queue&sort=name → sort is there 2 times",
 	},
 	"/resources/job/records": {"prefix=%ff → prefix must be", `state=held → no parameter "state"`},
 	"/rejections": {
-		"code=%00 → code must be", "code=stale → code must be", "since=yesterday → since must be",
-		"since=2026-01-02 → since must be", "cursor=eA → cursor must be", "prefix=%FF → prefix must be",
-		"sort=last_seen&cursor=Nw → cursor must be", "cursor=MS43 → cursor must be",
-		"sort=last_seen&cursor=LTEuNw → cursor must be",
-		"sort=last_seen&cursor=OTIyMzM3MjAzNjg1NDc3NTgwNy43 → cursor must be", "sort=count → sort must be",
-		`format=csv → no parameter "format"`, "until=tomorrow → until must be", "reason=%00 → reason has a control",
-		"source=%FF → source is not valid", "owner_id=" + strings.Repeat("x", 257) + " → the limit is 256",
+		"code=stale → code must be", "since=2026-01-02 → since must be", "until=tomorrow → until must be", "cursor=MS43 → cursor must be",
+		"sort=last_seen&cursor=LTEuNw → cursor must be", "sort=count → sort must be", `format=csv → no parameter "format"`,
+		"reason=%00 → reason has a control", "source=%FF → source is not valid",
 	},
-	"/rejections/summary": {
-		`limit=1 → no parameter "limit"`, "code=stale → code must be", "since=now → since must be",
-		"prefix=%00 → prefix has a control",
-	},
+	"/rejections/summary": {`limit=1 → no parameter "limit"`, "prefix=%00 → prefix has a control"},
 	"/rejections/stream": {
-		`limit=1 → no parameter "limit"`, `since=2026-01-02T09:00:00Z → no parameter "since"`, "code=stale → code must be",
-		"last_event_id=-1 → last_event_id must be", "last_event_id=1&last_event_id=1 → is there 2 times",
-		"owner_id=%00 → owner_id has a control", "prefix=" + strings.Repeat("x", 513) + " → the limit is 512",
+		`since=2026-01-02T09:00:00Z → no parameter "since"`, "code=stale → code must be",
+		"last_event_id=1&last_event_id=1 → is there 2 times", "owner_id=%00 → owner_id has a control",
 	},
 	"/overview": {
 		"range_ms=59999 → 60000 to 3600000", "range_ms=3600001 → 60000 to 3600000", "range_ms=5m → 60000 to 3600000",
-		"range_ms=-1 → 60000 to 3600000", "range_ms=99999999999999999999 → 60000 to 3600000",
-		"range_ms=60000.5 → 60000 to 3600000", `range=60000 → no parameter "range"`,
-		"range_ms=60000&range_ms=60000 → there 2 times",
 	},
 	"/leases": {
-		"state=free → state must be running or ended", "owner_id=" + strings.Repeat("x", 257) + " → owner_id has 257 bytes",
-		"owner_id=%00 → control character", "cursor=eA → cursor must be", "cursor=LTEgYQ → cursor must be",
+		"state=free → state must be running or ended", "owner_id=%00 → control character", "cursor=LTEgYQ → cursor must be",
 		`prefix=a → no parameter "prefix"`,
 	},
 	"/sessions": {
-		"state=held → state must be live, ended or expired", "owner_id=%FF → not valid UTF-8",
-		`session_id=x → no parameter "session_id"`, "cursor=MSB4eA → the sort key of a session is hexadecimal",
+		"state=held → state must be live, ended or expired", `session_id=x → no parameter "session_id"`,
+		"cursor=MSB4eA → the sort key of a session is hexadecimal",
 	},
 	"/tables":                  {"prefix=%00 → without NUL", "cursor=eA → cursor must be"},
 	"/overview/stream":         {`range_ms=60000 → no parameter "range_ms"`, "last_event_id=x → last_event_id must be"},
@@ -245,11 +211,8 @@ func queriesOfReads(t *testing.T, h *harness, _ api.Lease) {
 	for _, path := range []string{
 		"/v1/locks", "/v1/resources/job/records", "/v1/rejections", "/v1/leases", "/v1/sessions", "/v1/tables",
 	} {
-		add(path, `x=1 → no parameter "x"`, `Limit=1 → no parameter "Limit"`, "limit=1&limit=1 → limit is there 2 times",
-			"limit=0 → 1 to 1000", "limit=-1 → 1 to 1000", "limit=1001 → 1 to 1000", "limit=ten → 1 to 1000",
-			"limit=1.5 → 1 to 1000",
-			"limit=99999999999999999999 → 1 to 1000", "cursor=* → cursor must be", "cursor=AA → cursor must be",
-			"cursor=_w → cursor must be", "a;b → malformed", "limit=%zz → malformed")
+		add(path, `Limit=1 → no parameter "Limit"`, "limit=1&limit=1 → limit is there 2 times", "limit=0 → 1 to 1000",
+			"limit=1001 → 1 to 1000", "limit=ten → 1 to 1000", "cursor=* → cursor must be", "cursor=AA → cursor must be", "a;b → malformed")
 	}
 	add("/v1/waits", "lock=a&owner_id=w → can't be combined", "owner_id=%00 → owner_id")
 	names := map[string]string{"/v1/rejections?resource=a//b": "resource", "/v1/leases?lock=a//b": "lock",
@@ -290,7 +253,7 @@ func invalidEventIDs(t *testing.T, h *harness, _ api.Lease) {
 	var inputs []invalidInput
 	for _, path := range []string{streamPath, overviewStream} {
 		for _, id := range []string{
-			"", " ", "x", "-1", "+1", "01", "1.0", "1e3", "0x1", "9223372036854775808", "1,2", "１",
+			"", "-1", "01", "9223372036854775808", "１",
 		} {
 			query := path + "?last_event_id=" + url.QueryEscape(id)
 			inputs = append(inputs, invalidInput{path: path, headers: []string{"Last-Event-ID: " + id},

@@ -265,19 +265,15 @@ func TestAnswersBeforeTheBody(t *testing.T) {
 	var exchanges []exchange // all at the same time: the gateway ends each connection only after a while
 	for _, early := range []exchange{
 		{"POST /v1/locks//acquire" + onWire + jsonType + "\n", 400, api.CodeInvalidName, raw{}},
-		{putOnWire + "Fencing-Token: x\n", 400, api.CodeInvalidToken, raw{}},
 		{putOnWire, 428, api.CodeTokenRequired, raw{}},
 		{"POST /v1/locks/l/acquire" + onWire + "Content-Type: text/plain\n", 415, api.CodeInvalidRequest, raw{}},
-		{"POST /v1/sessions?x=y" + onWire + jsonType + "\n", 400, api.CodeInvalidRequest, raw{}},
-		{"POST /v1/sessions/x/keepalive" + onWire + jsonType + "\n", 400, api.CodeInvalidRequest, raw{}},
 		{"PATCH /v1/locks" + onWire, 405, api.CodeInvalidRequest, raw{}},
 		{"POST /nowhere" + onWire, 404, api.CodeNotFound, raw{}},
 		{"DELETE /v1/resources/job/records/none" + onWire + token(lease, 2) + "\n", 404, api.CodeNotFound, raw{}},
 		{"GET /v1/resources/job/records/none" + onWire, 404, api.CodeNotFound, raw{}},
 	} {
 		for _, body := range []string{
-			"Transfer-Encoding: chunked\n\n4\nhalf\n", "Content-Length: 10\n\nhalf", "Content-Length: 1000000\n\nhalf",
-			"Expect: 100-continue\nTransfer-Encoding: chunked\n\n", "Expect: 100-continue\nContent-Length: 10\n\n",
+			"Transfer-Encoding: chunked\n\n4\nhalf\n", "Content-Length: 10\n\nhalf", "Expect: 100-continue\nContent-Length: 10\n\n",
 		} {
 			e := early
 			e.request += body

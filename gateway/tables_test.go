@@ -128,22 +128,17 @@ func (h *tables) written(t *testing.T, lines ...string) []api.OpResult {
 
 // typeCases are columns, values that an operation gives, and what is returned; "" the same.
 var typeCases = [][3]string{
-	{"number", `123456789012345678901234567890.123456789012345678901234567890`, ""},
-	{"number", `1e-300`, "0." + strings.Repeat("0", 299) + "1"},
-	{"number", `-0.00`, `0.00`}, {"number", `"NaN"`, ""}, {"number", `null`, ""},
-	{"whole", `-2147483648`, ""}, {"whole", `"7"`, `7`}, {"small", `32767`, ""},
+	{"number", `123456789012345678901234567890.123456789012345678901234567890`, ""}, {"number", `-0.00`, `0.00`},
+	{"number", `"NaN"`, ""}, {"number", `null`, ""}, {"whole", `-2147483648`, ""}, {"whole", `"7"`, `7`},
 	{"twice", `18014398509481986`, ""}, // generated
-	{"real", `0.1`, ""}, {"real", `1.7976931348623157e308`, `1.7976931348623157e+308`}, {"real", `"-Infinity"`, ""},
-	{"text", `"'; drop table accounts; -- $1 \\ é \n 🔒"`, ""}, {"text", `""`, ""}, {"text", `12.50`, `"12.50"`},
-	{"bits", `"101"`, ""}, {"fixed", `"ab"`, `"ab  "`}, {"short", `"éé"`, ""}, {"yes", `true`, ""},
-	{"at", `"2026-01-02T03:04:05.123456+01:00"`, `"2026-01-02T02:04:05.123456+00:00"`}, {"at", `"infinity"`, ""},
-	{"local", `"2026-01-02T03:04:05.1234"`, `"2026-01-02T03:04:05.123"`}, {"day", `"0044-03-15 BC"`, ""},
-	{"bytes", `"\\x00ff"`, ""}, {"doc", `{"a":1.10,"b":[null,"\u00e9"]}`, ""}, {"doc", `"text"`, ""},
-	{"docb", `{"a":[1.10,null,{"b":"'"}]}`, ""}, {"docb", `false`, ""},
-	{"tags", `["a",null,"b\"c,{}"]`, ""}, {"tags", `[]`, ""}, {"grid", `[[1,2],[3,4]]`, ""}, {"grid", `"{5,6}"`, `[5,6]`},
-	{"mood", `"ok"`, ""}, {"moods", `["sad","ok"]`, ""}, {"positive", `1.23456`, `1.2346`}, {"code", `"c"`, ""},
-	{"uuid", `"0b2f6a36-5c0e-4f2b-9d8e-5a0b6f5f3c11"`, ""}, {"lasts", `"1 day 02:00:00"`, ""},
-	{"span", `"[1,5)"`, ""}, {`we"ird; col`, `"y"`, ""},
+	{"real", `1.7976931348623157e308`, `1.7976931348623157e+308`}, {"real", `"-Infinity"`, ""},
+	{"text", `"'; drop table accounts; -- $1 \\ é \n 🔒"`, ""}, {"text", `12.50`, `"12.50"`}, {"bits", `"101"`, ""},
+	{"fixed", `"ab"`, `"ab  "`}, {"short", `"éé"`, ""}, {"yes", `true`, ""},
+	{"at", `"2026-01-02T03:04:05.123456+01:00"`, `"2026-01-02T02:04:05.123456+00:00"`}, {"day", `"0044-03-15 BC"`, ""},
+	{"bytes", `"\\x00ff"`, ""}, {"doc", `{"a":1.10,"b":[null,"\u00e9"]}`, ""}, {"docb", `{"a":[1.10,null,{"b":"'"}]}`, ""},
+	{"tags", `["a",null,"b\"c,{}"]`, ""}, {"grid", `[[1,2],[3,4]]`, ""}, {"grid", `"{5,6}"`, `[5,6]`},
+	{"moods", `["sad","ok"]`, ""}, {"positive", `1.23456`, `1.2346`}, {"code", `"c"`, ""},
+	{"uuid", `"0b2f6a36-5c0e-4f2b-9d8e-5a0b6f5f3c11"`, ""}, {"span", `"[1,5)"`, ""}, {`we"ird; col`, `"y"`, ""},
 }
 
 // Values of every type are stored and returned without loss, and a row is found again by each of them.

@@ -246,11 +246,9 @@ func TestDefects(t *testing.T) {
 func TestConfigLimits(t *testing.T) {
 	for flag, config := range map[string]Config{
 		"--body-bytes-max is 1023":                         {BodyBytesMax: 1023},
-		"--body-bytes-max is -1":                           {BodyBytesMax: -1},
 		"--body-bytes-max is 268435457":                    {BodyBytesMax: 256<<20 + 1},
 		"--body-timeout is 99ms":                           {BodyTimeout: 99 * time.Millisecond},
 		"--request-timeout is 99ms":                        {RequestTimeout: 99 * time.Millisecond},
-		"--request-timeout is -1s":                         {RequestTimeout: -time.Second},
 		"--shutdown-timeout is -1ns, it must be 0 or more": {ShutdownTimeout: -1},
 		"--drain-delay is 1s, it must be 0 or more, and less than --shutdown-timeout, 1s": {
 			DrainDelay: time.Second, ShutdownTimeout: time.Second,

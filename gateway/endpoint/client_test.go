@@ -24,13 +24,10 @@ func TestAddress(t *testing.T) {
 		{"no proxy is trusted", Config{}, "10.0.0.1:5", []string{"192.0.2.1"}, "10.0.0.1"},
 		{"another proxy", trusting, "192.0.2.9:5", []string{"192.0.2.1"}, "192.0.2.9"},
 		{"a trusted proxy", trusting, "10.0.0.1:5", []string{"192.0.2.1"}, "192.0.2.1"},
-		{"over IPv6", trusting, "[fd00::1]:5", []string{"2001:db8::1"}, "2001:db8::1"},
 		{"IPv4 in IPv6", trusting, "[::ffff:10.0.0.1]:5", []string{"::ffff:192.0.2.1"}, "192.0.2.1"},
 		{"forged before the proxy's own", trusting, "10.0.0.1:5", []string{"198.51.100.7", "192.0.2.1"}, "192.0.2.1"},
-		{"forged in the same line", trusting, "10.0.0.1:5", []string{"198.51.100.7, 192.0.2.1"}, "192.0.2.1"},
 		{"two proxies", trusting, "10.0.0.1:5", []string{"198.51.100.7, 192.0.2.1, 10.0.0.2"}, "192.0.2.1"},
 		{"all are trusted", trusting, "10.0.0.1:5", []string{"10.0.0.3, 10.0.0.2"}, "10.0.0.3"},
-		{"no header", trusting, "10.0.0.1:5", nil, "10.0.0.1"},
 		{"no address", trusting, "10.0.0.1:5", []string{"<script>, 10.0.0.2"}, "10.0.0.2"},
 		{"a zone", trusting, "10.0.0.1:5", []string{"fe80::1%<b>"}, "fe80::1"},
 	} {

@@ -48,19 +48,9 @@ func TestRetryAfter(t *testing.T) {
 		queueLength int
 		retry       time.Duration
 	}{
-		{-time.Second, 0, 50 * time.Millisecond},
-		{0, 0, 50 * time.Millisecond},
-		{0, 3, 200 * time.Millisecond},
-		{400 * time.Millisecond, 0, 400 * time.Millisecond},
-		{400 * time.Millisecond, 2, 1200 * time.Millisecond},
-		{time.Hour, 0, time.Second},
-		{time.Hour, 9, 10 * time.Second},
-		{time.Hour, 29, 30 * time.Second},
-		{time.Hour, 30, 30 * time.Second},
-		{0, 598, 29950 * time.Millisecond},
-		{0, 599, 30 * time.Second},
-		{0, 600, 30 * time.Second},
-		{time.Hour, math.MaxInt, 30 * time.Second},
+		{-time.Second, 0, 50 * time.Millisecond}, {0, 3, 200 * time.Millisecond},
+		{400 * time.Millisecond, 2, 1200 * time.Millisecond}, {time.Hour, 9, 10 * time.Second},
+		{0, 598, 29950 * time.Millisecond}, {time.Hour, math.MaxInt, 30 * time.Second},
 	} {
 		if got := retryAfter(want.remaining, want.queueLength); got != want.retry {
 			t.Errorf("with %s left and %d waiters: %s, want %s", want.remaining, want.queueLength, got, want.retry)
