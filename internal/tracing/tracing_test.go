@@ -18,8 +18,7 @@ import (
 func withoutEnvironment(t *testing.T) {
 	for _, name := range []string{
 		"OTEL_SDK_DISABLED", "OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
-		"OTEL_SERVICE_NAME",
-		"OTEL_RESOURCE_ATTRIBUTES",
+		"OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES",
 	} {
 		t.Setenv(name, "")
 	}
@@ -57,11 +56,8 @@ func TestOffUnlessAskedFor(t *testing.T) {
 func TestSettingsThatAreRefused(t *testing.T) {
 	withoutEnvironment(t)
 	for _, config := range []tracing.Config{
-		{Endpoint: "collector:4318"}, {Endpoint: "grpc://collector"}, {Endpoint: "http://"},
-		{Endpoint: "http://u:secret@collector"},
-		{Endpoint: "http://collector?x=1"},
-		{Endpoint: "http://127.0.0.1:1", SampleRatio: -0.1}, {SampleRatio: 1.1}, {SampleRatio: math.NaN()},
-		{Endpoint: "http://127.0.0.1:1", QueueMax: -1},
+		{Endpoint: "collector:4318"}, {Endpoint: "grpc://collector"}, {Endpoint: "http://u:secret@collector"},
+		{SampleRatio: 1.1}, {SampleRatio: math.NaN()}, {Endpoint: "http://127.0.0.1:1", QueueMax: -1},
 	} {
 		if traces, err := tracing.New(t.Context(), config); !errors.Is(err, tracing.ErrInvalid) || traces != nil {
 			t.Errorf("%+v: %v", config, err)
@@ -72,57 +68,43 @@ func TestSettingsThatAreRefused(t *testing.T) {
 // Spans arrive with the name of their service, wherever the endpoint was configured.
 func TestDelivers(t *testing.T) {
 	withoutEnvironment(t)
-	for _, env := range []string{"", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"} {
-		t.Run(env, func(t *testing.T) {
-			r := otlptest.NewReceiver(t)
-			config := tracing.Config{SampleRatio: 1, Version: "7"}
-			switch env {
-			case "":
-				config.Endpoint = r.URL + "/v1/traces"
-			case "OTEL_EXPORTER_OTLP_ENDPOINT":
-				t.Setenv(env, r.URL)
-				t.Setenv("OTEL_SERVICE_NAME", "shop-locks")
-			default:
-				t.Setenv(env, r.URL+"/v1/traces")
-			}
-			traces := start(t, config)
-			_, span := traces.Provider().Tracer("test").Start(t.Context(), "work")
-			span.End()
-			if left, err := traces.Shutdown(t.Context()); left != 0 || err != nil {
-				t.Fatalf("%d are left: %v", left, err)
-			}
-			got := r.Spans()
-			if len(got) != 1 || got[0].Name != "work" || got[0].Resource["service.version"] != "7" ||
-				got[0].Resource["service.instance.id"] == "" {
-				t.Fatalf("got %+v", got)
-			}
-			want := map[bool]string{true: "shop-locks", false: "fencegate"}[env == "OTEL_EXPORTER_OTLP_ENDPOINT"]
-			if got[0].Resource["service.name"] != want {
-				t.Errorf("it is made by %q, want %q", got[0].Resource["service.name"], want)
-			}
-		})
+	r := otlptest.NewReceiver(t)
+	for _, c := range []struct{ endpoint, variable, value, service string }{
+		{r.URL + "/v1/traces", "OTEL_SERVICE_NAME", "", "fencegate"},
+		{"", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", r.URL + "/v1/traces", "fencegate"},
+		{"", "OTEL_EXPORTER_OTLP_ENDPOINT", r.URL, "fencegate"},
+		{r.URL + "/v1/traces", "OTEL_SERVICE_NAME", "shop-locks", "shop-locks"},
+	} {
+		before := len(r.Spans())
+		t.Setenv(c.variable, c.value)
+		traces := start(t, tracing.Config{Endpoint: c.endpoint, SampleRatio: 1, Version: "7"})
+		_, span := traces.Provider().Tracer("test").Start(t.Context(), "work")
+		span.End()
+		if left, err := traces.Shutdown(t.Context()); left != 0 || err != nil {
+			t.Fatalf("%d are left: %v", left, err)
+		}
+		got := r.Spans()[before:]
+		if len(got) != 1 || got[0].Name != "work" || got[0].Resource["service.version"] != "7" ||
+			got[0].Resource["service.instance.id"] == "" || got[0].Resource["service.name"] != c.service {
+			t.Errorf("%+v: got %+v", c, got)
+		}
+		t.Setenv(c.variable, "")
 	}
-}
-
-// hanging is a collector that takes a request and does not answer, until the test ends.
-func hanging(t *testing.T) (url string, asked <-chan struct{}) {
-	requests, end := make(chan struct{}, 100), make(chan struct{})
-	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		requests <- struct{}{}
-		<-end
-	}))
-	t.Cleanup(server.Close)
-	t.Cleanup(func() { close(end) })
-	return server.URL, requests
 }
 
 // A collector that hangs costs spans, and nothing else: neither the end of a span nor the end of the program waits for
 // it.
 func TestHangingCollector(t *testing.T) {
 	withoutEnvironment(t)
-	url, asked := hanging(t)
+	asked, end := make(chan struct{}, 100), make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		asked <- struct{}{}
+		<-end
+	}))
+	defer server.Close()
+	defer close(end)
 	const queue, spans = 8, 50
-	traces := start(t, tracing.Config{Endpoint: url, SampleRatio: 1, QueueMax: queue, Delay: time.Millisecond,
+	traces := start(t, tracing.Config{Endpoint: server.URL, SampleRatio: 1, QueueMax: queue, Delay: time.Millisecond,
 		ExportTimeout: time.Hour})
 	tracer := traces.Provider().Tracer("test")
 	for range spans {
