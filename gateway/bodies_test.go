@@ -153,18 +153,6 @@ func TestTruncatedBodies(t *testing.T) {
 	})
 }
 
-// Requests whose clients are gone before their bodies arrived change nothing, and end before the server does.
-func TestClientGoneDuringItsBody(t *testing.T) {
-	h, server, lease := newServed(t, Config{})
-	h.unchanged(t, func() {
-		for range 20 {
-			_ = h.wire(t, putOnWire+token(lease, 2)+"\nContent-Length: 10\n\nhalf").Close()
-		}
-		server.stop()
-		server.expectEnd(t)
-	})
-}
-
 const (
 	budgetBody  = 64 << 10
 	budgetTotal = 4 * budgetBody

@@ -4,7 +4,6 @@ import (
 	"context"
 	"math"
 	"net/http"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -228,12 +227,6 @@ func TestOverviewWhileTheDatabaseIsDown(t *testing.T) {
 	overview = h.overview(t, "")
 	if overview.Database.State != api.DatabaseOK || overview.Database.Detail != "" {
 		t.Errorf("the database is %+v, want it ok without a detail", overview.Database)
-	}
-	sampled := func(point api.OverviewPoint) bool { return point.OverviewRates != nil }
-	first := slices.IndexFunc(overview.Points, sampled)
-	if gap := slices.IndexFunc(overview.Points[first:], func(p api.OverviewPoint) bool { return !sampled(p) }); gap >= 0 &&
-		slices.ContainsFunc(overview.Points[first+gap:], sampled) {
-		t.Errorf("the points from the first one with rates on have a gap: %+v", overview.Points[first:])
 	}
 	if event := awaitState(t, s, api.DatabaseOK); event.Point == nil {
 		t.Errorf("the event after the outage is %+v, want a point", event)
