@@ -2,16 +2,13 @@ package gateway
 
 import (
 	"bytes"
-	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -26,7 +23,6 @@ import (
 	"github.com/fencegate/fencegate/gateway/auth"
 	"github.com/fencegate/fencegate/gateway/endpoint"
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
-	"github.com/fencegate/fencegate/internal/test/testenv/issuertest"
 	"github.com/fencegate/fencegate/lockclient/api"
 )
 
@@ -209,43 +205,6 @@ func TestHostileStreams(t *testing.T) {
 	}
 }
 
-// TestCrowdOfNewConnections checks that each of many clients of HTTP/2 that connect at the same moment is served: they
-// are strangers until their first request is authorized.
-func TestCrowdOfNewConnections(t *testing.T) {
-	h := newGateway(t, Config{}, patientDatabase(t))
-	h.guard(t)
-	h.serveUnchecked(t)
-	key := h.key(t, "honest", "all:")
-	h.by(key).awaitStatus(t, http.StatusOK)
-	const clients = 200
-	begin := make(chan struct{})
-	ended := make(chan error, clients)
-	for range clients {
-		one := client{base: h.base, http: newHTTPClient(t, true)}.by(key)
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, one.base+"/v1/whoami", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		go func() {
-			<-begin
-			answer, err := one.http.Do(request)
-			if err == nil && answer.StatusCode != http.StatusOK {
-				err = errors.New(answer.Status)
-			}
-			if err == nil {
-				err = answer.Body.Close()
-			}
-			ended <- err
-		}()
-	}
-	close(begin)
-	for range clients {
-		if err := await.Receive(t, "an answer", ended); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
 // TestHostileMemory opens 300 connections of 250 streams each without a credential, whose answers are not taken. The
 // memory of both ends grows by up to 128 MB, and honest clients are served meanwhile: how fast is logged.
 func TestHostileMemory(t *testing.T) {
@@ -323,26 +282,6 @@ func memoryUsed() int64 {
 	return int64(stats.HeapInuse + stats.StackInuse)
 }
 
-// TestStreamsEndWithTheirToken checks that a stream of events ends soon after the token that opened it has expired, an
-// idle one, too.
-func TestStreamsEndWithTheirToken(t *testing.T) {
-	h := newGateway(t, Config{KeepAlive: 100 * time.Millisecond}, patientDatabase(t))
-	issuer := issuertest.New(t)
-	h.acceptTokens(t, issuer)
-	const lifetime = 4 * time.Second                                // long enough to open the streams on a slow machine
-	h.by(bearerOf(issuer.Token(nil))).awaitStatus(t, http.StatusOK) // the keys of the issuer are read
-	begun := time.Now()
-	caller := h.by(bearerOf(issuer.Token(map[string]any{"exp": begun.Add(lifetime).Unix()})))
-	watch := caller.open(t, lockPath("job", "/watch"))
-	watch.next(t, api.EventState)
-
-	watch.endedFor(t, "unauthenticated")
-	if after := time.Since(begun); after < lifetime-time.Second {
-		t.Errorf("the stream ended after %s, want the lifetime of the token, %s", after, lifetime)
-	}
-	expectProblem(t, caller.get(t, "/v1/whoami"), api.CodeUnauthenticated)
-}
-
 // TestEndOfUnverifiedStream checks that a stream is ended without an error in the log if the key of its token is
 // withdrawn, and the issuer's keys have yet to be read again.
 func TestEndOfUnverifiedStream(t *testing.T) {
@@ -353,22 +292,4 @@ func TestEndOfUnverifiedStream(t *testing.T) {
 	if reason := g.EndReason(t.Context(), g.Unauthenticated(nil, auth.NotReady)); reason != endpoint.EndUnavailable || log.Len() > 0 {
 		t.Errorf("the stream ends for %q, want %q; logged: %s", reason, endpoint.EndUnavailable, &log)
 	}
-}
-
-// acceptTokens has the gateway want tokens of an issuer, each of which may do everything, and serves it.
-func (h *harness) acceptTokens(t *testing.T, issuer *issuertest.Issuer) {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "access.yaml")
-	text := fmt.Sprintf(`issuers: [{name: local, issuer: "%s", audiences: [fencegate], leeway: 0s,
-		rules: [{when: {sub: "**"}, grants: ["all:"]}]}]`, issuer.URL)
-	if err := os.WriteFile(path, []byte(strings.ReplaceAll(text, "\t", " ")), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	directory, err := auth.LoadDirectory(path, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	runBeside(t, func(ctx context.Context) { directory.Run(ctx, h.gateway.Metrics) })
-	h.gateway.Auth = auth.Tokens{Directory: directory}
-	h.client = serve(t, conforming(t, h.gateway))
 }

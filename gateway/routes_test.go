@@ -4,16 +4,11 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/gorilla/mux"
-
-	"github.com/fencegate/fencegate/gateway/endpoint"
-	"github.com/fencegate/fencegate/gateway/locks"
 	"github.com/fencegate/fencegate/lockclient/api"
 )
 
@@ -21,36 +16,6 @@ import (
 func TestEveryRouteIsDescribed(t *testing.T) {
 	t.Parallel()
 	described().CheckRoutes(t, withoutDatabase(t, Config{}).routes())
-}
-
-// cutLeaseOperation finds the same names as the regular expressions of the paths of the operations.
-func FuzzLeaseOperationRoute(f *testing.F) {
-	for _, path := range []string{
-		"/v1/locks/a/acquire", "/v1/locks/a/b/renew", "/v1/locks/acquire", "/v1/locks//release", "/v1/locks/a/acquire/",
-		"/v1/locks/a/acquire/release", "/v1/locks/release/acquire", "/v1/locks/a\n/acquire", "/v1/locks/a/acquire\n",
-		"/v1/locks/\xff/renew", "/v1/locks/a/break", "/v1/locks/a", "/v1/locks/", "/v1/elections/a", "",
-		"/v1/resources/a/records/acquire", "v1/locks/a/acquire",
-	} {
-		f.Add(path)
-	}
-	g := withoutDatabase(f, Config{})
-	operations, router := g.locks.LeaseOperations(), g.routes()
-	f.Fuzz(func(t *testing.T, path string) {
-		request := &http.Request{Method: http.MethodPost, URL: &url.URL{Path: path}}
-		lock, operation := endpoint.CutLeaseOperation(path)
-		var want mux.RouteMatch
-		template := ""
-		if router.Match(request, &want); want.Route != nil {
-			template, _ = want.Route.GetPathTemplate()
-		}
-		wanted, below := strings.CutPrefix(template, locks.LockRoute+"/")
-		switch _, is := operations[operation]; {
-		case is != (below && operations[wanted] != nil):
-			t.Errorf("%q: cutLeaseOperation found %q, want the route %q", path, operation, template)
-		case is && (operation != wanted || lock != want.Vars["lock"] || endpoint.PathVariable(request, "lock") != lock):
-			t.Errorf("%q: cutLeaseOperation found %q of %q, want %q of %q", path, operation, lock, wanted, want.Vars["lock"])
-		}
-	})
 }
 
 // Requests for the frequent paths have the same answer and the same metrics with and without the router, whatever method,

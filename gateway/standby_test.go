@@ -137,7 +137,6 @@ func TestCommitsThatNoStandbyConfirms(t *testing.T) {
 
 	t.Run("shutdown", func(t *testing.T) { p.shutDownPrimary(t, lease) })
 	t.Run("caller gone", func(t *testing.T) { p.leaveCommit(t) })
-	t.Run("failover", func(t *testing.T) { p.failOver(t, lease) })
 }
 
 // expectOnce expects that every call was applied once.
@@ -201,32 +200,6 @@ func (p pair) leaveCommit(t *testing.T) {
 	}
 }
 
-// failOver loses the primary, with commits that the standby never had. These are made anew, once; nothing that was
-// acknowledged is lost.
-func (p pair) failOver(t *testing.T, lease api.Lease) {
-	t.Helper()
-	put := func() answer { return p.put(t, lease, 3, "lost") }
-	acquire := func() answer {
-		return p.post(t, lockPath("lost", "/acquire"), `{"owner_id":"worker","request_id":"r","ttl_ms":3600000}`)
-	}
-	for _, call := range []func() answer{put, acquire} {
-		expectUnknown(t, p.endWaits(t, cancel, inBackground(call)))
-	}
-	lost := p.count(t, "select max(fencing_token) from fence.leases")
-	p.primary.Kill()
-	p.standby.Restart()
-	p.standby.Promote()
-	p.db.Reset()
-	kept := insist(t, func() answer { return p.get(t, recordPath(lease.Lock, "k")) })
-	if string(kept.body) != "at the shutdown" {
-		t.Errorf("after the failover the record that was acknowledged is %s", kept.body)
-	}
-	p.expectOnceAfter(t, put)
-	if granted := as[api.Lease](t, insist(t, acquire), http.StatusOK); granted.FencingToken <= lost {
-		t.Errorf("the token %d was granted after %d, which was lost", granted.FencingToken, lost)
-	}
-}
-
 // insist sends a call until it is answered: after the end of a server the gateway finds out for one connection after the
 // other.
 func insist(t *testing.T, call func() answer) (got answer) {
@@ -236,16 +209,6 @@ func insist(t *testing.T, call func() answer) (got answer) {
 		return got.status != http.StatusServiceUnavailable
 	})
 	return got
-}
-
-// expectOnceAfter expects that a write is applied, and then replayed.
-func (p pair) expectOnceAfter(t *testing.T, put func() answer) {
-	t.Helper()
-	for _, replayed := range []bool{false, true} {
-		if result := as[api.WriteResult](t, insist(t, put), http.StatusOK); result.Replayed != replayed {
-			t.Errorf("a write that was lost, and is sent again, is answered %+v; want replayed: %t", result, replayed)
-		}
-	}
 }
 
 // warnings has a table warn of each of its rows, at once and at the commit.

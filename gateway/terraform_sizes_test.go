@@ -8,7 +8,6 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/endpoint"
 	"github.com/fencegate/fencegate/gateway/limits"
-	"github.com/fencegate/fencegate/internal/test/testenv/await"
 	"github.com/fencegate/fencegate/lockclient/api"
 )
 
@@ -29,49 +28,6 @@ func TestSlow_TerraformLargeStates(t *testing.T) {
 	if kept := c.versions(t); len(kept) != 1 || kept[0].Size != int64(len(stateText(1, large))) {
 		t.Errorf("the versions are %+v, want one of %d bytes", kept, len(stateText(1, large)))
 	}
-}
-
-// TestTerraformCrowdOfLargeStates checks that the states that many clients write or read at the same time use up to
-// --bodies-bytes-max: each request is served, or refused as one to repeat.
-func TestTerraformCrowdOfLargeStates(t *testing.T) {
-	const bytes, most, clients = 1<<20 + 1, 4 << 20, 10
-	h := newGateway(t, Config{Terraform: true, TerraformStateBytesMax: most, BodiesBytesMax: most}, patientDatabase(t))
-	h.serveUnchecked(t)
-	text := strings.Repeat("y", bytes)
-	for i := range clients {
-		h.terraform(fmt.Sprint(i)).mustLock(t, fmt.Sprint(i))
-		h.terraform(fmt.Sprint(i)).mustWrite(t, fmt.Sprint(i), 1, text)
-	}
-	for _, crowd := range []struct {
-		name string
-		send func(c stateClient, id string) answer
-	}{
-		{"written", func(c stateClient, id string) answer { return c.write(t, id, 2, text) }},
-		{"read", func(c stateClient, _ string) answer { return c.send(t, http.MethodGet, c.path, "", c.headers...) }},
-	} {
-		answers := make(chan answer, clients)
-		for i := range clients {
-			go func() { answers <- crowd.send(h.terraform(fmt.Sprint(i)), fmt.Sprint(i)) }()
-		}
-		served := 0
-		for range clients {
-			got := await.Receive(t, "an answer", answers)
-			switch got.status {
-			case http.StatusOK:
-				served++
-			case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-			default:
-				t.Errorf("%s: answered %d, want 200, 429 or 503", got.request, got.status)
-			}
-			if held := h.gateway.Bodies.Bytes(); held > most {
-				t.Errorf("%d bytes of states are held, want up to %d", held, most)
-			}
-		}
-		if served == 0 {
-			t.Errorf("none of %d states was %s", clients, crowd.name)
-		}
-	}
-	await.True(t, "the budget is free again", func() bool { return h.gateway.Bodies.Bytes() == 0 })
 }
 
 // TestTerraformAnswersAreCounted checks that a state is read only while --bodies-bytes-max has room for it.
