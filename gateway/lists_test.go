@@ -157,7 +157,7 @@ func TestCursorsOfLocks(t *testing.T) {
 	}
 }
 
-// The parameters of the lists of locks, leases, sessions and waits reach their queries, and the pages of any size are
+// The parameters of the lists of locks, leases and waits reach their queries, and the pages of any size are
 // whole. store/postgres compares what the queries select, and in which order, with models.
 func TestParametersOfLists(t *testing.T) {
 	h := newHarness(t, Config{})
@@ -209,7 +209,10 @@ func TestParametersOfLists(t *testing.T) {
 	if broken.EndReason != "broken" || broken.EndNote != "<b>" || broken.EndedAt == nil || broken.InSession || broken.TTLMS < 1 {
 		t.Errorf("the broken lease is listed as %+v", broken)
 	}
+}
 
+func TestListOfSessions(t *testing.T) {
+	h := newHarness(t, Config{})
 	live, ended := h.createSession(t, hostile, time.Hour), h.createSession(t, "w1", time.Hour)
 	h.endSession(t, ended)
 	h.acquireAs(t, "in-session", api.AcquireRequest{OwnerID: hostile, SessionID: &live.SessionID})

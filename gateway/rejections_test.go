@@ -90,7 +90,8 @@ func TestRejections(t *testing.T) {
 	t.Run("by ID", func(t *testing.T) { h.rejectionsByID(t, zombie, current) })
 }
 
-// filterRejections checks that a group has the write, the tokens, the owner, the count and the lateness, and that every parameter selects what its name says, in lists and summaries.
+// filterRejections checks that a group has the write, the tokens, the owner, the count and the lateness, and that every
+// parameter selects what its name says, in lists and summaries.
 func (h *harness) filterRejections(t *testing.T, zombie, current api.Lease) {
 	t.Helper()
 	other := h.rejections(t, "?resource=other").Rejections[0]
