@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
 	"github.com/fencegate/fencegate/internal/test/testenv/redis"
@@ -146,33 +145,15 @@ func TestServerRecovers(t *testing.T) {
 	})
 }
 
-// TestKindsOfURL checks that leases are kept behind Sentinels, in a Cluster, and by TLS.
-func TestKindsOfURL(t *testing.T) {
+// TestTLS checks that leases are kept by TLS, and that the connection for releases uses it, too.
+func TestTLS(t *testing.T) {
 	t.Parallel()
-	db, server := openDB(t), redis.Start(t)
-	sentinel := redis.StartSentinel(t, "main", server)
-	cluster := redis.StartCluster(t, 1)[0]
-	certified, roots := redis.StartTLS(t)
-	for name, c := range map[string]redislease.Config{
-		"sentinel": {URLs: []string{sentinel.URL() + "?master_name=main"}},
-		"cluster":  {URLs: []string{cluster.URL() + "?addr=" + cluster.Address()}},
-		"TLS":      {URLs: []string{certified}, TLS: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			leases := open(t, db, c)
-			r := request(name+"/lock", "A")
-			lease := acquire(t, leases, r)
-			held(t, leases, name+"/lock", "A")
-			if _, err := leases.Renew(await.Context(t), lease.Ref(), time.Minute); err != nil {
-				t.Error(err)
-			}
-			refs := []store.LeaseRef{lease.Ref(), {Lock: store.Name(name + "/other"), OwnerID: "A", ID: lease.ID, Token: 1}}
-			if left, err := leases.Left(await.Context(t), refs); err != nil || left[0] == 0 || left[1] != 0 {
-				t.Errorf("left are %v, %v", left, err)
-			}
-			next := inBackground(await.Context(t), t, leases, waiting(name+"/lock", "B"))
-			release(t, leases, lease)
-			granted(t, "the lock after the release", next)
-		})
-	}
+	url, roots := redis.StartTLS(t)
+	leases := open(t, openDB(t), redislease.Config{
+		URLs: []string{url}, TLS: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, PollInterval: never,
+	})
+	lease := acquire(t, leases, request("lock", "A"))
+	next := inBackground(await.Context(t), t, leases, waiting("lock", "B"))
+	release(t, leases, lease)
+	granted(t, "the lock after the release", next)
 }

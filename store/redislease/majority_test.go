@@ -145,9 +145,9 @@ func TestFreshServersVoteAfterTheTTL(t *testing.T) {
 	})
 }
 
-// TestRenewalBelowTheDefault checks that a renewal without a TTL keeps that of the lease where the longest one is shorter
-// than the default.
-func TestRenewalBelowTheDefault(t *testing.T) {
+// TestLongestTTL checks that a renewal without a TTL keeps that of the lease where the longest one is shorter than the
+// default, and that no lease is longer.
+func TestLongestTTL(t *testing.T) {
 	t.Parallel()
 	leases := open(t, openDB(t), redislease.Config{TTLMax: store.TTLDefault / 2}, startVoting(t, 3)...)
 	r := request("lock", "A")
@@ -158,6 +158,9 @@ func TestRenewalBelowTheDefault(t *testing.T) {
 	}
 	_, err := leases.Renew(await.Context(t), lease.Ref(), store.TTLDefault)
 	fails(t, "a renewal for longer than the limit", err, store.ErrInvalid)
+	r.TTL = store.TTLDefault
+	_, err = leases.Acquire(await.Context(t), r)
+	fails(t, "an acquire for longer than the limit", err, store.ErrInvalid)
 }
 
 // TestContention checks that never two of many callers have the lock, and that all get it in the end.
