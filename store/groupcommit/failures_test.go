@@ -58,50 +58,6 @@ func TestGroupNeighbours(t *testing.T) {
 	}
 }
 
-// What the server rolls back for a deadlock is sent again.
-func TestGroupTriesAgain(t *testing.T) {
-	t.Parallel()
-	g := newGroupbed(t, narrow)
-	plugged := g.submitPlug(t, "plug")
-	var answers []<-chan reply
-	for i, text := range []string{"before", undone, "after"} {
-		answers = append(answers, g.submit(t.Context(), t, g.put(t, enginetest.Numbered("r", i), 1, text)))
-	}
-	g.pull(t, 1)
-	admitted(t, "the plug", plugged)
-	allAdmitted(t, answers)
-	if tries := g.Count(t, "select last_value from public.tries"); tries != 4 {
-		t.Errorf("it was tried %d times, want 4", tries)
-	}
-}
-
-// A batch and another session's transaction wait for each other: PostgreSQL rolls the batch back, and it is sent again.
-func TestGroupDeadlock(t *testing.T) {
-	t.Parallel()
-	g := newGroupbed(t, narrow)
-	ctx := await.Context(t)
-	write := g.put(t, "clog", 1, clog)
-	g.hold(t, 2)
-	clogged := g.submit(ctx, t, write) // it waits for the other session, with the fence locked
-	await.True(t, "it waits by itself", func() bool { return g.Stats().InFlight.LockWait == 1 })
-	if err := g.AwaitBlocked(ctx, nil); err != nil {
-		t.Fatal(err)
-	}
-	// Now the other waits for the fence. It never looks for a deadlock; the batch does when it has waited for a second.
-	for _, sql := range []string{
-		"set deadlock_timeout = '1h'", "update fence.fences set last_version = last_version where resource = 'clog'",
-		"reset deadlock_timeout",
-	} {
-		if _, err := g.plugs[2].Exec(ctx, sql); err != nil {
-			t.Fatal(err)
-		}
-	}
-	noVerdict(t, "what was undone", clogged)
-	g.pull(t, 2)
-	admitted(t, "what was undone", clogged)
-	g.expectStored(t, map[store.Name]string{"clog": clog})
-}
-
 // The connection of a batch is ended: nothing is said of what was in it, and what waited behind that is not applied.
 // Sent again in its order, each is applied exactly once.
 func TestGroupConnectionIsEnded(t *testing.T) {

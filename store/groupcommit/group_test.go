@@ -35,7 +35,6 @@ const (
 	plug2  = "plug 2"
 	clog   = "clog 2" // waits for a lock there
 	poison = "poison" // fails there
-	undone = "undone" // is rolled back there three times, as in a deadlock
 )
 
 func newGroupbed(t *testing.T, config groupcommit.Config) *groupbed {
@@ -51,12 +50,9 @@ func newGroupbed(t *testing.T, config groupcommit.Config) *groupbed {
 					perform pg_sleep(0.002);
 				end loop;
 			elsif v_what like 'clog%' then
-				perform set_config('deadlock_timeout', '1s', true); -- so that TestGroupDeadlock can close the cycle before it is looked for
 				perform pg_advisory_xact_lock(substr(v_what, 6)::integer);
 			elsif v_what = 'poison' then
 				raise 'this can not be stored' using errcode = '22000';
-			elsif v_what = 'undone' and nextval('public.tries') <= 3 then
-				raise 'as if there were a deadlock' using errcode = '40P01';
 			end if;
 			return new;
 		end $$`)
