@@ -2,14 +2,9 @@ package waitqueue_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math/rand/v2"
-	"sync"
 	"testing"
 	"time"
-
-	"go.uber.org/goleak"
 
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
 	"github.com/fencegate/fencegate/internal/test/testenv/enginetest"
@@ -18,71 +13,6 @@ import (
 	"github.com/fencegate/fencegate/store/engine"
 	"github.com/fencegate/fencegate/store/postgres"
 )
-
-// The database crashes while hundreds wait: all of them are served in the end. Nothing is left over, neither of leases
-// nor of goroutines.
-func TestDatabaseCrashesWithWaiters(t *testing.T) {
-	b, cluster := enginetest.NewCrashing(t)
-	before := goleak.IgnoreCurrent()
-	s := &engines{&enginetest.Engines{DB: b}}
-	var stores []*postgres.Store
-	for range 3 {
-		on := enginetest.OpenStore(t, postgres.Config{DatabaseURL: b.URL, ConnectionsMax: 8})
-		stores = append(stores, on)
-		s.All = append(s.All, enginetest.Run(t, on, engine.Config{HeartbeatInterval: 50 * time.Millisecond,
-			DeadAfter: time.Minute, PollInterval: 50 * time.Millisecond}))
-	}
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	holder := s.Acquire(t, 0, store.AcquireRequest{Lock: "lock", OwnerID: "holder", TTL: time.Hour})
-	var waiting sync.WaitGroup
-	for i := range 200 {
-		random := rand.New(rand.NewPCG(seed, uint64(i)))
-		request := store.AcquireRequest{
-			Lock: "lock", OwnerID: fmt.Sprint("waiter ", i), Wait: store.WaitMax, TTL: time.Hour,
-			Mode: []store.Mode{store.Exclusive, store.Shared}[random.IntN(2)],
-		}
-		waiting.Go(func() {
-			lease, err := s.At(i).Acquire(context.Background(), request)
-			if err != nil {
-				t.Errorf("%s got %v", request.OwnerID, err)
-				return
-			}
-			time.Sleep(time.Duration(random.IntN(2000)) * time.Microsecond)
-			renew := func() error {
-				_, err := s.At(i+1).Renew(context.Background(), lease.Ref(), 0)
-				return err
-			}
-			release := func() error { return s.At(i+1).Release(context.Background(), lease.Ref()) }
-			if err := errors.Join(enginetest.Insist(renew), enginetest.Insist(release)); err != nil {
-				t.Errorf("%s was granted token %d, and then: %v", request.OwnerID, lease.Token, err)
-			}
-		})
-	}
-	s.AwaitQueued(t, 200)
-	cluster.Kill()
-	cluster.Restart()
-	if err := enginetest.Insist(func() error { return s.At(0).Release(await.Context(t), holder.Ref()) }); err != nil {
-		t.Error(err)
-	}
-	await.True(t, "the first are served", func() bool { return s.Waiting() < 190 })
-	cluster.Kill()
-	cluster.Restart()
-	waiting.Wait()
-	if n := b.Count(t, besideSQL); n != 0 {
-		t.Errorf("%d leases ran beside each other", n)
-	}
-	s.ExpectQuiet(t)
-	for i := range s.All {
-		s.All[i].Stop()
-		stores[i].Close()
-	}
-	b.SQL.Reset()
-	cluster.Kill() // which is waited for by a goroutine
-	if err := await.Nil(func() error { return goleak.Find(before) }); err != nil {
-		t.Error(err)
-	}
-}
 
 // durable is something that was answered, and what is to be seen of it.
 type durable struct {

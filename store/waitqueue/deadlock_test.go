@@ -71,57 +71,6 @@ func TestDeadlockAtTheSameInstant(t *testing.T) {
 	s.ExpectQuiet(t)
 }
 
-// Two owners without a lease wait for the same two locks, each with two requests at the same instant. Either both have
-// the same order in both queues, or one of the requests is refused.
-func TestDeadlockOfTicketsAtTheSameInstant(t *testing.T) {
-	t.Parallel()
-	s := newEngines(t, enginetest.New(t), 3, enginetest.NoPoll)
-	for round := range 40 {
-		locks := [2]store.Name{store.Name(fmt.Sprint("left ", round)), store.Name(fmt.Sprint("right ", round))}
-		held := []store.Lease{
-			s.Acquire(t, 0, store.AcquireRequest{Lock: locks[0], OwnerID: "outsider"}),
-			s.Acquire(t, 0, store.AcquireRequest{Lock: locks[1], OwnerID: "outsider"}),
-		}
-		var requests sync.WaitGroup
-		var refused, served sync.Map
-		release := make(chan struct{})
-		for i := range 4 {
-			ctx, cancel := context.WithCancel(await.Context(t))
-			requests.Go(func() {
-				defer cancel()
-				lease, err := s.At(i/2+i%2).Acquire(ctx, store.AcquireRequest{Lock: locks[i%2],
-					OwnerID: fmt.Sprint("owner ", i/2), Wait: store.WaitMax})
-				switch {
-				case errors.Is(err, store.ErrDeadlock):
-					refused.Store(i, true)
-				case err != nil:
-					t.Errorf("a request got %v", err)
-				default:
-					served.Store(i, true)
-					<-release
-					_ = s.At(i).Release(context.WithoutCancel(ctx), lease.Ref())
-				}
-			})
-		}
-		await.True(t, "all wait or are refused", func() bool {
-			n := 0
-			refused.Range(func(any, any) bool { n++; return true })
-			return s.Count(t, "select count(*) from fence.waiters")+n == 4
-		})
-		await.True(t, "the owners stand in the same order in both queues", func() bool {
-			return s.Count(t, `select count(*) from fence.waiters a, fence.waiters b, fence.waiters c, fence.waiters d
-				where a.lock = b.lock and a.ticket < b.ticket and c.lock = d.lock and c.ticket < d.ticket and a.lock < c.lock
-					and a.owner_id = d.owner_id and b.owner_id = c.owner_id and a.owner_id <> b.owner_id`) == 0
-		})
-		close(release)
-		for _, lease := range held {
-			s.Release(t, 0, lease)
-		}
-		requests.Wait()
-	}
-	s.ExpectQuiet(t)
-}
-
 // Many owners take locks in any order, exclusive and shared, nodes and subtrees, and wait for them. None is left
 // waiting: an owner that is refused gives everything back and begins again.
 func TestNoOwnerIsLeftInADeadlock(t *testing.T) {

@@ -160,37 +160,3 @@ func TestFirstComeFirstServedWithoutNotifications(t *testing.T) {
 		})
 	}
 }
-
-// After a reconnect all waiters of an engine resend their acquires. A ticket that turns into a lease meanwhile is not
-// taken for an orphan.
-func TestReadersAreGrantedWhileTheyResend(t *testing.T) {
-	t.Parallel()
-	b := enginetest.New(t)
-	quiet := newEngines(t, b, 1, enginetest.NoPoll) // whose connection is never cut
-	s := newEngines(t, b, 2, enginetest.NoPoll)
-	for round := range 3 {
-		lock := store.Name(fmt.Sprint("lock ", round))
-		writer := quiet.Acquire(t, 0, store.AcquireRequest{Lock: lock, OwnerID: "writer", TTL: time.Hour})
-		var readers []<-chan enginetest.Outcome
-		for i := range 60 {
-			readers = append(readers, enginetest.GoAcquire(await.Context(t), s.At(i),
-				store.AcquireRequest{Lock: lock, OwnerID: fmt.Sprint("reader ", i), Mode: store.Shared, Wait: store.WaitMax,
-					TTL: time.Hour}))
-		}
-		b.AwaitQueued(t, len(readers))
-		before := s.At(round).Reconnects()
-		s.CutListeners(t)
-		await.True(t, "one listens again, and resends its requests", func() bool {
-			return s.At(round).Reconnects() > before
-		})
-		quiet.Release(t, 0, writer)
-		for i, answers := range readers {
-			lease := enginetest.Granted(t, answers)
-			if _, err := s.At(i).Renew(await.Context(t), lease.Ref(), 0); err != nil {
-				t.Errorf("%s was granted a lease, and then: %v", lease.OwnerID, err)
-			}
-			s.Release(t, i, lease)
-		}
-	}
-	s.ExpectQuiet(t)
-}

@@ -109,41 +109,6 @@ func orLock(name store.Name) store.Name {
 	return name
 }
 
-// Waiters are granted in turn, each on another engine, though only the first of them is next to the lease.
-func TestTheWholeQueueIsWoken(t *testing.T) {
-	t.Parallel()
-	s := newEngines(t, enginetest.New(t), 3, enginetest.NoPoll)
-	lease := s.Acquire(t, 0, store.AcquireRequest{Lock: "lock", OwnerID: "first"})
-	var queue []<-chan enginetest.Outcome
-	for i := range 9 {
-		request := store.AcquireRequest{Lock: "lock", OwnerID: "next", TTL: time.Hour}
-		if i%3 == 2 {
-			request.TTL = 100 * time.Millisecond // it is left to expire
-		}
-		queue = append(queue, s.Queue(t, i, request))
-	}
-	s.Release(t, 0, lease)
-	for i, answers := range queue {
-		next := enginetest.Granted(t, answers)
-		if next.Token <= lease.Token {
-			t.Errorf("token %d was granted after %d", next.Token, lease.Token)
-		}
-		lease = next
-		switch i % 3 {
-		case 0:
-			s.Release(t, i, lease)
-		case 1:
-			if _, err := s.At(i).Break(await.Context(t), "lock", "for the test"); err != nil {
-				t.Error(err)
-			}
-		}
-	}
-	await.True(t, "the last lease ends", func() bool {
-		return s.Count(t, "select count(*) from fence.leases where ended_at is null and expires_at > clock_timestamp()") == 0
-	})
-	s.ExpectQuiet(t)
-}
-
 // leaving is how the waiters before one leave the queue.
 type leaving struct {
 	name  string
