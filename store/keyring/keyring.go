@@ -55,9 +55,7 @@ type Keyring struct {
 	current atomic.Pointer[snapshot] // nil: the keys were not read yet
 	wake    chan struct{}
 	reading sync.Mutex
-
-	pollInterval, usesInterval time.Duration
-	now                        func() instant
+	now     func() instant
 }
 
 // instant is a time by both clocks of this process.
@@ -104,9 +102,7 @@ type use struct{ last, reported atomic.Int64 }
 
 // New returns a Keyring. It knows no key until Reload was called, or Run runs.
 func New(from Keys) *Keyring {
-	return &Keyring{
-		from: from, wake: make(chan struct{}, 1), pollInterval: PollInterval, usesInterval: usesInterval, now: now,
-	}
+	return &Keyring{from: from, wake: make(chan struct{}, 1), now: now}
 }
 
 // Ready reports whether the keys were read.
@@ -146,7 +142,7 @@ func (k *Keyring) Run(ctx context.Context, onError func(error)) {
 	var reporting sync.WaitGroup
 	defer reporting.Wait()
 	reporting.Go(func() { k.runReports(ctx, onError) })
-	poll := time.NewTicker(k.pollInterval)
+	poll := time.NewTicker(PollInterval)
 	defer poll.Stop()
 	k.Wake()
 	for {
@@ -163,7 +159,7 @@ func (k *Keyring) Run(ctx context.Context, onError func(error)) {
 }
 
 func (k *Keyring) runReports(ctx context.Context, onError func(error)) {
-	report := time.NewTicker(k.usesInterval)
+	report := time.NewTicker(usesInterval)
 	defer report.Stop()
 	for ctx.Err() == nil {
 		select {

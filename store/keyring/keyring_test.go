@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/fencegate/fencegate/internal/access"
 	"github.com/fencegate/fencegate/internal/apikey"
-	"github.com/fencegate/fencegate/internal/test/testenv/await"
 	"github.com/fencegate/fencegate/store"
 )
 
@@ -17,7 +18,7 @@ import (
 type database struct {
 	mu    sync.Mutex
 	live  store.LiveKeys
-	down  bool
+	down  atomic.Bool
 	reads int
 	uses  map[string]time.Duration
 	slow  chan struct{} // a report waits until it is closed; nil: it does not wait
@@ -29,7 +30,7 @@ func (d *database) LiveKeys(_ context.Context, known int64) (*store.LiveKeys, er
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.reads++
-	if d.down {
+	if d.down.Load() {
 		return nil, errDown
 	}
 	if known == d.live.Changes {
@@ -45,7 +46,7 @@ func (d *database) NoteKeyUses(_ context.Context, ages map[string]time.Duration)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.down {
+	if d.down.Load() {
 		return errDown
 	}
 	d.uses = ages
@@ -95,70 +96,66 @@ func TestFind(t *testing.T) {
 	}
 }
 
+// running runs a keyring that has the key, on the clock of synctest, and returns whether it accepts the key.
+func running(t *testing.T, d *database, key store.LiveKey) (accepted func() bool) {
+	t.Helper()
+	k := New(d)
+	d.set(key)
+	go k.Run(t.Context(), func(err error) {
+		if !errors.Is(err, errDown) {
+			t.Error(err)
+		}
+	})
+	synctest.Wait()
+	return func() bool { _, err := k.Find(key.ID, key.Digest); return err == nil }
+}
+
 // A change is seen without a notification, by polling. While the database is down, the keys stay, and uses are reported
 // once it is back.
 func TestRun(t *testing.T) {
 	t.Parallel()
-	d := &database{}
-	k, a := New(d), newKey("a")
-	k.pollInterval, k.usesInterval = 5*time.Millisecond, 5*time.Millisecond
-	d.set(a)
-	ctx, end := context.WithCancel(t.Context())
-	failures := make(chan error, 1000)
-	var running sync.WaitGroup
-	running.Go(func() {
-		k.Run(ctx, func(err error) {
-			select {
-			case failures <- err:
-			default:
-			}
-		})
+	synctest.Test(t, func(t *testing.T) {
+		d, a := &database{}, newKey("a")
+		accepted := running(t, d, a)
+		d.down.Store(true)
+		if !accepted() {
+			t.Error("the key is refused")
+		}
+		time.Sleep(time.Hour)
+		if !accepted() {
+			t.Error("the key is refused while the database is down")
+		}
+		d.down.Store(false)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if _, used := d.uses[a.ID]; !used {
+			t.Error("the use is not reported")
+		}
+		d.set()
+		time.Sleep(time.Hour)
+		if accepted() {
+			t.Error("the key is accepted after it was revoked")
+		}
 	})
-	defer running.Wait()
-	defer end()
-	accepted := func() bool { _, err := k.Find(a.ID, a.Digest); return err == nil }
-	await.True(t, "the key is accepted", accepted)
-
-	d.mu.Lock()
-	d.down, d.uses = true, nil
-	d.mu.Unlock()
-	if err := <-failures; !errors.Is(err, errDown) {
-		t.Errorf("got %v, want %v", err, errDown)
-	}
-	if !accepted() {
-		t.Error("the key is refused while the database is down")
-	}
-	d.mu.Lock()
-	d.down = false
-	d.mu.Unlock()
-	await.True(t, "the use is reported", func() bool {
-		accepted()
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		_, used := d.uses[a.ID]
-		return used
-	})
-	d.set()
-	await.True(t, "the key is refused after it was revoked", func() bool { return !accepted() })
 }
 
 // A report of uses that hangs does not delay the end of a revoked key.
 func TestSlowReportDelaysNoReading(t *testing.T) {
 	t.Parallel()
-	d := &database{slow: make(chan struct{})}
-	k, a := New(d), newKey("a")
-	k.pollInterval, k.usesInterval = 5*time.Millisecond, 5*time.Millisecond
-	d.set(a)
-	ctx, end := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { k.Run(ctx, func(error) {}) })
-	defer running.Wait()
-	defer close(d.slow)
-	defer end()
-	accepted := func() bool { _, err := k.Find(a.ID, a.Digest); return err == nil }
-	await.True(t, "the key is accepted, and its use reported", accepted)
-	d.set()
-	await.True(t, "the key is refused after it was revoked", func() bool { return !accepted() })
+	synctest.Test(t, func(t *testing.T) {
+		d := &database{slow: make(chan struct{})}
+		defer close(d.slow)
+		accepted := running(t, d, newKey("a"))
+		if !accepted() {
+			t.Error("the key is refused")
+		}
+		time.Sleep(time.Hour)
+		d.set()
+		time.Sleep(time.Hour)
+		if accepted() {
+			t.Error("the key is accepted after it was revoked")
+		}
+	})
 }
 
 // A key expires while the machine is suspended, when only the wall clock goes on, and while the wall clock is set back.
