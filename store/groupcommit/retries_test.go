@@ -77,23 +77,6 @@ func (g *groupbed) rollBack(t *testing.T, state string, times int) {
 		"public.roll_back()")
 }
 
-// A transaction that the database rolls back is sent again, like every statement, and that is counted.
-func TestRetriesOfTransactionsAreCounted(t *testing.T) {
-	t.Parallel()
-	g := newGroupbed(t, narrow)
-	write := g.put(t, "r", 1, "x")
-	g.rollBack(t, "40P01", 1)
-	transaction := store.Transaction{
-		Tokens:     []store.WriteToken{write.WriteToken},
-		Operations: []store.ResourceOperation{{Resource: write.Resource, Operation: write.Operation}},
-	}
-	if _, err := g.Transact(await.Context(t), transaction); err != nil {
-		t.Error(err)
-	}
-	expectCounts(t, "failures", g.Failures(), map[store.Reason]uint64{store.ReasonDeadlock: 1})
-	expectCounts(t, "retries", g.Retries(), map[store.Reason]uint64{store.ReasonDeadlock: 1})
-}
-
 // A write whose fence another session has locked returns to its queue, and each such write is counted.
 func TestBusyWritesAreCounted(t *testing.T) {
 	t.Parallel()
