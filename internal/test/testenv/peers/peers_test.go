@@ -56,18 +56,6 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-func TestRedisTakesSettings(t *testing.T) {
-	server, err := StartRedis(t.Context(), "--appendonly", "yes", "--appendfsync", "always")
-	skipIfAbsent(t, err)
-	client := redis.NewClient(&redis.Options{Addr: server.Address, DisableIdentity: true})
-	got, err := client.ConfigGet(t.Context(), "append*").Result()
-	if err != nil || got["appendonly"] != "yes" || got["appendfsync"] != "always" {
-		t.Errorf("got %v, %v", got, err)
-	}
-	_ = client.Close()
-	leavesNothing(t, server)
-}
-
 func leavesNothing(t *testing.T, p *Peer) {
 	t.Helper()
 	if err := p.Stop(); err != nil {

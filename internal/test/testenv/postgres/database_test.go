@@ -5,13 +5,11 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
-	"github.com/fencegate/fencegate/migrations"
 )
 
 const isThere = "select count(*) from pg_database where datname = '%s'"
@@ -34,19 +32,6 @@ func TestEmptyIsOnesOwnAndIsDropped(t *testing.T) {
 		}
 	})
 	want(t, "databases of the name afterwards", queryValue[int](t, server.url, fmt.Sprintf(isThere, name)), 0)
-}
-
-func TestMigratedIsMigratedAndOnesOwn(t *testing.T) {
-	var wait sync.WaitGroup
-	urls := make([]string, 4)
-	for i := range urls {
-		wait.Go(func() { urls[i] = Migrated(t) })
-	}
-	wait.Wait()
-	for _, url := range urls {
-		check(t, migrations.Check(t.Context(), connect(t, url)))
-		execute(t, url, "create table fence.mine (id bigint)") // fails if another has it
-	}
 }
 
 func TestDatabaseURL(t *testing.T) {
@@ -84,29 +69,6 @@ func (r *recorder) Fatal(args ...any) {
 func systemIdentifier(t testing.TB, c *Cluster) int64 {
 	t.Helper()
 	return queryValue[int64](t, c.URL(), "select system_identifier from pg_control_system()")
-}
-
-func TestClusterRecoversFromKill(t *testing.T) {
-	t.Parallel()
-	c := NewCluster(t, Setting("work_mem", "5MB"))
-	url, first := c.URL(), c.PID()
-	execute(t, url, "create table kept as select 1 as id")
-	want(t, "fsync", queryValue[string](t, url, "select current_setting('fsync')"), "on")
-	c.Kill()
-	if conn, err := pgx.Connect(t.Context(), url); err == nil {
-		check(t, conn.Close(t.Context()))
-		t.Fatal("it is alive")
-	}
-	c.Restart()
-	want(t, "rows kept", queryValue[int](t, url, "select count(*) from kept"), 1)
-	want(t, "the setting", queryValue[string](t, url, "select current_setting('work_mem')"), "5MB")
-	if c.PID() == first {
-		t.Error("it was not restarted")
-	}
-	c.Stop()
-	c.Restart()
-	c.Restart()
-	want(t, "rows kept", queryValue[int](t, url, "select count(*) from kept"), 1)
 }
 
 func TestClustersAreStrangers(t *testing.T) {

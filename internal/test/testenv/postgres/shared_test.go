@@ -63,36 +63,6 @@ func field(t *testing.T, output, word string) string {
 	return ""
 }
 
-func TestServerIsTheOneThatIsNamed(t *testing.T) {
-	cluster := NewCluster(t)
-	output, err := runProcess(t, "use", urlEnv+"="+cluster.URL())
-	if err != nil {
-		t.Fatalf("%v: %s", err, output)
-	}
-	want(t, "system identifier", field(t, output, "system"), fmt.Sprint(systemIdentifier(t, cluster)))
-	want(t, "databases left behind",
-		queryValue[int](t, cluster.URL(), "select count(*) from pg_database where datname like 'fencegate_test_%'"), 0)
-}
-
-func TestServerFromTheCache(t *testing.T) {
-	if _, err := embeddedpg.FindBinaries(); err != nil {
-		process.Missing(t, err.Error())
-	}
-	cache := t.TempDir()
-	var systems []string
-	for range 2 {
-		output, err := runProcess(t, "use", urlEnv+"=", "XDG_CACHE_HOME="+cache, "HOME="+cache)
-		if err != nil {
-			t.Fatalf("%v: %s", err, output)
-		}
-		systems = append(systems, field(t, output, "system"))
-		if _, err := os.Stat(field(t, output, "scratch")); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("the scratch directory was left behind: %v", err)
-		}
-	}
-	want(t, "the second system identifier", systems[1], systems[0])
-}
-
 func TestKilledProcessLeavesNothing(t *testing.T) {
 	if _, err := embeddedpg.FindBinaries(); err != nil {
 		process.Missing(t, err.Error())
@@ -132,22 +102,4 @@ func TestNothingToTestWith(t *testing.T) {
 	if err != nil || !strings.Contains(output, "--- SKIP") || !strings.Contains(output, "make test-deps") {
 		t.Errorf("elsewhere it was not skipped: %v: %s", err, output)
 	}
-}
-
-func TestRequire(t *testing.T) {
-	t.Setenv("CI", "true")
-	recorder := &recorder{TB: t}
-	done := make(chan struct{})
-	go func() { // ends by runtime.Goexit, as a failing test does
-		defer close(done)
-		Require(recorder, "no-such-program")
-	}()
-	<-done
-	if !strings.Contains(recorder.fatal, "no-such-program") || !strings.Contains(recorder.fatal, "make test-deps") {
-		t.Errorf("failed with %q", recorder.fatal)
-	}
-	if binaries, err := embeddedpg.FindBinaries(); err == nil {
-		want(t, "the path of postgres", Require(t, "postgres"), binaries.Path("postgres"))
-	}
-	want(t, "a shell", filepath.Base(Require(t, "sh")), "sh")
 }
