@@ -27,17 +27,3 @@ func TestPercentilesAreWithinThreePercent(t *testing.T) {
 		t.Errorf("of nothing the median is %g", got)
 	}
 }
-
-func TestStepsFollowEachOther(t *testing.T) {
-	last := -1
-	for us := range int64(1 << 16) {
-		step := stepOf(time.Duration(us) * time.Microsecond)
-		if step != last && step != last+1 || stepEnd(step) < us || step > 0 && stepEnd(step-1) >= us {
-			t.Fatalf("%d µs are in step %d, which ends at %d", us, step, stepEnd(step))
-		}
-		last = step
-	}
-	for _, d := range []time.Duration{-time.Second, 0, 1<<63 - 1} {
-		(&latencies{}).add(d)
-	}
-}
