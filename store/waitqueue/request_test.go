@@ -13,37 +13,6 @@ import (
 	"github.com/fencegate/fencegate/store/engine"
 )
 
-// The same request is sent twice at once, to one engine and to two. It has one ticket and one lease, and both callers
-// get that.
-func TestSameRequestTwice(t *testing.T) {
-	t.Parallel()
-	s := newEngines(t, enginetest.New(t), 3, engine.Config{PollInterval: 20 * time.Millisecond})
-	for round := range 30 {
-		lock := store.Name(fmt.Sprint("lock ", round))
-		request := store.AcquireRequest{Lock: lock, OwnerID: "twice", RequestID: "r", Wait: store.WaitMax}
-		held := round%3 > 0
-		var holder store.Lease
-		if held {
-			holder = s.Acquire(t, 0, store.AcquireRequest{Lock: lock, OwnerID: "holder"})
-		}
-		first := enginetest.GoAcquire(await.Context(t), s.At(1), request)
-		second := enginetest.GoAcquire(await.Context(t), s.At(1+round%2), request)
-		if held {
-			s.AwaitQueued(t, 1)
-			s.Release(t, 0, holder)
-		}
-		one, other := enginetest.Granted(t, first), enginetest.Granted(t, second)
-		if one.ID != other.ID || one.Token != other.Token {
-			t.Errorf("one request was granted %+v and %+v", one, other)
-		}
-		if n := s.Count(t, "select count(*) from fence.leases where lock = $1 and request_id = 'r'", lock); n != 1 {
-			t.Errorf("one request has %d leases", n)
-		}
-		s.Release(t, 0, one)
-	}
-	s.ExpectQuiet(t)
-}
-
 // Of two callers with one request one leaves, on the same engine or on another one. The other keeps the ticket, and
 // gets the lease.
 func TestOneOfTwoCallersLeaves(t *testing.T) {
