@@ -124,21 +124,6 @@ func TestApplyAtOnce(t *testing.T) {
 	expectMigrated(t, connect(t, url))
 }
 
-// TestApplyTwice checks that applying the same migrations again writes nothing.
-func TestApplyTwice(t *testing.T) {
-	t.Parallel()
-	conn := connect(t, postgres.Migrated(t))
-	acquire(t, conn, "lock")
-	expectUntouched(t, conn, func() {
-		for range 2 {
-			if err := migrations.Apply(t.Context(), conn); err != nil {
-				t.Error(err)
-			}
-		}
-	})
-	expectMigrated(t, conn)
-}
-
 // TestNewerIsLeftAlone checks that the schema of a newer program is not changed, and is refused unless its functions
 // serve this one.
 func TestNewerIsLeftAlone(t *testing.T) {

@@ -124,10 +124,7 @@ var errRollback = errors.New("roll back")
 // TestLeasesBySQL checks the answers to a role that has the rights of an application and no others.
 func TestLeasesBySQL(t *testing.T) {
 	t.Parallel()
-	leasesBySQL(t, postgres.Migrated(t))
-}
-
-func leasesBySQL(t *testing.T, url string) {
+	url := postgres.Migrated(t)
 	conn, _ := app(t, url)
 	owner := connect(t, url)
 	const renew, release = "renew('job', $1, $2, $3)", "release('job', $1, $2, $3)"
@@ -239,10 +236,7 @@ var badLeaseArguments = []struct{ call, state, message string }{
 // before it that checks them.
 func TestLeaseArgumentsBySQL(t *testing.T) {
 	t.Parallel()
-	leaseArgumentsBySQL(t, postgres.Migrated(t))
-}
-
-func leaseArgumentsBySQL(t *testing.T, url string) {
+	url := postgres.Migrated(t)
 	conn, _ := app(t, url)
 	owner := connect(t, url)
 	exec(t, owner, "insert into fence.policies (prefix, authority) values ('elsewhere', 'external')")

@@ -50,19 +50,6 @@ var scenarios = []script{
 		A select test.record('y')  -- by-9 2 9
 		A select test.fence('y')  -- closed 0 9.0
 		D select test.write('y 7 by-7')  -- token_stale superseded 0 9.0`},
-	{"a policy limits how long a lock is held, from the next renewal on, which waits for no writer", `
-		A select test.acquire('x', 'A')  -- $a
-		A select test.policy('x', p_hold_ms => 3600000)
-		A begin; select test.write('x $a.1 one')  -- admitted 1 created
-		B select test.renew('x', $a)  -- live
-		A commit
-		E update fence.leases set granted_at = granted_at - interval '1 hour'
-		A select test.renew('x', $a)  -- expired
-		A select test.write('x $a.2 late')  -- admitted 2
-		B select test.acquire('x', 'B')  -- $b
-		A select test.renew('x', $a)  -- superseded
-		A select test.leases('x')  -- A $a expired, B $b live
-		A select test.write('x $a.3 three')  -- token_stale superseded $b $a.2`},
 	{"two ask at once for a name that was never used", `
 		A begin; select test.acquire('x', 'A')  -- $a
 		B select test.acquire('x', 'B')  -- waits for A

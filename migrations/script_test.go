@@ -264,28 +264,23 @@ create function test.lease(p_lock text, p_token bigint) returns uuid language sq
 create function test.release(p_lock text, p_token bigint) returns text language sql as $$
     select coalesce(r.reason, r.status) from fence.leases l, fence.release(l.lock, l.owner_id, l.lease_id, l.fencing_token) r
     where l.lock = p_lock and l.fencing_token = p_token $$;
-create function test.acquire(p_lock text, p_owner text, p_scope text default 'node', p_mode text default 'exclusive',
-    p_request text default null, p_session uuid default null)
+create function test.acquire(p_lock text, p_owner text, p_session uuid default null)
 returns text language sql as $$
     select case a.outcome
         when 'granted' then (a.lease).fencing_token::text
         when 'held' then coalesce('held by ' || (a.lease).owner_id, 'behind others')
         else concat_ws(' ', a.outcome, (a.lease).end_reason) end
     from fence.acquire_lease(
-        fence.lease_request(p_lock, p_owner, p_mode, p_scope, 30000, p_session, p_request, null), 0, null) a $$;
-create function test.renew(p_lock text, p_token bigint) returns text language sql as $$
-    select r.status
-    from fence.leases l, fence.renew_lease(l.lock, l.owner_id, l.lease_id, l.fencing_token, null) r
-    where l.lock = p_lock and l.fencing_token = p_token $$;
+        fence.lease_request(p_lock, p_owner, 'exclusive', 'node', 30000, p_session, null, null), 0, null) a $$;
 create function test.sweep() returns bigint language sql as $$
     select s.done from fence.sweep('leases', '0', 1000, null, null) s $$;
 create function test.session(p_owner text) returns uuid language sql as $$
     insert into fence.sessions (session_id, owner_id, ttl_ms, created_at, expires_at)
     select gen_random_uuid(), p_owner, 30000, clock_timestamp(), clock_timestamp() + interval '30 seconds'
     returning session_id $$;
-create function test.policy(p_prefix text, p_authority text default 'builtin', p_live boolean default false,
-    p_hold_ms bigint default null) returns void language sql as $$
-    select fence.put_policy(p_prefix, 'strict', p_authority, false, p_live, p_hold_ms, null, false, 100, null) $$;
+create function test.policy(p_prefix text, p_authority text default 'builtin', p_live boolean default false)
+returns void language sql as $$
+    select fence.put_policy(p_prefix, 'strict', p_authority, false, p_live, null, null, false, 100, null) $$;
 create function test.writes(p_writes text[], out resources text[], out tokens bigint[], out sequences bigint[],
     out ids uuid[], out digests bytea[], out puts text[], out keys text[], out contents bytea[], out types text[],
     out expected bigint[], out indexes integer[]) language sql as $$
