@@ -17,7 +17,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencegate/fencegate/internal/embeddedpg"
-	"github.com/fencegate/fencegate/internal/test/load"
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
 	testgateway "github.com/fencegate/fencegate/internal/test/testenv/gateway"
 	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
@@ -25,41 +24,6 @@ import (
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/api"
 )
-
-func TestDatabaseKilledUnderLoad(t *testing.T) {
-	t.Parallel()
-	cluster := postgres.NewCluster(t)
-	f := startFleet(t, cluster.URL(), 2)
-	pids := []int{f.at(0).PID(), f.at(1).PID()}
-	witness := mustAcquire(t, f.at(0), "witness", "witness", 0)
-	f.databaseCrashes = true
-	l := startLoad(t, f)
-	l.journal.Granted(witness, 0, 0)
-	starts := 0
-	l.rounds(t, 2, func(round int) {
-		starts++
-		cluster.Kill()
-		w := numbered(witness, int64(round)+1)
-		for index := range pids {
-			wantDown(t, f.at(index), w)
-		}
-		cluster.Restart()
-		for index := range pids {
-			f.at(index).AwaitReady(t)
-		}
-		result := mustPut(t, f.at(0), w)
-		l.journal.Wrote(load.Write{Resource: w.resource, Key: w.key, Value: w.value, Token: w.token, Sequence: w.sequence,
-			Applied: true, Version: result.Version})
-	})
-	l.end(t)
-	if f.at(0).PID() != pids[0] || f.at(1).PID() != pids[1] {
-		t.Error("a gateway did not stay up")
-	}
-
-	db := connect(t, cluster.URL())
-	l.verify(t, db)
-	wantJumpsAtStarts(t, db, starts)
-}
 
 // The database dies while it executes a write. The outcome is unknown until the same write is sent again.
 func TestDatabaseKilledWhileItWrites(t *testing.T) {
@@ -85,25 +49,6 @@ func TestDatabaseKilledWhileItWrites(t *testing.T) {
 		t.Errorf("the write in the crash, sent again, got %+v", again)
 	}
 	wantWrites(t, db, "job", 2)
-}
-
-// wantDown expects a gateway whose database is down to say so, at every source.
-func wantDown(t *testing.T, g *gateway, w write) {
-	t.Helper()
-	ctx := patient(t)
-	awaitUnreachable(t, g)
-	if code, _ := get(t, g, "/readyz"); code != http.StatusServiceUnavailable {
-		t.Errorf("without a database, /readyz answers %d", code)
-	}
-	if code, _ := get(t, g, "/healthz"); code != http.StatusOK {
-		t.Errorf("without a database, /healthz answers %d", code)
-	}
-	_, acquired := g.Acquire(ctx, "job", api.AcquireRequest{OwnerID: "worker"})
-	for _, err := range []error{(<-goPut(t, g, w)).err, acquired} {
-		if !answeredUnavailable(err) || problemOf(t, err).Outcome == "" {
-			t.Errorf("without a database, it answers %v", err)
-		}
-	}
 }
 
 // answeredUnavailable reports whether a gateway answered that it is unavailable. No answer at all does not count.

@@ -3,15 +3,13 @@
 //
 //	gateways killed under a crowd       with many writes of many clients in one commit
 //	a gateway frozen in mid-write       SIGSTOP past the lease, a new holder, SIGCONT: the zombie is a gateway
-//	PostgreSQL killed under load        all its processes at once; gateways stay up, say so, and recover by themselves
 //	fencegate with its own PostgreSQL   killed; nothing is left behind, and the next start recovers
-//	failover with lost commits          asynchronous standbys, promoted siblings, dumps restored elsewhere and in place
+//	failover with lost commits          asynchronous standbys, dumps restored elsewhere and in place
 //	backups restored under load         by the commands of docs/backup.md: TestSlow_Drill, `make drill`
 //	all failovers, also by Patroni      measured, in a table: TestFailovers, `make failovers`
-//	shutdown and start                  with requests under way, many at once, on unsuitable databases
+//	shutdown and start                  with requests under way, on unsuitable databases
 //
 // Clients keep a journal, which is compared with the database when the load has ended (internal/test/journal).
 //
-// Each load lasts as long as -faults.duration or FENCEGATE_FAULTS_DURATION says (default 2 s), and until as many faults
-// as its test demands have been survived.
+// Each load lasts as long as -faults.duration says, and until as many faults as its test demands have been survived.
 package faults

@@ -48,35 +48,6 @@ func TestFrozenGatewayComesTooLate(t *testing.T) {
 	}
 }
 
-// A gateway freezes after it has sent a write to the database. The write is applied before the next grant, and its late
-// acknowledgement is right.
-func TestFrozenGatewayWasInTime(t *testing.T) {
-	t.Parallel()
-	db, f := startMigrated(t, 2)
-	put := startPut(t, db, f.at(0), 100)
-	f.at(0).Freeze(t)
-	put.release()
-	// The acquire may lock the fence before the write wakes: PostgreSQL gives a lock that is free to the first that comes.
-	await.True(t, "the write is applied", func() bool {
-		return query[int](t, db, "select count(*)::int from fence.records where resource = 'job'") == 1
-	})
-	awaitExpiry(t, db, "job")
-	heir := mustAcquire(t, f.at(1), "job", "heir", 0)
-	mustPut(t, f.at(1), numbered(heir, 1))
-	f.at(0).Thaw(t)
-
-	if got := <-put.answer; got.err != nil || got.result.Version != 1 || got.result.Replayed {
-		t.Errorf("the late write got %+v, %v", got.result, got.err)
-	}
-	wantWrites(t, db, "job", 2)
-	inTime := query[bool](t, db, `select r.updated_at <= l.granted_at from fence.records r, fence.leases l
-		where r.fencing_token = $1 and l.fencing_token = $2`, put.lease.FencingToken, heir.FencingToken)
-	if !inTime {
-		t.Error("it was applied after the next grant")
-	}
-	wantStale(t, f.at(0), numbered(put.lease, 2))
-}
-
 // beginPut sends all of a write but its last byte, which finish sends; status waits for the answer. The gateway works
 // on the request when it returns.
 func beginPut(t *testing.T, g *gateway, w write) (finish func(), status func() (int, api.Problem)) {

@@ -5,7 +5,6 @@ package faults
 import (
 	"context"
 	"flag"
-	"fmt"
 	"os"
 	"testing"
 	"time"
@@ -14,43 +13,15 @@ import (
 	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
 )
 
-const (
-	durationEnv     = "FENCEGATE_FAULTS_DURATION"
-	durationDefault = 2 * time.Second
-)
-
-var duration = flag.Duration("faults.duration", 0, "how long each load lasts, at least; default "+durationEnv+", or 2s")
+var duration = flag.Duration("faults.duration", 2*time.Second, "how long each load lasts, at least")
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	if *duration == 0 {
-		var err error
-		if *duration, err = durationOf(os.Getenv(durationEnv)); err != nil {
-			fmt.Fprintln(os.Stderr, "faults:", err)
-			return 1
-		}
-	}
 	// As many at once as there are processors, or -parallel says: each test keeps a processor busy.
 	if err := flag.Set("test.parallel", flag.Lookup("test.parallel").Value.String()); err != nil {
-		fmt.Fprintln(os.Stderr, "faults:", err)
-		return 1
+		panic(err)
 	}
-	return postgres.Main(m)
-}
-
-func durationOf(text string) (time.Duration, error) {
-	if text == "" {
-		return durationDefault, nil
-	}
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w", durationEnv, err)
-	}
-	return d, nil
+	os.Exit(postgres.Main(m))
 }
 
 // patient is a context that ends long after everything should have happened.

@@ -18,22 +18,16 @@ func TestRestoredDump(t *testing.T) {
 	t.Run("into another cluster", func(t *testing.T) {
 		t.Parallel()
 		source, target := postgres.NewCluster(t), postgres.NewCluster(t, postgres.Stranger())
-		testRestore(t, source, target, "fencegate")
-	})
-	t.Run("beside the old database", func(t *testing.T) {
-		t.Parallel()
-		cluster := postgres.NewCluster(t)
-		execute(t, connect(t, cluster.URL()), "create database restored")
-		testRestore(t, cluster, cluster, "restored")
+		testRestore(t, source, target)
 	})
 	t.Run("in place of the old database", func(t *testing.T) {
 		t.Parallel()
 		cluster := postgres.NewCluster(t)
-		testRestore(t, cluster, cluster, "fencegate")
+		testRestore(t, cluster, cluster)
 	})
 }
 
-func testRestore(t *testing.T, source, target *postgres.Cluster, database string) {
+func testRestore(t *testing.T, source, target *postgres.Cluster) {
 	t.Helper()
 	postgres.RequireDump(t, "pg_restore")
 	before := startGateway(t, source.URL())
@@ -42,15 +36,14 @@ func testRestore(t *testing.T, source, target *postgres.Cluster, database string
 	runProgram(t, "pg_dump", "--dbname", source.URL(), "--format", "custom", "--file", dump)
 	lost := grantAll(t, before, "lost")
 	check(t, before.Stop())
-	runProgram(t, "pg_restore", "--clean", "--if-exists", "--exit-on-error", "--dbname", target.DatabaseURL(database),
-		dump)
+	runProgram(t, "pg_restore", "--clean", "--if-exists", "--exit-on-error", "--dbname", target.URL(), dump)
 
-	after := startGateway(t, target.DatabaseURL(database))
+	after := startGateway(t, target.URL())
 	for _, lease := range lost {
 		wantUnknown(t, after, numbered(lease, 2))
 	}
 	wantRising(t, after, newestToken(kept, lost))
-	wantJumps(t, connect(t, target.DatabaseURL(database)), 1)
+	wantJumps(t, connect(t, target.URL()), 1)
 	for _, lease := range lost {
 		wantStale(t, after, numbered(lease, 2))
 	}

@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -22,44 +21,8 @@ import (
 	"github.com/fencegate/fencegate/internal/test/testenv/network"
 	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
 	"github.com/fencegate/fencegate/internal/test/testenv/process"
-	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/api"
 )
-
-// Gateways that start at once on an empty database wait for the one that makes the schema, and all serve.
-func TestManyStartAtOnce(t *testing.T) {
-	t.Parallel()
-	url := postgres.Empty(t)
-	program, ctx := process.BuildChecked(t), patient(t)
-	processes := make([]*testgateway.Process, 5)
-	failures := make([]error, len(processes))
-	var starting sync.WaitGroup
-	for i := range processes {
-		starting.Go(func() { processes[i], failures[i] = testgateway.Run(ctx, program, "--database-url", url) })
-	}
-	starting.Wait()
-	for _, process := range processes {
-		if process != nil {
-			t.Cleanup(process.Kill)
-		}
-	}
-	check(t, errors.Join(failures...))
-
-	tokens := map[int64]bool{}
-	for _, process := range processes {
-		client, err := lockclient.New(process.URL)
-		check(t, err)
-		await.True(t, "the gateway is ready", func() bool { return client.API().Ready(ctx) == nil })
-		lease, err := client.API().Acquire(ctx, "job/of-"+filepath.Base(process.URL), api.AcquireRequest{OwnerID: "worker"})
-		check(t, err)
-		tokens[lease.FencingToken] = true
-		testgateway.CheckLog(t, process.Log())
-	}
-	if len(tokens) != len(processes) {
-		t.Errorf("%d gateways granted the tokens %v", len(processes), tokens)
-	}
-	wantJumps(t, connect(t, url), 0)
-}
 
 // TestServeWithoutDatabase checks that a gateway waits for its database for as long as it may, answers meanwhile, and
 // then migrates and serves.

@@ -93,26 +93,6 @@ func newWaitingClients(db *pgxpool.Pool) *waitingClients {
 	return &waitingClients{db: db, lock: "job", served: map[string]int64{}, failed: map[string]error{}}
 }
 
-// A gateway is killed while clients wait at it. The waiters behind them are served.
-func TestGatewayIsKilledWithWaiters(t *testing.T) {
-	t.Parallel()
-	db, f := startMigrated(t, 3)
-	w := newWaitingClients(db)
-	holder := mustAcquire(t, f.at(1), w.lock, "holder", longTTLMS)
-	w.wait(patient(t), t, f.at(0), "lost", 5)
-	w.wait(patient(t), t, f.at(1), "behind", 3)
-	w.wait(patient(t), t, f.at(2), "last", 3)
-	f.at(0).Kill()
-	mustRelease(t, f.at(2), holder)
-	w.waiting.Wait()
-	w.wantServed(t, "behind", 3)
-	w.wantServed(t, "last", 3)
-	if n := w.countServed(); n != 6 {
-		t.Errorf("%d were served, 6 of them by gateways that live", n)
-	}
-	w.wantApart(t)
-}
-
 // A gateway is frozen while clients wait at it, until it is considered dead. The waiters behind them are served. When
 // it continues, its clients are served in turn, except those that have gone meanwhile.
 func TestGatewayIsFrozenWithWaiters(t *testing.T) {
@@ -145,52 +125,4 @@ func TestGatewayIsFrozenWithWaiters(t *testing.T) {
 	await.True(t, "the queue is empty", func() bool {
 		return query[int](t, db, "select count(*) from fence.waiters") == 0
 	})
-}
-
-// A client gives up on a frozen gateway, and sends the same request to another one. It keeps its ticket there, and what
-// it is granted is its own: the first gateway, when it wakes, finds that its client is gone, and does not give the
-// lease back.
-func TestRequestMovesFromAFrozenGateway(t *testing.T) {
-	t.Parallel()
-	db, f := startMigrated(t, 2)
-	holder := mustAcquire(t, f.at(1), "job", "holder", longTTLMS)
-	request := api.AcquireRequest{OwnerID: "client", WaitMS: store.WaitMax.Milliseconds(), RequestID: new(rand.Text()),
-		TTLMS: new(longTTLMS)}
-	first, cancel := context.WithCancel(patient(t))
-	defer cancel()
-	gone := make(chan error, 1)
-	go func() {
-		_, err := f.at(0).Acquire(first, "job", request)
-		gone <- err
-	}()
-	await.True(t, "the client waits", func() bool { return query[int](t, db, "select count(*) from fence.waiters") == 1 })
-	ticket := query[int64](t, db, "select ticket from fence.waiters")
-	f.at(0).Freeze(t)
-	cancel()
-	if err := <-gone; err == nil {
-		t.Error("a frozen gateway has answered")
-	}
-	gatewayOf := func() string {
-		return query[string](t, db, "select gateway_id::text from fence.waiters where ticket = $1", ticket)
-	}
-	was := gatewayOf()
-	answers := make(chan api.Lease, 1)
-	go func() {
-		lease, err := f.at(1).Acquire(patient(t), "job", request)
-		if err != nil {
-			t.Errorf("at the other gateway: %v", err)
-		}
-		answers <- lease
-	}()
-	await.True(t, "the other gateway has the waiter", func() bool { return gatewayOf() != was })
-	mustRelease(t, f.at(1), holder)
-	lease := <-answers
-	f.at(0).Thaw(t)
-	await.True(t, "the first gateway is done with it", func() bool { return inFlight(t, f.at(0)) == 1 })
-	renewed, err := f.at(1).Renew(patient(t), "job", api.RenewRequest{OwnerID: "client", LeaseID: lease.LeaseID,
-		FencingToken: lease.FencingToken})
-	if err != nil || renewed.FencingToken != lease.FencingToken {
-		t.Errorf("the client's lease is gone: %v", err)
-	}
-	mustRelease(t, f.at(0), lease)
 }
