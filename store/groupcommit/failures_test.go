@@ -10,7 +10,6 @@ import (
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
 	"github.com/fencegate/fencegate/internal/test/testenv/enginetest"
 	"github.com/fencegate/fencegate/store"
-	"github.com/fencegate/fencegate/store/groupcommit"
 )
 
 // In a batch of two hundred, each write gets what it would have got alone: the neighbours of what fails in the
@@ -92,49 +91,4 @@ func TestGroupConnectionIsEnded(t *testing.T) {
 		}
 	}
 	g.expectStored(t, map[store.Name]string{"p": plug2, "q": "x", "r": "third"})
-}
-
-// The answer to a batch is lost: nothing is said, all the same. Sent again, the last write of each resource is known as
-// applied.
-func TestGroupAnswerIsLost(t *testing.T) {
-	t.Parallel()
-	g := newGroupbed(t, narrow)
-	cutter := enginetest.NewCutter(t, g.DB)
-	through := newGroup(t, cutter.Through(t), narrow)
-	write := g.put(t, "r", 1, "this write is cut")
-	cutter.Cut(enginetest.BeforeClient, string(write.Value))
-	_, err := through.Commit(t.Context(), write)
-	if err := enginetest.Unavailable(err, store.OutcomeUnknown); err != nil {
-		t.Error(err)
-	}
-	cutter.Cut(enginetest.Never, "")
-	result, err := through.Commit(t.Context(), write)
-	if want := (store.Result{Version: 1, Created: true, Replayed: true}); err != nil || result != want {
-		t.Errorf("sent again: %+v (%v), want %+v", result, err, want)
-	}
-}
-
-// While the database is unreachable, writes fail at once with ErrUnavailable. They succeed again once it is back.
-func TestGroupWithoutDatabase(t *testing.T) {
-	b, cluster := enginetest.NewCrashing(t)
-	group := newGroup(t, b.Store, groupcommit.Config{})
-	lease, err := b.Acquire(t.Context(), store.AcquireRequest{Lock: "lock", OwnerID: "w"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	write := enginetest.Put(lease, 1, "v")
-	cluster.Kill()
-	for range 20 {
-		if _, err := group.Commit(t.Context(), write); !errors.Is(err, store.ErrUnavailable) {
-			t.Errorf("without a database it returned %v", err)
-		}
-	}
-	if stats := group.Stats(); stats.Batches > 20 {
-		t.Errorf("20 writes were tried in %d batches", stats.Batches)
-	}
-	cluster.Restart()
-	err = enginetest.Insist(func() error { _, err := group.Commit(t.Context(), write); return err })
-	if err != nil {
-		t.Error(err)
-	}
 }

@@ -2,8 +2,6 @@ package groupcommit_test
 
 import (
 	"context"
-	"fmt"
-	"slices"
 	"sync"
 	"testing"
 
@@ -12,52 +10,6 @@ import (
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/groupcommit"
 )
-
-// A holder that sends on without waiting for the answers: all its numbered writes are admitted, in their order, many to
-// a commit.
-func TestGroupKeepsOrder(t *testing.T) {
-	t.Parallel()
-	const holders, writes = 4, 1000
-	g := newGroupbed(t, groupcommit.Config{})
-	var pipelines sync.WaitGroup
-	for h := range holders {
-		resource := enginetest.Numbered("resource", h)
-		first := g.put(t, resource, 1, "")
-		pipelines.Go(func() {
-			var mu sync.Mutex
-			var versions []int64
-			var answered sync.WaitGroup
-			for i := range writes {
-				write := first
-				write.Sequence, write.Value = new(int64(i+1)), []byte(fmt.Sprint(i))
-				answered.Add(1)
-				g.Submit(t.Context(), write, func(result store.Result, err error) {
-					defer answered.Done()
-					mu.Lock()
-					defer mu.Unlock()
-					if err != nil || result.Err != nil {
-						t.Errorf("write %d to %s: %v (%v)", i, resource, result.Err, err)
-					}
-					versions = append(versions, result.Version)
-				})
-			}
-			answered.Wait()
-			if len(versions) != writes || !slices.IsSorted(versions) || versions[writes-1] != writes {
-				t.Errorf("%s: the versions are %v", resource, versions)
-			}
-		})
-	}
-	pipelines.Wait()
-	want := map[store.Name]string{}
-	for h := range holders {
-		want[enginetest.Numbered("resource", h)] = fmt.Sprint(writes - 1)
-	}
-	g.expectStored(t, want)
-	if stats := g.Stats(); stats.Writes != holders*writes || stats.Batches > stats.Writes/4 || stats.Queued != 0 ||
-		stats.QueuedBytes != 0 {
-		t.Errorf("it took %+v", stats)
-	}
-}
 
 // A resource with ten thousand writes waiting does not hold up another: the other's write goes into one of the next
 // batches.

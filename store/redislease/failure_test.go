@@ -52,16 +52,6 @@ var failures = []failing{
 		s.Do("ACL", "SETUSER", "worker", "on", ">right", "~*", "+@all")
 		return s.UserURL("worker", "wrong"), func() {}
 	}},
-	{"no right to the scripts", redislease.KindPermission, "docs/other-locks.md", func(t *testing.T) (string, func()) {
-		s := redis.Start(t)
-		s.Do("ACL", "SETUSER", "worker", "on", ">pw", "~*", "+get")
-		return s.UserURL("worker", "pw"), func() {}
-	}},
-	{"no right to the key", redislease.KindPermission, "docs/other-locks.md", func(t *testing.T) (string, func()) {
-		s := redis.Start(t)
-		s.Do("ACL", "SETUSER", "worker", "on", ">pw", "~other:*", "&*", "+@all")
-		return s.UserURL("worker", "pw"), func() {}
-	}},
 	{"no right to a command of the scripts", redislease.KindPermission, "docs/other-locks.md",
 		func(t *testing.T) (string, func()) {
 			s := redis.Start(t)

@@ -16,18 +16,16 @@ import (
 // never is an interval of polls that no test outlives.
 const never = time.Hour
 
-// waitSuite is two processes at one server. They do not poll.
-type waitSuite struct{ here, there *redislease.Leases }
+// waitSuite is a process that does not poll.
+type waitSuite struct{ here *redislease.Leases }
 
 // TestWaiting checks who is granted the lock next, and what wakes the waiters.
 func TestWaiting(t *testing.T) {
 	t.Parallel()
 	db, server := openDB(t), redis.Start(t)
-	config := redislease.Config{PollInterval: never}
-	s := &waitSuite{open(t, db, config, server), open(t, db, config, server)}
-	awaitSubscribers(t, server, 2)
+	s := &waitSuite{open(t, db, redislease.Config{PollInterval: never}, server)}
+	awaitSubscribers(t, server, 1)
 	t.Run("in the order of arrival", s.inOrder)
-	t.Run("a release in another process", s.published)
 	t.Run("the client leaves", s.clientLeaves)
 	t.Run("the time is over", s.timeIsOver)
 	t.Run("the same request sent again", s.sameRequest)
@@ -53,13 +51,6 @@ func (s *waitSuite) inOrder(t *testing.T) {
 		}
 	}
 	release(t, s.here, lease)
-}
-
-func (s *waitSuite) published(t *testing.T) {
-	lease := acquire(t, s.there, request("publish", "there"))
-	next := inBackground(await.Context(t), t, s.here, waiting("publish", "here"))
-	release(t, s.there, lease)
-	release(t, s.here, granted(t, "the lock by the published release", next))
 }
 
 func (s *waitSuite) clientLeaves(t *testing.T) {
