@@ -52,12 +52,14 @@ func TestCheckerPassesGoodHistories(t *testing.T) {
 	}
 }
 
-// badHistories are the good one, spoiled, and what is to be found.
-var badHistories = []struct {
+// spoiled is a good history, spoiled, and what is to be found.
+type spoiled struct {
 	name  string
 	spoil func(*history, *state)
 	want  string
-}{
+}
+
+var badHistories = []spoiled{
 	{"a token was granted twice", func(h *history, _ *state) {
 		h.grants = append(h.grants, grant{lock: "a", owner: "z", leaseID: "l7", token: 7, sent: 20, answered: 30})
 	}, "granted to y and to z"},
@@ -171,12 +173,7 @@ func treeHistory() (history, state) {
 	return h, s
 }
 
-// badTrees are that one, spoiled, and what is to be found.
-var badTrees = []struct {
-	name  string
-	spoil func(*history, *state)
-	want  string
-}{
+var badTrees = []spoiled{
 	{"a subtree lease does not cover names beside it", func(h *history, s *state) {
 		h.grants[0].subtree, s.leases[0].subtree = false, false
 	}, "admitted by token 4, which was never granted"},
@@ -203,32 +200,24 @@ var badTrees = []struct {
 	}, "the write w/9.1 was admitted, with a released lease"},
 }
 
-func TestCheckerJudgesTrees(t *testing.T) {
+func TestCheckerFindsBadHistories(t *testing.T) {
 	if found := checkHistory(treeHistory()); len(found) > 0 {
 		t.Errorf("it finds fault: %q", found)
 	}
-	for _, bad := range badTrees {
-		t.Run(bad.name, func(t *testing.T) {
-			h, s := treeHistory()
-			bad.spoil(&h, &s)
-			found := checkHistory(h, s)
-			if !slices.ContainsFunc(found, func(what string) bool { return strings.Contains(what, bad.want) }) {
-				t.Errorf("it does not find %q, but %q", bad.want, found)
-			}
-		})
-	}
-}
-
-func TestCheckerFindsBadHistories(t *testing.T) {
-	for _, bad := range badHistories {
-		t.Run(bad.name, func(t *testing.T) {
-			h, s := goodHistory()
-			bad.spoil(&h, &s)
-			found := checkHistory(h, s)
-			if !slices.ContainsFunc(found, func(what string) bool { return strings.Contains(what, bad.want) }) {
-				t.Errorf("it does not find %q, but %q", bad.want, found)
-			}
-		})
+	for _, of := range []struct {
+		good func() (history, state)
+		bad  []spoiled
+	}{{goodHistory, badHistories}, {treeHistory, badTrees}} {
+		for _, bad := range of.bad {
+			t.Run(bad.name, func(t *testing.T) {
+				h, s := of.good()
+				bad.spoil(&h, &s)
+				found := checkHistory(h, s)
+				if !slices.ContainsFunc(found, func(what string) bool { return strings.Contains(what, bad.want) }) {
+					t.Errorf("it does not find %q, but %q", bad.want, found)
+				}
+			})
+		}
 	}
 }
 

@@ -148,10 +148,6 @@ func TestOpenAPICheckOfPaths(t *testing.T) {
 		{name: "escaped slashes", request: "GET /v1/resources/job%2F42/fence", body: fakeFence},
 		{name: "no path", request: "GET /v1/seasons", body: `{}`, failure: "path is not described"},
 		{name: "no path, refused", request: "GET /v1/seasons", status: 404, body: noPath},
-		{
-			name: "no path, refused as text", request: "GET /v1/seasons", status: 404, header: "Content-Type: text/plain",
-			body: "404", failure: "Content-Type",
-		},
 		{name: "no method", request: "PATCH /healthz", body: `{"status":"ok"}`,
 			failure: "method is not described for /healthz"},
 		{
@@ -202,11 +198,6 @@ func TestOpenAPICheckOfRecords(t *testing.T) {
 			name: "malformed token accepted", request: "PUT " + record, requestHeader: "Fencing-Token: 34.01", status: 201,
 			header: tag, body: fakeWritten, failure: `"Fencing-Token" in header`,
 		},
-		{
-			name: "weak tag accepted", request: "PUT " + record, requestHeader: "If-Match: W/\"1\"", header: tag,
-			body:    fakeWritten,
-			failure: `"If-Match" in header`,
-		},
 		{name: "body after 204", request: "DELETE /v1/policies/job-42", status: 204, body: "x", failure: noBody},
 	} {
 		t.Run(e.name, e.run)
@@ -238,10 +229,6 @@ func TestOpenAPICheckOfRequests(t *testing.T) {
 		{name: "no name", request: "GET /v1/resources//fence", body: fakeFence, failure: noName},
 		{name: "empty segment", request: "GET /v1/resources/a//b/fence", body: fakeFence, failure: noName},
 		{name: "line break", request: "GET /v1/resources/a%0Ab/fence", body: fakeFence, failure: noName},
-		{
-			name: "line break, refused", request: "GET /v1/resources/a%0Ab/fence", status: 400,
-			body: problemText(400, "invalid_name", ""),
-		},
 		{name: "policy of every name", request: "GET /v1/policies/", body: fakePolicy},
 		{
 			name: "null as a value", request: "POST /v1/transactions",

@@ -78,18 +78,6 @@ func TestClustersAreStrangers(t *testing.T) {
 	}
 }
 
-func TestDiscardedClusterIsGone(t *testing.T) {
-	var dir string
-	t.Run("one test", func(t *testing.T) {
-		c := NewCluster(t)
-		dir = c.dataDir
-		c.Kill()
-	})
-	if _, err := os.Stat(dir); !os.IsNotExist(err) {
-		t.Errorf("its data was left behind: %v", err)
-	}
-}
-
 func TestMain(m *testing.M) {
 	os.Exit(Main(m))
 }
