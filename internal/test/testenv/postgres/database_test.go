@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"runtime"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -51,19 +50,6 @@ func TestDatabaseURL(t *testing.T) {
 		want(t, given+" user", config.User, "u")
 		want(t, given+" timeout", config.ConnectTimeout, patience)
 	}
-}
-
-// recorder is a test that fails only on paper.
-type recorder struct {
-	testing.TB
-	fatal string
-}
-
-func (r *recorder) Helper() {}
-
-func (r *recorder) Fatal(args ...any) {
-	r.fatal = fmt.Sprint(args...)
-	runtime.Goexit()
 }
 
 func systemIdentifier(t testing.TB, c *Cluster) int64 {
