@@ -58,6 +58,7 @@ var short = []epoch{
 		{fault: forgotten},
 		{fault: "client-late", target: 0, hold: 500 * time.Millisecond},
 	}},
+	{loses: true, steps: []step{{fault: "old-primary-returned", hold: 300 * time.Millisecond}}},
 }
 
 // TestChaos checks that no fault of the schedule, in any order, breaks a promise.
