@@ -3,28 +3,25 @@ package engine
 import (
 	"context"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/fencegate/fencegate/store"
 )
 
 // Commit decides one write, together with those of other callers. It refuses a write that is certainly superseded
 // without asking the database; the RejectedError shows the fence as this Engine last saw it. See postgres.Store.Write for
 // the errors.
-func (e *Engine) Commit(ctx context.Context, write store.Write) (store.Result, error) {
-	if !e.traces(ctx) {
-		return e.commit(ctx, write)
+func (e *Engine) Commit(ctx context.Context, write store.Write) (result store.Result, err error) {
+	if e.traces(ctx) {
+		var span trace.Span
+		ctx, span = e.beginWrite(ctx, write)
+		defer func() { endWrite(span, result, err) }()
 	}
-	ctx, span := e.beginWrite(ctx, write)
-	result, err := e.commit(ctx, write)
-	endWrite(span, result, err)
-	return result, err
-}
-
-func (e *Engine) commit(ctx context.Context, write store.Write) (store.Result, error) {
 	rejected, consulted := e.refusals.consult(&write)
 	if rejected != nil {
 		return e.refuse(&write, rejected)
 	}
-	result, err := e.group.Commit(ctx, write)
+	result, err = e.group.Commit(ctx, write)
 	e.refusals.learn(consulted, result.Err)
 	return result, err
 }
@@ -32,18 +29,15 @@ func (e *Engine) commit(ctx context.Context, write store.Write) (store.Result, e
 // Submit queues a write and calls done once with its verdict, like groupcommit.Group.Submit, and in that order. A write
 // that is certainly superseded, as in Commit, may be answered before its turn.
 func (e *Engine) Submit(ctx context.Context, write store.Write, done func(store.Result, error)) {
-	if !e.traces(ctx) {
-		e.submit(ctx, write, done)
-		return
+	if e.traces(ctx) {
+		var span trace.Span
+		ctx, span = e.beginWrite(ctx, write)
+		untraced := done
+		done = func(result store.Result, err error) {
+			endWrite(span, result, err)
+			untraced(result, err)
+		}
 	}
-	ctx, span := e.beginWrite(ctx, write)
-	e.submit(ctx, write, func(result store.Result, err error) {
-		endWrite(span, result, err)
-		done(result, err)
-	})
-}
-
-func (e *Engine) submit(ctx context.Context, write store.Write, done func(store.Result, error)) {
 	rejected, consulted := e.refusals.consult(&write)
 	if rejected != nil {
 		go func() { done(e.refuse(&write, rejected)) }()
