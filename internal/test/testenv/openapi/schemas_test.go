@@ -120,7 +120,7 @@ func (g *schemas) add(kind reflect.Type) {
 // properties returns the lines of the fields. Those of an embedded pointer are absent together, so none is required.
 func (g *schemas) properties(kind reflect.Type, required *[]string) string {
 	var out strings.Builder
-	for field := range fieldsOf(kind) {
+	for field := range kind.Fields() {
 		embedded := field.Type
 		if field.Anonymous {
 			into := required
@@ -138,16 +138,6 @@ func (g *schemas) properties(kind reflect.Type, required *[]string) string {
 		fmt.Fprintf(&out, "        %s: %s\n", name, g.json(property))
 	}
 	return out.String()
-}
-
-func fieldsOf(kind reflect.Type) func(func(reflect.StructField) bool) {
-	return func(yield func(reflect.StructField) bool) {
-		for i := range kind.NumField() {
-			if !yield(kind.Field(i)) {
-				return
-			}
-		}
-	}
 }
 
 // property is the schema of a field: of its type, with what its tag says.
@@ -170,10 +160,11 @@ func (g *schemas) property(field reflect.StructField, text string) object {
 		case !is:
 			refers = key
 		case key == "enum":
-			schema[key] = strings.Split(value, "|")
-			if schema["type"] == "boolean" {
-				schema[key] = []bool{value == "true"}
+			var values []any
+			for each := range strings.SplitSeq(value, "|") {
+				values = append(values, plain(each))
 			}
+			schema[key] = values
 		default:
 			schema[key] = plain(value)
 		}
@@ -190,11 +181,8 @@ func (g *schemas) property(field reflect.StructField, text string) object {
 	}
 	if nullable {
 		schema["nullable"] = true
-		switch values := schema["enum"].(type) {
-		case []any:
-			schema["enum"] = append(values, nil)
-		case []string:
-			schema["enum"] = append(anys(values), nil)
+		if values, is := schema["enum"].([]any); is {
+			schema["enum"] = append(slices.Clone(values), nil)
 		}
 	}
 	switch _, isReference := schema["$ref"]; {
@@ -205,13 +193,6 @@ func (g *schemas) property(field reflect.StructField, text string) object {
 		schema["description"] = text
 	}
 	return schema
-}
-
-func anys(values []string) (all []any) {
-	for _, value := range values {
-		all = append(all, value)
-	}
-	return all
 }
 
 // typed is what the Go type alone says.
