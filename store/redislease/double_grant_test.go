@@ -70,7 +70,9 @@ func TestDoubleGrant(t *testing.T) {
 			for i := range servers {
 				servers[i] = of.start(t)
 			}
-			vote(t, servers...)
+			for _, server := range servers {
+				server.Vote()
+			}
 			one := open(t, db.Store, redislease.Config{}, servers...)
 			first := acquire(t, one, request(lock, "worker 1"))
 			// A majority has granted the lease. The last server must have it before it loses it, not after.

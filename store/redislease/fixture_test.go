@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -64,20 +63,12 @@ func open(t *testing.T, db redislease.Database, config redislease.Config, server
 	return leases
 }
 
-// vote makes servers vote that were started just now.
-func vote(t *testing.T, servers ...*redis.Server) {
-	t.Helper()
-	for _, s := range servers {
-		_, rest, _ := strings.Cut(s.Do("INFO", "server"), "run_id:")
-		runID, _, _ := strings.Cut(rest, "\r\n")
-		s.Do("SET", "fencegate//server", runID+" 1")
-	}
-}
-
 func startVoting(t *testing.T, count int) []*redis.Server {
 	t.Helper()
 	servers := redis.StartN(t, count)
-	vote(t, servers...)
+	for _, server := range servers {
+		server.Vote()
+	}
 	return servers
 }
 

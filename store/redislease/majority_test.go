@@ -126,10 +126,10 @@ func TestRestartedServerDoesNotVote(t *testing.T) {
 			t.Errorf("server %d is %+v, want it up and in quarantine", i, stats)
 		}
 	}
-	vote(t, servers[0])
+	servers[0].Vote()
 	_, err = leases.Acquire(await.Context(t), request("lock", "B"))
 	fails(t, "an acquire from one server that votes", err, store.ErrProviderUnavailable)
-	vote(t, servers[1])
+	servers[1].Vote()
 	acquire(t, leases, request("lock", "B"))
 }
 

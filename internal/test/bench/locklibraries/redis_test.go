@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -107,9 +106,7 @@ func (c *compat) start(t *testing.T, db *postgres.Store) {
 		config.Provider, config.TTLMax = store.ProviderRedlock, 2*long
 	}
 	for _, server := range testredis.StartN(t, c.servers) {
-		_, rest, _ := strings.Cut(server.Do("INFO", "server"), "run_id:")
-		runID, _, _ := strings.Cut(rest, "\r\n")
-		server.Do("SET", "fencegate//server", runID+" 1") // a server that was just started votes later
+		server.Vote()
 		config.URLs = append(config.URLs, server.URL())
 		c.clients = append(c.clients, connect(t, server))
 	}
