@@ -10,7 +10,7 @@
 //     slow subscriber gets only the newest, and delays no other.
 //   - The versions of the states rise, also for a reader that subscribes again, at any process, after a restart or a
 //     failover of the database. A version is the time of the reading in microseconds since 1970, by the database's
-//     clock, from before its snapshot: whoever subscribes later is handed a later reading. If the clock was set back, a
+//     clock, from before its snapshot: a later subscriber gets a later reading. If the clock was set back, a
 //     process goes on above the last version.
 //
 // # What happens on each failure

@@ -14,8 +14,7 @@
 --                     subtree lease raises the fence of all names below; any other lease closes it.
 -- below a subtree     The open fences, which are late holders', are closed: those of names and those of subtrees.
 -- above a subtree     The open fences of subtrees, whose tokens could write here. They stay open for other names, so
--- they
---                     are changed without a difference.
+--                     they are changed without a difference.
 --
 -- A fence below that is closed decides nothing: an earlier subtree's token rests on the fence of that subtree. If this
 -- very transaction was admitted with an older token, it is not any more.
