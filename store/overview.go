@@ -1,11 +1,17 @@
 package store
 
 import (
+	"context"
 	"math"
+	"slices"
 	"strconv"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // Overview is the state of the whole installation.
@@ -137,3 +143,113 @@ type GatewayState struct {
 
 	Totals
 }
+
+// PoolStats says how the connections to the database are used.
+type PoolStats struct {
+	Max, Busy, Idle int64
+	// Waited counts the statements that had to wait for a connection.
+	Waited int64
+}
+
+// DurationBounds are the bounds of Durations.UpTo.
+var DurationBounds = [...]time.Duration{
+	250 * time.Microsecond, 500 * time.Microsecond, time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond,
+	10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond,
+	250 * time.Millisecond, 500 * time.Millisecond,
+	time.Second, 2500 * time.Millisecond, 5 * time.Second, 10 * time.Second,
+}
+
+// Durations counts durations from the beginning.
+type Durations struct {
+	Count uint64
+	Sum   time.Duration
+	// UpTo counts those up to each of DurationBounds, the shorter ones included.
+	UpTo [len(DurationBounds)]uint64
+}
+
+// Histogram counts Durations. It is safe for concurrent use.
+type Histogram struct {
+	sum   atomic.Int64
+	exact [len(DurationBounds) + 1]atomic.Uint64 // each without the shorter ones; the last: above all bounds
+}
+
+// Add counts one.
+func (h *Histogram) Add(took time.Duration) {
+	i, _ := slices.BinarySearch(DurationBounds[:], took)
+	h.exact[i].Add(1)
+	h.sum.Add(int64(took))
+}
+
+// Read returns the state now.
+func (h *Histogram) Read() Durations {
+	got := Durations{Sum: time.Duration(h.sum.Load())}
+	for i := range h.exact {
+		got.Count += h.exact[i].Load()
+		if i < len(got.UpTo) {
+			got.UpTo[i] = got.Count
+		}
+	}
+	return got
+}
+
+// Swept counts what a sweep tidied.
+type Swept struct {
+	// Expired leases, whatever has ended them, count in one sweep each.
+	Expired                                              int64
+	LeasesForgotten, RejectionsForgotten, AuditForgotten int64
+	// SessionsExpired had not been kept alive.
+	SessionsExpired int64
+}
+
+// SweepStats are the statistics of complete sweeps.
+type SweepStats struct {
+	Took Durations
+	// Last is when the last one ended, by this process's clock; zero if there was none yet.
+	Last time.Time
+}
+
+// Tracing says where spans go, by OpenTelemetry's API. Its zero value gives none, and costs nothing.
+type Tracing struct {
+	// Provider makes the tracers; nil: nothing is traced.
+	Provider trace.TracerProvider
+	// LeaveOutNames keeps the names of locks, resources and keys out of the spans. Names of spans never have them.
+	LeaveOutNames bool
+}
+
+// tracerName is the instrumentation scope of the spans of this package.
+const tracerName = "github.com/fencegate/fencegate/store"
+
+// Tracer makes the spans of package store and those below it; nil: none are made. All work for spans is behind a test
+// for nil: without spans, a write costs nothing more.
+func (t Tracing) Tracer() trace.Tracer {
+	if t.Provider == nil {
+		return nil
+	}
+	return t.Provider.Tracer(tracerName)
+}
+
+// SpanFailed marks a span as failed.
+func SpanFailed(span trace.Span, err error) {
+	span.SetStatus(codes.Error, strings.ToValidUTF8(err.Error(), "\uFFFD"))
+}
+
+// Probe finds out whether the database takes commits, on a connection outside of the pool.
+type Probe interface {
+	// Commit returns nil if the database can serve by this connection: it has this program's schema, takes writes, and has
+	// committed one. Otherwise it returns ErrUnavailable, or an unknown error of the database. The text says what is wrong.
+	Commit(ctx context.Context) error
+	// UnderWay returns the commits that hang, of other connections. It returns ErrUnavailable.
+	UnderWay(ctx context.Context) (ProbesUnderWay, error)
+	// Close closes the connection, but does not wait long for a database that hangs.
+	Close()
+}
+
+// ProbesUnderWay are the commits of all gateways' Probes that the database has not ended.
+type ProbesUnderWay struct {
+	Count int
+	// WaitFor is what one of them waits for, as pg_stat_activity has it: type/event, or SyncRep if that is one.
+	WaitFor string
+}
+
+// WaitsForStandby reports whether one of them waits for a synchronous standby.
+func (u ProbesUnderWay) WaitsForStandby() bool { return u.WaitFor == "SyncRep" }

@@ -1,3 +1,4 @@
+// Package kubernetes tests the Helm chart.
 package kubernetes
 
 import (
@@ -15,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"helm.sh/helm/v3/pkg/chart"
 	"helm.sh/helm/v3/pkg/chart/loader"
@@ -34,8 +36,6 @@ import (
 	securityapi "k8s.io/pod-security-admission/api"
 	security "k8s.io/pod-security-admission/policy"
 	"sigs.k8s.io/yaml"
-
-	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
 )
 
 var update = flag.Bool("update", false, "write the golden files")

@@ -7,6 +7,7 @@ import (
 	"github.com/fencegate/fencegate/internal/test/testenv/enginetest"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
+	"github.com/fencegate/fencegate/store/postgres"
 )
 
 // TestNewestToken checks that a lease is given back whose token is not greater than the client's newest_token, where
@@ -41,5 +42,27 @@ func TestNewestToken(t *testing.T) {
 				t.Errorf("after the refused acquire, the lock is not free: %v", err)
 			}
 		})
+	}
+}
+
+// After Run has returned, an engine takes no more writes.
+func TestEndedEngineTakesNoWrites(t *testing.T) {
+	t.Parallel()
+	b := enginetest.New(t)
+	running := enginetest.Run(t, enginetest.OpenStore(t, postgres.Config{DatabaseURL: b.URL}), engine.Config{})
+	lease, err := running.Acquire(t.Context(), store.AcquireRequest{Lock: "lock", OwnerID: "w"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if result, err := running.Commit(t.Context(), enginetest.Put(lease, 1, "v")); err != nil || result.Err != nil {
+		t.Errorf("before: %v (%v)", result, err)
+	}
+	if stats := running.GroupStats(); stats.Writes != 1 {
+		t.Errorf("one write is %+v", stats)
+	}
+	running.Stop()
+	_, err = running.Commit(t.Context(), enginetest.Put(lease, 2, "v"))
+	if err := enginetest.Unavailable(err, store.OutcomeNotApplied); err != nil {
+		t.Error(err)
 	}
 }

@@ -3,11 +3,13 @@ package groupcommit
 import (
 	"context"
 	"errors"
+	"sync"
+	"sync/atomic"
 	"time"
 
-	"go.opentelemetry.io/otel/trace"
-
 	"github.com/fencegate/fencegate/store"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // batch has writes that are decided in one commit. Its worker reuses it.
@@ -128,4 +130,126 @@ func (b *batch) without(rows []*pending) []*pending {
 		rows = rows[1:]
 	}
 	return nil
+}
+
+// pending is a write without a verdict. Group.mu guards its state and its index in lists.
+type pending struct {
+	write  store.Write
+	digest store.Digest
+	size   int64
+	span   trace.Span // of the write; nil: it is not traced
+
+	state      state
+	queue      *resourceQueue
+	prev, next *pending // in the queue, or next in the batch
+
+	delivered atomic.Bool // the one that sets it delivers the verdict
+	result    store.Result
+	err       error
+	signal    chan struct{} // of Commit: result and err are there
+
+	done func(store.Result, error) // of Submit
+}
+
+// state is where a write is.
+type state uint8
+
+const (
+	stateNew     state = iota
+	stateQueued        // in the queue of its resource
+	stateInBatch       // in a batch in flight: it may have been sent
+)
+
+var pendings = sync.Pool{New: func() any { return &pending{signal: make(chan struct{}, 1)} }}
+
+// newPending checks a write and digests it. It returns ErrInvalid, or ErrUnavailable where ctx has ended.
+func newPending(ctx context.Context, write *store.Write) (*pending, error) {
+	if err := write.Check(); err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		return nil, store.NotApplied(context.Cause(ctx))
+	}
+	p := pendings.Get().(*pending)
+	p.write = *write
+	p.size = int64(len(write.Resource) + len(write.Key) + len(write.ContentType) + len(write.Value))
+	write.Digest(&p.digest)
+	return p, nil
+}
+
+// traced notes the span of the write, if ctx has one.
+func (p *pending) traced(ctx context.Context, tracer trace.Tracer) {
+	if tracer != nil && trace.SpanFromContext(ctx).IsRecording() {
+		p.span = trace.SpanFromContext(ctx)
+	}
+}
+
+// recycle returns a write for reuse. No pointer to it may be left.
+func (p *pending) recycle() {
+	signal := p.signal
+	*p = pending{signal: signal}
+	pendings.Put(p)
+}
+
+// deliver hands the verdict to the caller, unless another was delivered before. After that, p belongs to the caller.
+func (p *pending) deliver(result store.Result, err error) {
+	if !p.delivered.CompareAndSwap(false, true) {
+		return
+	}
+	if p.done == nil {
+		p.result, p.err = result, err
+		p.signal <- struct{}{}
+		return
+	}
+	done := p.done
+	p.recycle()
+	done(result, err)
+}
+
+// batchLinksMax is how many of its writes the span of a batch links to.
+const batchLinksMax = 64
+
+var laneNames = [laneCount]string{laneQuick: "quick", laneLarge: "large", laneLockWait: "lock_wait"}
+
+// beginSpan begins the span of a batch with traced writes. It belongs to the trace of the first of them, so that one
+// trace leads from the request to the statement. It links to the others, and they link to it.
+func (b *batch) beginSpan(tracer trace.Tracer) {
+	if tracer == nil {
+		return
+	}
+	var first trace.Span
+	var links []trace.Link
+	for _, p := range b.rows {
+		if p.span == nil || len(links) == batchLinksMax {
+			continue
+		}
+		if first == nil {
+			first = p.span
+		}
+		links = append(links, trace.Link{SpanContext: p.span.SpanContext()})
+	}
+	if first == nil {
+		return
+	}
+	b.ctx, b.span = tracer.Start(trace.ContextWithSpan(b.ctx, first), "write batch",
+		trace.WithLinks(links...), trace.WithAttributes(
+			attribute.Int("fencegate.batch.writes", len(b.rows)), attribute.Int64("fencegate.batch.bytes", b.bytes),
+			attribute.String("fencegate.batch.lane", laneNames[b.lane.kind])))
+	link := trace.Link{SpanContext: b.span.SpanContext()}
+	for _, p := range b.rows {
+		if p.span != nil && p.span != first {
+			p.span.AddLink(link)
+		}
+	}
+}
+
+// endSpan ends the span, after the verdicts were delivered.
+func (b *batch) endSpan() {
+	if b.span == nil {
+		return
+	}
+	if busy := len(b.busy); busy > 0 {
+		b.span.SetAttributes(attribute.Int("fencegate.batch.busy", busy))
+	}
+	b.span.End()
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -159,4 +161,147 @@ func TestSweepsAreTimed(t *testing.T) {
 	if stats := sweeper.Stats(); stats != first {
 		t.Errorf("after one that failed: %+v", stats)
 	}
+}
+
+// A resource with ten thousand writes waiting does not hold up another: the other's write goes into one of the next
+// batches.
+func TestGroupIsFair(t *testing.T) {
+	t.Parallel()
+	const hot = 10_000
+	g := newGroupbed(t, groupcommit.Config{BatchesMax: narrow.BatchesMax, QueueMax: 20 * hot})
+	g.submitPlug(t, "plug")
+	first := g.put(t, "hot", 1, "")
+	var answered sync.WaitGroup
+	answered.Add(hot)
+	for i := range hot {
+		write := first
+		write.Sequence = new(int64(i + 1))
+		g.Submit(context.Background(), write, func(result store.Result, err error) {
+			defer answered.Done()
+			if err != nil || result.Err != nil {
+				t.Errorf("write %d: %v (%v)", i, result.Err, err)
+			}
+		})
+	}
+	before := make(chan uint64, 1)
+	g.Submit(context.Background(), g.put(t, "other", 1, "x"), func(store.Result, error) { before <- g.Stats().Writes })
+	g.pull(t, 1)
+	const most = 1 + 2*32 // the plug, and what a batch takes of one resource
+	if writes := <-before; writes > most {
+		t.Errorf("the other was decided after %d writes, want at most %d", writes, most)
+	}
+	answered.Wait()
+	if last, err := g.Fence(await.Context(t), "hot"); err != nil || last.LastSequence != hot {
+		t.Errorf("the fence is %+v (%v)", last, err)
+	}
+}
+
+// A write goes at once where nothing is in its way, and batches are within their bounds.
+func TestGroupBatches(t *testing.T) {
+	t.Parallel()
+	const writes = 1000
+	g := newGroupbed(t, narrow)
+	if _, err := g.Commit(t.Context(), g.put(t, "single", 1, "x")); err != nil {
+		t.Fatal(err)
+	}
+	if stats := g.Stats(); stats.Batches != 1 || stats.BatchSizes[0] != 1 {
+		t.Errorf("one write is %+v", stats)
+	}
+	var writesOfAll []store.Write
+	for i := range writes { // five to each of two hundred: the last resource of a batch does not fit with all of its five
+		writesOfAll = append(writesOfAll, g.put(t, enginetest.Numbered("r", i/5), int64(i%5+1), "x"))
+	}
+	plugged := g.submitPlug(t, "plug")
+	answers := g.submitAll(t, writesOfAll...)
+	if stats := g.Stats(); stats.Queued != writes || stats.InFlight.Quick != 1 {
+		t.Errorf("behind a plug it is %+v", stats)
+	}
+	g.pull(t, 1)
+	admitted(t, "the plug", plugged)
+	allAdmitted(t, answers)
+	// 1000 = 256 + 256 + 256 + 232, after the single one and the plug.
+	if stats := g.Stats(); stats.Batches != 6 || stats.BatchSizes != [9]uint64{2, 2, 2, 2, 2, 2, 2, 2, 6} {
+		t.Errorf("afterwards it is %+v", stats)
+	}
+}
+
+// In a batch of two hundred, each write gets what it would have got alone: the neighbours of what fails in the
+// database, and of what the rule rejects, are applied; and behind it on the same resource, too.
+func TestGroupNeighbours(t *testing.T) {
+	t.Parallel()
+	g := newGroupbed(t, narrow)
+	var writes []store.Write
+	for i := range 196 {
+		writes = append(writes, g.put(t, enginetest.Numbered("r", i), 1, "fine"))
+	}
+	bad := g.put(t, "r/7", 2, poison)
+	behind := g.put(t, "r/7", 3, "behind")
+	stale := g.put(t, "r/8", 1, "stale")
+	missing := g.put(t, "r/9", 2, "")
+	missing.Operation = store.Operation{Kind: store.Delete, Key: "none"}
+	writes = append(writes, bad, behind, stale, missing)
+	want := map[int]string{
+		196: "22000", 198: store.ErrStaleToken.Error(), 199: store.ErrNotFound.Error(),
+	}
+	invalid := g.put(t, "r/10", 2, "")
+	invalid.Kind = "zap"
+
+	plugged := g.submitPlug(t, "plug")
+	answers := g.submitAll(t, writes...)
+	if got := verdict(t, g.submit(t.Context(), t, invalid)); !errors.Is(got.err, store.ErrInvalid) {
+		t.Errorf("what is invalid returned %+v", got)
+	}
+	g.pull(t, 1)
+	admitted(t, "the plug", plugged)
+	for i, answer := range answers {
+		if want[i] == "" {
+			admitted(t, fmt.Sprint("write ", i), answer)
+			continue
+		}
+		got := verdict(t, answer)
+		if text := fmt.Sprint(got.err, got.result.Err); !strings.Contains(text, want[i]) ||
+			(got.err == nil) == (got.result.Err == nil) {
+			t.Errorf("write %d returned %s, want %s", i, text, want[i])
+		}
+	}
+	g.expectStored(t, map[store.Name]string{"r/6": "fine", "r/7": "behind", "r/8": "fine", "r/195": "fine"})
+	if stats := g.Stats(); stats.Batches != 2 {
+		t.Errorf("it took %+v", stats)
+	}
+}
+
+// The connection of a batch is ended: nothing is said of what was in it, and what waited behind that is not applied.
+// Sent again in its order, each is applied exactly once.
+func TestGroupConnectionIsEnded(t *testing.T) {
+	t.Parallel()
+	g := newGroupbed(t, narrow)
+	ctx := context.Background()
+	writes := []store.Write{
+		g.put(t, "p", 1, plug2), g.put(t, "q", 1, "x"), g.put(t, "r", 1, "first"), g.put(t, "r", 2, "second"),
+		g.put(t, "r", 3, "third"),
+	}
+	plugged := g.submitPlug(t, "plug")
+	g.hold(t, 2)
+	answers := g.submitAll(t, writes[:4]...)
+	g.pull(t, 1)
+	admitted(t, "the plug", plugged)
+	g.awaitPlugged(t)
+	answers = append(answers, g.submit(ctx, t, writes[4]))
+	// A plug sleeps again and again: between two sleeps, the query doesn't find it.
+	await.True(t, "its connection is ended", func() bool {
+		return g.Count(t, "select count(pg_terminate_backend(pid)) "+pluggedSQL) > 0
+	})
+	for i, outcome := range []store.Outcome{
+		store.OutcomeUnknown, store.OutcomeUnknown, store.OutcomeUnknown, store.OutcomeUnknown, store.OutcomeNotApplied,
+	} {
+		unavailable(t, fmt.Sprint("write ", i), answers[i], outcome)
+	}
+	g.expectStored(t, map[store.Name]string{"plug": plug, "p": "nothing", "q": "nothing", "r": "nothing"})
+	g.pull(t, 2)
+	for i, write := range writes {
+		if result := admitted(t, fmt.Sprintf("write %d again", i), g.submit(ctx, t, write)); result.Replayed {
+			t.Errorf("write %d was applied before", i)
+		}
+	}
+	g.expectStored(t, map[store.Name]string{"p": plug2, "q": "x", "r": "third"})
 }

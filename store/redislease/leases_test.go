@@ -1,12 +1,21 @@
 package redislease_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
+	"github.com/fencegate/fencegate/internal/test/testenv/enginetest"
 	"github.com/fencegate/fencegate/internal/test/testenv/redis"
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/engine"
 	"github.com/fencegate/fencegate/store/postgres"
 	"github.com/fencegate/fencegate/store/redislease"
 )
@@ -172,4 +181,178 @@ func (s *suite) lostKey(t *testing.T) {
 		left[0] != 0 || left[1] < long/2 {
 		t.Errorf("left are %v, %v, want 0 and an hour", left, err)
 	}
+}
+
+// TestLooksOfSeveralGateways checks that gateways which settle the same leases at the same time, in any order, are in no
+// deadlock.
+func TestLooksOfSeveralGateways(t *testing.T) {
+	t.Parallel()
+	const leases = 500
+	db := enginetest.New(t)
+	db.Exec(t, `insert into fence.leases (lock, fencing_token, lease_id, owner_id, ttl_ms, granted_at, expires_at)
+		select 'lock/' || n, n, gen_random_uuid(), 'A', 30000, now(), now() + interval '1 hour'
+		from generate_series(1, $1) n`, leases)
+	db.Exec(t, "analyze fence.leases")
+	var ascending []store.LeaseStatus
+	for i := range leases {
+		ref := store.LeaseRef{Lock: store.Name(fmt.Sprint("lock/", i+1)), Token: int64(i + 1)}
+		ascending = append(ascending, store.LeaseStatus{LeaseRef: ref, Left: long})
+	}
+	descending := slices.Clone(ascending)
+	slices.Reverse(descending)
+	var gateways sync.WaitGroup
+	for i := range 4 {
+		gateways.Go(func() {
+			for range 3 {
+				if err := db.SettleLeases(await.Context(t), [][]store.LeaseStatus{ascending, descending}[i%2]); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	gateways.Wait()
+}
+
+// TestForeignValues checks that whatever another program keeps at the key holds the lock, at a bounded cost, and that
+// nothing but a break deletes it.
+func TestForeignValues(t *testing.T) {
+	t.Parallel()
+	const bytes, ms = 1 << 20, 253402300799999 // until after the year 9999
+	server := redis.Start(t)
+	leases := open(t, openDB(t), redislease.Config{}, server)
+	sent := func() int {
+		_, rest, _ := strings.Cut(server.Do("INFO", "stats"), "total_net_output_bytes:")
+		text, _, _ := strings.Cut(rest, "\r\n")
+		n, _ := strconv.Atoi(text)
+		return n
+	}
+	before := sent()
+	for i, value := range []string{
+		"", "1", "[]", "kCtDZ9VbnYw=", `{"fencegate":1}`, `{"fencegate":1,"fencing_token":"x"}`,
+		`{"fencegate":1,"owner_id":"A","lease_id":"?"}`, `{"fencegate":1,"owner_id":5}`, strings.Repeat("[", 10000),
+		strings.Repeat("x", bytes), `{"fencegate":1,"owner_id":"` + strings.Repeat("x", bytes) + `"}`,
+	} {
+		lock := fmt.Sprint("foreign/", i)
+		server.Do("SET", lock, value, "PX", fmt.Sprint(ms))
+		_, err := leases.Acquire(await.Context(t), request(lock, "A"))
+		var found *store.HeldError
+		if !errors.As(err, &found) || found.OwnerID != "(not fencegate)" || found.Remaining < time.Hour {
+			t.Errorf("%.40q: %v, want it held by another program for long", value, err)
+		}
+		ref := store.LeaseRef{Lock: store.Name(lock), OwnerID: "A", ID: store.NewLeaseID(store.ProviderRedis), Token: 1}
+		_, err = leases.Renew(await.Context(t), ref, 0)
+		fails(t, "a renewal", err, store.ErrNotFound)
+		if n := server.Do("STRLEN", lock); n != fmt.Sprint(len(value)) {
+			t.Errorf("%.40q: %s bytes are left", value, n)
+		}
+	}
+	if n := sent() - before; n > bytes {
+		t.Errorf("the server sent %d bytes", n)
+	}
+}
+
+// TestMinorityOfAnotherProgram checks that an acquire does not wait again and again for a server that does not answer,
+// where nobody has a majority.
+func TestMinorityOfAnotherProgram(t *testing.T) {
+	t.Parallel()
+	servers := startVoting(t, 3)
+	leases := open(t, openDB(t), redislease.Config{Timeout: time.Second}, servers...)
+	servers[0].Do("SET", "lock", "another program's", "PX", "600000")
+	servers[2].Freeze()
+	defer servers[2].Thaw()
+	_, err := leases.Acquire(await.Context(t), request("lock", "A"))
+	held := errors.Is(err, store.ErrLeaseHeld)
+	if failed := leases.Stats()[2].Errors[redislease.KindTimeout]; !held || failed > 6 {
+		t.Errorf("%v, after %d calls of the server that does not answer", err, failed)
+	}
+}
+
+// TestForget checks that a break deletes locks of any program, and nothing else that has the name of a lock.
+func TestForget(t *testing.T) {
+	t.Parallel()
+	server := redis.Start(t)
+	leases := open(t, openDB(t), redislease.Config{}, server)
+	acquire(t, leases, request("lease", "A"))
+	server.Do("SET", "persisted", server.Do("GET", "lease"))
+	server.Do("SET", "other program", "kCtDZ9VbnYw=", "PX", "600000")
+	server.Do("SET", "text", "a user's")
+	server.Do("HSET", "hash", "field", "a user's")
+	server.Do("RPUSH", "expiring list", "a user's")
+	server.Do("PEXPIRE", "expiring list", "600000")
+	for lock, deleted := range map[store.Name]bool{
+		"lease": true, "persisted": true, "other program": true, "free": true,
+		"text": false, "hash": false, "expiring list": false,
+	} {
+		err := leases.Forget(await.Context(t), lock, 0)
+		if left := server.Do("EXISTS", string(lock)) == "1"; left == deleted {
+			t.Errorf("%s: the key is there: %t", lock, left)
+		}
+		var failure *redislease.Failure
+		switch {
+		case deleted && err != nil:
+			t.Errorf("%s: %v", lock, err)
+		case !deleted && (!errors.Is(err, store.ErrUnavailable) || !errors.As(err, &failure) ||
+			failure.Kind != redislease.KindWrongType || !strings.Contains(err.Error(), "something else than a lock")):
+			t.Errorf("%s: %v, want ErrUnavailable of the kind wrong_type", lock, err)
+		}
+	}
+}
+
+// releaseHook is a database that does something before it releases a lease.
+type releaseHook struct {
+	redislease.Database
+
+	before func() error
+}
+
+func (h *releaseHook) ReleaseLease(ctx context.Context, ref store.LeaseRef) (store.Released, error) {
+	if err := h.before(); err != nil {
+		return store.Released{}, err
+	}
+	return h.Database.ReleaseLease(ctx, ref)
+}
+
+// TestReleaseClosesTheFenceFirst checks that a lock is free only after the releaser can't write any more, and that it
+// stays held if the fence can't be closed.
+func TestReleaseClosesTheFenceFirst(t *testing.T) {
+	t.Parallel()
+	db, server := &releaseHook{Database: openDB(t)}, redis.Start(t)
+	leases := open(t, db, redislease.Config{}, server)
+	lease := acquire(t, leases, request("lock", "A"))
+	broken := errors.New("broken for the test")
+	db.before = func() error { return store.NotApplied(broken) }
+	_, err := leases.ReleaseLease(await.Context(t), lease.Ref())
+	fails(t, "a release without the database", err, broken)
+	held(t, leases, "lock", "A")
+	db.before = func() error {
+		held(t, leases, "lock", "A")
+		return nil
+	}
+	release(t, leases, lease)
+	acquire(t, leases, request("lock", "B"))
+}
+
+// TestWaiterInPostgres checks a lock whose leases move from Redis to PostgreSQL: a waiter there is granted the lock as soon
+// as an acquire in Redis shows that the lease has ended, and that acquire does not overtake it.
+func TestWaiterInPostgres(t *testing.T) {
+	t.Parallel()
+	db, server := openDB(t), redis.Start(t)
+	inRedis := open(t, db, redislease.Config{LookInterval: time.Hour}, server)
+	inPostgres := enginetest.Run(t, db, engine.Config{PollInterval: never})
+	acquire(t, inRedis, request("lock", "A"))
+	next := make(chan outcome, 1)
+	go func() {
+		lease, err := inPostgres.Acquire(await.Context(t), waiting("lock", "B"))
+		next <- outcome{lease, err}
+	}()
+	await.True(t, "B waits", func() bool {
+		lock, err := db.Lock(t.Context(), "lock")
+		return err == nil && lock.QueueLength == 1
+	})
+	server.Do("DEL", "lock")
+	held(t, inRedis, "lock", "")
+	if lease := granted(t, "the lock for the waiter in PostgreSQL", next); lease.OwnerID != "B" {
+		t.Errorf("granted to %s", lease.OwnerID)
+	}
+	held(t, inRedis, "lock", "B")
 }

@@ -3,14 +3,19 @@ package redislease_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
+	"github.com/fencegate/fencegate/internal/test/testenv/enginetest"
 	"github.com/fencegate/fencegate/internal/test/testenv/redis"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/redislease"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // errBroken is what a database of a test returns.
@@ -142,4 +147,152 @@ func (l *leaving) Err() error {
 		return context.Canceled
 	}
 	return nil
+}
+
+// loss is how the key of a lease is lost.
+type loss struct {
+	name    string
+	servers int
+	// start runs one of the servers.
+	start func(testing.TB, ...string) *redis.Server
+	// lose returns the servers that grant the lock from then on.
+	lose   func(t *testing.T, servers []*redis.Server, key string) []*redis.Server
+	renews bool // the first holder, all the time
+}
+
+var losses = []loss{
+	{"the server is started empty", 1, redis.Start, func(_ *testing.T, servers []*redis.Server, _ string) []*redis.Server {
+		servers[0].RestartEmpty()
+		return servers
+	}, false},
+	// The former master still runs, and answers the gateway of the first holder.
+	{"a replica without the key is promoted", 1, redis.Start, func(t *testing.T, _ []*redis.Server, _ string) []*redis.Server {
+		return []*redis.Server{redis.Start(t)}
+	}, true},
+	{"two of three servers lose the key", 3, redis.Start,
+		func(_ *testing.T, servers []*redis.Server, key string) []*redis.Server {
+			servers[0].Do("DEL", key)
+			servers[1].Do("DEL", key)
+			return servers
+		}, false},
+	{"the clocks of two of three servers jump", 3, redis.StartWithClock,
+		func(t *testing.T, servers []*redis.Server, key string) []*redis.Server {
+			for _, s := range servers[:2] {
+				s.ShiftClock(2 * long)
+				await.True(t, "the key expires", func() bool { return s.Do("EXISTS", key) == "0" })
+			}
+			return servers
+		}, false},
+}
+
+// TestDoubleGrant checks that a lock which Redis grants twice has one writer: both leases run, and as soon as the second
+// is granted, its holder writes, and the first is rejected in each way to write.
+func TestDoubleGrant(t *testing.T) {
+	t.Parallel()
+	db := enginetest.New(t)
+	db.Exec(t, `create table notes (job text, done_by text); create table jobs (id text, done_by text);
+		select fence.protect('jobs', 'jobs/{id}')`)
+	for i, of := range losses {
+		t.Run(of.name, func(t *testing.T) {
+			t.Parallel()
+			lock := fmt.Sprintf("jobs/%d", i)
+			servers := make([]*redis.Server, of.servers)
+			for i := range servers {
+				servers[i] = of.start(t)
+			}
+			for _, server := range servers {
+				server.Vote()
+			}
+			one := open(t, db.Store, redislease.Config{}, servers...)
+			first := acquire(t, one, request(lock, "worker 1"))
+			// A majority has granted the lease. The last server must have it before it loses it, not after.
+			for _, s := range servers {
+				await.True(t, "the server has the lease", func() bool {
+					return strings.Contains(s.Do("GET", lock), fmt.Sprintf(`"fencing_token":%d`, first.Token))
+				})
+			}
+			writesBy(t, db, first, nil)
+			other := open(t, db.Store, redislease.Config{}, of.lose(t, servers, lock)...)
+
+			second := acquire(t, other, request(lock, "worker 2"))
+			writesBy(t, db, first, store.ErrStaleToken)
+			writesBy(t, db, second, nil)
+			writesBy(t, db, first, store.ErrStaleToken)
+			if time.Until(first.ExpiresAt) <= 0 || time.Until(second.ExpiresAt) <= 0 {
+				t.Errorf("the leases end at %s and %s, want both to run", first.ExpiresAt, second.ExpiresAt)
+			}
+
+			_, err := one.Renew(await.Context(t), first.Ref(), 0)
+			if of.renews && err != nil {
+				t.Errorf("a renewal by the first holder: %v", err)
+			} else if !of.renews {
+				lost(t, "a renewal by the first holder", err, "superseded")
+			}
+			if _, err := other.Renew(await.Context(t), second.Ref(), 0); err != nil {
+				t.Errorf("a renewal by the second holder: %v", err)
+			}
+			writesBy(t, db, first, store.ErrStaleToken)
+			rows := db.Count(t, `select (select count(*) from notes where job = $1)
+				+ (select count(*) from jobs where 'jobs/' || id = $1)`, lock)
+			if rows != 4 {
+				t.Errorf("there are %d rows, want 4: each worker's in both tables", rows)
+			}
+		})
+	}
+}
+
+// writesBy writes under a lease in each way, and expects that each is admitted, or fails with ErrStaleToken.
+func writesBy(t *testing.T, db *enginetest.DB, lease store.Lease, want error) {
+	t.Helper()
+	for name, write := range map[string]func(context.Context, *enginetest.DB, store.Lease, int64) error{
+		"of a record": writeRecord, "after fence.guard": writeGuarded, "to a protected table": writeProtected,
+	} {
+		if err := write(await.Context(t), db, lease, sequences.Add(1)); !errors.Is(err, want) {
+			t.Errorf("%s, the write %s with token %d: %v, want %v", lease.OwnerID, name, lease.Token, err, want)
+		}
+	}
+}
+
+// sequences numbers the writes of all tests.
+var sequences atomic.Int64
+
+func writeRecord(ctx context.Context, db *enginetest.DB, lease store.Lease, sequence int64) error {
+	results, err := db.Write(ctx, []store.Write{enginetest.Put(lease, sequence, lease.OwnerID)})
+	if err != nil {
+		return err
+	}
+	return results[0].Err
+}
+
+func writeGuarded(ctx context.Context, db *enginetest.DB, lease store.Lease, sequence int64) error {
+	return inTx(ctx, db, func(run func(sql string, args ...any) error) error {
+		if err := run("select fence.guard($1, $2, $3)", lease.Lock, lease.Token, sequence); err != nil {
+			return err
+		}
+		return run("insert into notes values ($1, $2)", lease.Lock, lease.OwnerID)
+	})
+}
+
+func writeProtected(ctx context.Context, db *enginetest.DB, lease store.Lease, sequence int64) error {
+	return inTx(ctx, db, func(run func(sql string, args ...any) error) error {
+		if err := run("select fence.set_token($1, $2)", lease.Token, sequence); err != nil {
+			return err
+		}
+		return run("insert into jobs values ($1, $2)", strings.TrimPrefix(string(lease.Lock), "jobs/"), lease.OwnerID)
+	})
+}
+
+// inTx runs SQL in a transaction. It returns ErrStaleToken for that rejection.
+func inTx(ctx context.Context, db *enginetest.DB, do func(run func(sql string, args ...any) error) error) error {
+	const stale = "LF103"
+	err := pgx.BeginFunc(ctx, db.SQL, func(tx pgx.Tx) error {
+		return do(func(sql string, args ...any) error {
+			_, err := tx.Exec(ctx, sql, args...)
+			return err
+		})
+	})
+	if rejected := (*pgconn.PgError)(nil); errors.As(err, &rejected) && rejected.Code == stale {
+		return store.ErrStaleToken
+	}
+	return err
 }

@@ -10,11 +10,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
-	"golang.org/x/sync/singleflight"
-
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/internal/timing"
+	"github.com/google/uuid"
+	"golang.org/x/sync/singleflight"
 )
 
 // statementTimeout bounds one statement of the Queue.
@@ -275,4 +274,14 @@ func (q *Queue) heartbeatIsRecent() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return time.Since(q.heartbeatAt) < q.config.DeadAfter/2
+}
+
+// Config says how a Queue keeps its waiters alive and how often it looks for their turn.
+type Config struct {
+	// HeartbeatInterval is the time between two heartbeats, while a caller waits here.
+	HeartbeatInterval time.Duration
+	// DeadAfter is the time without a heartbeat after which other gateways skip the waiters of this process.
+	DeadAfter time.Duration
+	// PollInterval is the time between two looks for waiters whose notification was lost.
+	PollInterval time.Duration
 }

@@ -4,17 +4,22 @@ package accessfile
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
-
-	"go.yaml.in/yaml/v3"
+	"unicode/utf8"
 
 	"github.com/fencegate/fencegate/internal/access"
+	"github.com/fencegate/fencegate/internal/printable"
+	"go.yaml.in/yaml/v3"
 )
 
 const (
@@ -146,4 +151,118 @@ func CheckURL(text string) error {
 		return nil
 	}
 	return errors.New("it must be a https URL without a user, or a http URL of the loopback interface")
+}
+
+// Claims are what a token or a certificate says, as JSON: text, numbers, booleans, lists and objects.
+type Claims map[string]any
+
+// integerMax is the largest integer of which a JSON number has every digit.
+const integerMax = 1 << 53
+
+// texts returns the values of a claim: one, those of a list, or none. A name that begins with a slash is a JSON Pointer
+// (RFC 6901) into nested claims.
+func (c Claims) texts(name string) (texts []string) {
+	value, ok := c.find(name)
+	if !ok {
+		return nil
+	}
+	list, ok := value.([]any)
+	if !ok {
+		list = []any{value}
+	}
+	for _, element := range list {
+		if text, ok := textOf(element); ok {
+			texts = append(texts, text)
+		}
+	}
+	return texts
+}
+
+// words returns the values of a claim, of which one value may have several, separated by spaces.
+func (c Claims) words(name string) (words []string) {
+	if value, _ := c.find(name); value != nil {
+		if text, ok := value.(string); ok {
+			return strings.Fields(text)
+		}
+	}
+	return c.texts(name)
+}
+
+func (c Claims) find(name string) (value any, ok bool) {
+	if !strings.HasPrefix(name, "/") {
+		value, ok = c[name]
+		return value, ok
+	}
+	value = map[string]any(c)
+	for segment := range strings.SplitSeq(name[1:], "/") {
+		object, isObject := value.(map[string]any)
+		if !isObject {
+			return nil, false
+		}
+		if value, ok = object[unescape.Replace(segment)]; !ok {
+			return nil, false
+		}
+	}
+	return value, true
+}
+
+var unescape = strings.NewReplacer("~1", "/", "~0", "~")
+
+func textOf(value any) (text string, ok bool) {
+	switch value := value.(type) {
+	case string:
+		return value, true
+	case bool:
+		return strconv.FormatBool(value), true
+	case float64: // two large integers could be read as the same number
+		return strconv.FormatFloat(value, 'f', -1, 64), math.Abs(value) < integerMax
+	}
+	return "", false
+}
+
+// labelMax is the length of a label, at most, in characters.
+const labelMax = 60
+
+// SignIn says how users of browsers sign in by an issuer.
+type SignIn struct {
+	ClientID         string   `yaml:"client_id"`          // that the issuer knows fencegate by
+	ClientSecretFile string   `yaml:"client_secret_file"` // "": a public client
+	Scopes           []string `yaml:"scopes"`             // never empty after Parse
+	Label            string   `yaml:"label"`              // that users see; never "" after Parse
+	RedirectURL      string   `yaml:"redirect_url"`       // "": as the browser reaches the gateway
+}
+
+// CallbackPath is the path of a gateway to which an issuer sends users back.
+func CallbackPath(issuer string) string { return "/v1/sign-in/" + issuer + "/callback" }
+
+// check also fills in what the file leaves out.
+func (s *SignIn) check(issuer *Issuer) error {
+	if len(s.Scopes) == 0 {
+		s.Scopes = []string{"openid"}
+	}
+	s.Label = cmp.Or(s.Label, issuer.Name)
+	switch {
+	case s.ClientID == "":
+		return errors.New("client_id must be the name by which the issuer knows fencegate")
+	case !slices.Contains(issuer.Audiences, s.ClientID):
+		return fmt.Errorf("audiences must contain the client_id, %q: it is the aud of the issuer's ID tokens", s.ClientID)
+	case !slices.Contains(s.Scopes, "openid"):
+		return errors.New("scopes must contain openid: without it, an issuer returns no ID token")
+	case utf8.RuneCountInString(s.Label) > labelMax || printable.IndexUnfit(s.Label) >= 0:
+		return fmt.Errorf("label must have 1 to %d printable characters", labelMax)
+	case issuer.JWKSFile != "" || issuer.JWKSURL != "":
+		return errors.New("it needs the issuer's discovery document, so there can be neither jwks_file nor jwks_url")
+	case s.RedirectURL != "":
+		return checkRedirectURL(s.RedirectURL, CallbackPath(issuer.Name))
+	}
+	return nil
+}
+
+func checkRedirectURL(text, path string) error {
+	address, err := url.Parse(text)
+	if err != nil || CheckURL(text) != nil || !strings.HasSuffix(address.Path, path) || address.RawQuery != "" ||
+		address.Fragment != "" {
+		return fmt.Errorf("redirect_url must be a https URL that ends with %s", path)
+	}
+	return nil
 }

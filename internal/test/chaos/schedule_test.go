@@ -3,6 +3,7 @@
 package chaos
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -10,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fencegate/fencegate/internal/test/testenv/await"
 )
 
 // step is one fault, and perhaps another one beside it.
@@ -126,4 +129,189 @@ func TestSchedule(t *testing.T) {
 			t.Errorf("%s was never drawn", f.name)
 		}
 	}
+}
+
+// standbyPromoted kills the primary and promotes the standby, which has all that was acknowledged.
+func standbyPromoted(w *world, s step) func() {
+	w.primary.Kill()
+	hold(s)
+	w.promote()
+	w.renew()
+	return nil
+}
+
+// promotedUnsynchronized is promotedBehind, where gateways find synchronous_commit = off and have to raise it.
+func promotedUnsynchronized(w *world, s step) func() {
+	w.reload(w.primary, "synchronous_commit", "off")
+	signalBackends("pg_terminate_backend")(w, step{hold: s.hold / 2})
+	w.progress(acksEachStep)
+	return promotedBehind("")(w, s)
+}
+
+// promotedBehind promotes a standby that was down while clients wrote to the primary. What is committed there waits for
+// the standby. function ends some of these waits: the commit then looks like any other, but for a warning.
+func promotedBehind(function string) func(*world, step) func() {
+	return func(w *world, s step) func() {
+		w.standby.Kill()
+		w.awaitCommitWaits()
+		if function != "" {
+			conn := connect(w.t, w.primary)
+			execute(w.t, conn, "select "+function+"(pid) from pg_stat_activity where wait_event = 'SyncRep'")
+			_ = conn.Close(context.Background())
+		}
+		hold(s) // clients send again what was not answered in time
+		w.primary.Kill()
+		w.standby.Restart()
+		w.promote()
+		w.renew()
+		return nil
+	}
+}
+
+// awaitCommitWaits returns when commits of gateways wait for the standby; or when they do not, as they should.
+func (w *world) awaitCommitWaits() {
+	w.t.Helper()
+	conn := connect(w.t, w.primary)
+	defer func() { _ = conn.Close(context.Background()) }()
+	before, _ := w.journal.Progress()
+	await.True(w.t, "commits wait for the standby", func() (waiting bool) {
+		check(w.t, conn.QueryRow(await.Context(w.t), `select exists (select from pg_stat_activity
+			where application_name = 'fencegate' and wait_event = 'SyncRep')`).Scan(&waiting))
+		now, sound := w.journal.Progress()
+		return waiting || now > before+acksEachStep || !sound
+	})
+}
+
+// frozenPrimaryReplaced promotes the standby while the primary is frozen. The old primary returns for a while. It has
+// no standby, so it acknowledges nothing.
+func frozenPrimaryReplaced(w *world, s step) func() {
+	old := w.primary
+	thaw := old.Freeze()
+	w.promote()
+	third := w.primary.Standby(settings()...) // the old primary keeps its host for now
+	w.standby = third
+	w.progress(acksEachStep)
+	thaw()
+	hold(s)
+	old.Discard()
+	w.hosts[1].PointAt(third.Socket())
+	return nil
+}
+
+// commitsLost promotes a standby that lacks the last commits.
+func commitsLost(w *world, s step) func() {
+	from := w.journal.Now()
+	w.standby.CatchUp()
+	w.standby.Stop()
+	w.progress(acksEachStep)
+	hold(s)
+	w.primary.Kill()
+	w.standby.Restart()
+	w.promote()
+	w.awaitServed()
+	w.journal.Lost(from, w.journal.Now())
+	w.renew()
+	return nil
+}
+
+// oldPrimaryReturned promotes the standby while the primary is frozen. When all gateways use the new primary, the old
+// one returns, and then the new one is away: no gateway may go back.
+func oldPrimaryReturned(w *world, s step) func() {
+	from := w.journal.Now()
+	w.standby.CatchUp()
+	thaw := w.primary.Freeze()
+	w.promote()
+	w.awaitServed()
+	w.journal.Lost(from, w.journal.Now())
+	w.progress(acksEachStep)
+	thaw()
+	w.progress(acksEachStep)
+	w.primary.Kill()
+	hold(s)
+	w.primary.Restart()
+	w.progress(acksEachStep)
+	w.renew()
+	return nil
+}
+
+// backupRestored starts a base backup without recovery: it has the identity of the lost primary, and lacks all that was
+// committed since.
+func backupRestored(w *world, s step) func() {
+	from := w.journal.Now()
+	backup := w.primary.Backup(settings()...)
+	w.progress(acksEachStep)
+	hold(s)
+	w.standby.Discard()
+	w.primary.Discard()
+	backup.Restart()
+	w.primary = backup
+	w.hosts[0].PointAt(backup.Socket())
+	w.awaitServed()
+	w.journal.Lost(from, w.journal.Now())
+	w.standby = w.primary.Standby(settings()...)
+	w.hosts[1].PointAt(w.standby.Socket())
+	return nil
+}
+
+// tokensForgotten puts the tokens of the load's names back as no failover and no restore does, while no gateway runs
+// that could remember them. Grants are refused then, until an operator accepts the database.
+func tokensForgotten(w *world, _ step) func() {
+	for _, m := range w.members {
+		m.gateway.Kill()
+	}
+	conn := connect(w.t, w.primary)
+	defer func() { _ = conn.Close(context.Background()) }()
+	await.True(w.t, "no statement of a killed gateway is under way", func() (none bool) {
+		check(w.t, conn.QueryRow(await.Context(w.t), `select count(pg_terminate_backend(pid, 10000)) = 0
+			from pg_stat_activity where starts_with(application_name, 'fencegate') and backend_type = 'client backend'`).Scan(&none))
+		return none
+	})
+	var newest int64
+	check(w.t, conn.QueryRow(await.Context(w.t), "select last_value from fence.tokens").Scan(&newest))
+	for _, sql := range []string{
+		"delete from fence.records where starts_with(resource, 'chaos/')",
+		"delete from fence.leases where starts_with(lock, 'chaos/')",
+		"delete from fence.fences where starts_with(resource, 'chaos/')",
+		"delete from fence.subtrees where starts_with(name, 'chaos/')",
+		"select setval('fence.tokens', 1)",
+	} {
+		execute(w.t, conn, sql)
+	}
+	for _, m := range w.members {
+		w.restart(m, w.program)
+	}
+	w.journal.Lost(0, w.journal.Now())
+	w.awaitRefusedGrants()
+	execute(w.t, conn, "select fence.accept_database($1)", newest)
+	return nil
+}
+
+// awaitRefusedGrants returns when a gateway has found out that a client knows a newer token; or when writes continue,
+// as they should not.
+func (w *world) awaitRefusedGrants() {
+	w.t.Helper()
+	before, _ := w.journal.Progress()
+	await.True(w.t, "grants are refused", func() bool {
+		now, _ := w.journal.Progress()
+		return now > before || slices.ContainsFunc(w.members, func(m *member) bool {
+			return strings.Contains(m.gateway.Log(), "sign=client")
+		})
+	})
+}
+
+// promote makes the standby the primary. It acknowledges nothing before it has a standby of its own, unless replication
+// is asynchronous.
+func (w *world) promote() {
+	w.t.Helper()
+	w.standby.Promote()
+	w.primary, w.standby = w.standby, w.primary
+	w.hosts[0], w.hosts[1] = w.hosts[1], w.hosts[0]
+}
+
+// renew replaces the standby, which was the primary before, by a copy of the primary.
+func (w *world) renew() {
+	w.t.Helper()
+	w.standby.Discard()
+	w.standby = w.primary.Standby(settings()...)
+	w.hosts[1].PointAt(w.standby.Socket())
 }

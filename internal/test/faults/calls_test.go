@@ -6,15 +6,23 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"flag"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/fencegate/fencegate/internal/test/journal"
+	"github.com/fencegate/fencegate/internal/test/testenv/await"
+	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/test/testenv/process"
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/api"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // longTTLMS outlasts every test.
@@ -164,5 +172,244 @@ func wantUnknown(t *testing.T, g *gateway, w write) {
 	t.Helper()
 	if _, err := tryPut(t, g, w); !errors.Is(err, lockclient.ErrTokenUnknown) {
 		t.Errorf("%s: before the next grant, the lost token %d got %v", w.resource, w.token, err)
+	}
+}
+
+var duration = flag.Duration("faults.duration", 2*time.Second, "how long each load lasts, at least")
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	// As many at once as there are processors, or -parallel says: each test keeps a processor busy.
+	if err := flag.Set("test.parallel", flag.Lookup("test.parallel").Value.String()); err != nil {
+		panic(err)
+	}
+	os.Exit(postgres.Main(m))
+}
+
+// patient is a context that ends long after everything should have happened.
+func patient(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), *duration+await.Limit)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestSlow_Drill loses a database under load, and restores it by the commands of docs/backup.md. What was acknowledged
+// up to the recovery point is there, tokens rise, zombies are rejected, and the tables are protected. `make drill` shows
+// how long each step took.
+func TestSlow_Drill(t *testing.T) {
+	t.Run("base backup and WAL", func(t *testing.T) {
+		d := newDrill(t)
+		d.begin(postgres.NewCluster(t, d.settings()...))
+		d.run("pg_basebackup")
+		d.step("the base backup is made")
+		d.load.progress(t, 200)
+		d.recoveryPoint = d.load.journal.Now()
+		db := connect(t, d.cluster.URL())
+		segment := query[string](t, db, "select pg_walfile_name(pg_switch_wal())")
+		await.True(t, "the segment is archived", func() bool {
+			return query[bool](t, db, "select coalesce(last_archived_wal >= $1, false) from pg_stat_archiver", segment)
+		})
+		db.Close()
+		d.step("the last segment of the WAL is archived: the recovery point")
+		d.destroy()
+		restored := postgres.Unmade(t)
+		d.run("recovery.signal", "PGDATA="+restored.Path())
+		d.step("the base backup is copied back")
+		restored.Restart()
+		d.step("PostgreSQL has replayed the WAL")
+		d.end(restored)
+	})
+	t.Run("dump", func(t *testing.T) {
+		postgres.RequireDump(t, "pg_restore")
+		d := newDrill(t)
+		d.begin(postgres.NewCluster(t))
+		d.recoveryPoint = d.load.journal.Now()
+		d.run("pg_dump ")
+		d.step("the dump is made, of the moment at which it began: the recovery point")
+		d.destroy()
+		restored := postgres.NewCluster(t, postgres.Stranger())
+		server := connect(t, restored.DatabaseURL("postgres"))
+		execute(t, server, "drop database fencegate")
+		server.Close()
+		d.run("pg_restore ", "SERVER_URL="+restored.DatabaseURL("postgres"))
+		d.step("the dump is restored into a new server")
+		d.end(restored)
+	})
+}
+
+// drill is a database with a load, of which a backup is made.
+type drill struct {
+	t       *testing.T
+	dir     string
+	page    string // docs/backup.md, with dir in place of /backup
+	begun   time.Time
+	cluster *postgres.Cluster
+	fleet   *fleet
+	load    *underLoad
+
+	recoveryPoint time.Duration // in the journal: what was answered before must be restored
+	zombie        api.Lease     // was replaced before the recovery point
+	early, lost   api.Lease     // was replaced after it, by the other
+}
+
+func newDrill(t *testing.T) *drill {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "backup.md"))
+	check(t, err)
+	dir, err := os.MkdirTemp(process.TempParent(), "fencegate-drill-")
+	check(t, err)
+	t.Cleanup(func() { check(t, os.RemoveAll(dir)) })
+	check(t, os.Mkdir(filepath.Join(dir, "wal"), 0o700))
+	for _, path := range []string{dir, filepath.Join(dir, "wal")} {
+		check(t, os.Chmod(path, 0o777)) // PostgreSQL may run as another user
+	}
+	check(t, os.Symlink(process.BuildChecked(t), filepath.Join(dir, "fencegate")))
+	return &drill{t: t, dir: dir, page: strings.ReplaceAll(string(page), "/backup", dir), begun: time.Now()}
+}
+
+// block returns the block of the page that has this text.
+func (d *drill) block(text string) string {
+	d.t.Helper()
+	for _, block := range regexp.MustCompile("(?s)\n```(?:sh|text)\n(.*?\n)```\n").FindAllStringSubmatch(d.page, -1) {
+		if strings.Contains(block[1], text) {
+			return block[1]
+		}
+	}
+	d.t.Fatalf("docs/backup.md has no block with %q", text)
+	return ""
+}
+
+// settings are those of the page by which the WAL is archived.
+func (d *drill) settings() (options []postgres.Option) {
+	d.t.Helper()
+	for line := range strings.Lines(d.block("archive_command")) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " = ")
+		options = append(options, postgres.Setting(name, strings.Trim(value, "'")))
+	}
+	return options
+}
+
+// run runs the commands of the page that have this text, and returns what they print.
+func (d *drill) run(text string, env ...string) string {
+	d.t.Helper()
+	return d.shell(d.block(text), env...)
+}
+
+func (d *drill) shell(commands string, env ...string) string {
+	d.t.Helper()
+	shell := exec.CommandContext(patient(d.t), "bash", "-euo", "pipefail", "-c", commands)
+	path := []string{d.dir, filepath.Dir(postgres.Require(d.t, "pg_basebackup")), os.Getenv("PATH")}
+	shell.Env = append(os.Environ(), "PATH="+strings.Join(path, ":"), "DATABASE_URL="+d.cluster.URL())
+	shell.Env = append(shell.Env, env...)
+	output, err := shell.CombinedOutput()
+	if err != nil {
+		d.t.Fatalf("%s: %v\n%s", commands, err, output)
+	}
+	return string(output)
+}
+
+func (d *drill) step(what string) {
+	d.t.Helper()
+	d.load.acks, _ = d.load.journal.Progress() // from here on, progress counts anew
+	d.t.Logf("%5.1f s  %5d writes acknowledged  %s", time.Since(d.begun).Seconds(), d.load.acks, what)
+}
+
+// begin starts gateways and their clients, and returns when a holder has been replaced and does not know it.
+func (d *drill) begin(cluster *postgres.Cluster) {
+	d.t.Helper()
+	d.cluster = cluster
+	d.fleet = startFleet(d.t, cluster.URL(), 2)
+	d.fleet.databaseCrashes, d.fleet.losesCommits = true, true
+	db := connect(d.t, cluster.URL())
+	execute(d.t, db, "create role app login")
+	execute(d.t, db, `create table accounts (id bigint primary key, balance bigint); insert into accounts values (1, 100);
+		select fence.protect('accounts', 'accounts/{id}'); grant select, insert, update on accounts to app`)
+	db.Close()
+	d.shell(`fencegate migrate --app-role app --database-url "$DATABASE_URL"`)
+	d.begun = time.Now()
+	d.load = startLoad(d.t, d.fleet)
+	d.zombie = mustAcquire(d.t, d.fleet.at(0), "accounts/1", "zombie", 100)
+	d.early = mustAcquire(d.t, d.fleet.at(0), "lost", "early", 100)
+	_, err := tryAcquire(patient(d.t), d.fleet.at(1), "accounts/1", api.AcquireRequest{OwnerID: "next", WaitMS: 60_000})
+	check(d.t, err)
+	d.load.progress(d.t, 200)
+	d.step("2 gateways are under load; a holder was replaced and does not know it")
+}
+
+// destroy loses all that the cluster has.
+func (d *drill) destroy() {
+	d.t.Helper()
+	var err error
+	d.lost, err = tryAcquire(patient(d.t), d.fleet.at(0), "lost", api.AcquireRequest{OwnerID: "holder", WaitMS: 60_000})
+	check(d.t, err)
+	d.load.progress(d.t, 40)
+	d.cluster.Discard()
+	d.step("the server is killed, and its files are deleted")
+}
+
+// end starts gateways before the restored database, and checks what it has.
+func (d *drill) end(restored *postgres.Cluster) {
+	d.t.Helper()
+	d.cluster, d.fleet.databaseURL = restored, restored.URL()
+	for i := range d.fleet.members {
+		d.fleet.crash(d.t, i)
+	}
+	d.step("the gateways are ready")
+	d.load.journal.Lost(d.recoveryPoint, d.load.journal.Now())
+	for _, line := range strings.Split(d.run("fencegate check"), "\n") {
+		if strings.Contains(line, "errors: ") || strings.Contains(line, "tokens ") {
+			d.step("fencegate check --rows: " + line)
+		}
+	}
+
+	wantStale(d.t, d.fleet.at(0), numbered(d.zombie, 2))
+	d.step("the write of the holder that was replaced is rejected: token_stale")
+	wantUnknown(d.t, d.fleet.at(1), numbered(d.lost, 1))
+	d.step("the write of a holder whose grant is lost is rejected: token_unknown")
+	mustPut(d.t, d.fleet.at(1), numbered(d.early, 1))
+	d.step("the write of the holder before it is admitted")
+	if next := mustAcquire(d.t, d.fleet.at(0), "lost", "next", 0); next.FencingToken <= d.lost.FencingToken {
+		d.t.Errorf("token %d was granted after the lost %d", next.FencingToken, d.lost.FencingToken)
+	}
+	wantStale(d.t, d.fleet.at(1), numbered(d.lost, 1))
+	wantStale(d.t, d.fleet.at(1), numbered(d.early, 2))
+	d.step("after the next grant, both are rejected: token_stale")
+	db := connect(d.t, restored.URL())
+	d.wantProtected(db)
+
+	d.load.progress(d.t, 200)
+	d.load.end(d.t)
+	found, err := d.load.journal.Check(patient(d.t), db, "faults/")
+	check(d.t, err)
+	for _, what := range found[:min(20, len(found))] {
+		d.t.Error(what)
+	}
+	cost, err := d.load.journal.Cost(patient(d.t), db)
+	check(d.t, err)
+	if !d.t.Failed() {
+		d.step(fmt.Sprintf("clients work; lost are %d writes that were acknowledged after the recovery point, and no others",
+			cost.Lost))
+	}
+}
+
+// wantProtected expects that the role of an application is rejected without a token, and may ask for admission.
+func (d *drill) wantProtected(db *pgxpool.Pool) {
+	d.t.Helper()
+	for sql, want := range map[string]string{
+		"update accounts set balance = 0":                                          "LF101",
+		fmt.Sprintf("select fence.guard('accounts/1', %d)", d.zombie.FencingToken): "LF103",
+	} {
+		_, err := db.Exec(patient(d.t), "set role app; "+sql)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			d.t.Errorf("%s: the role app got %v, want %s", sql, err, want)
+		}
 	}
 }

@@ -8,6 +8,7 @@ package openapi
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,12 +20,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fencegate/fencegate/lockclient/api"
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/openapi3filter"
 	"github.com/getkin/kin-openapi/routers"
 	"github.com/gorilla/mux"
-
-	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // Description is the text of an API. It finds operations by paths whose names have slashes. The routers of kin-openapi
@@ -282,3 +282,156 @@ func (d *Description) CheckRoutes(t testing.TB, router *mux.Router) {
 }
 
 func lines(set map[string]bool) string { return strings.Join(slices.Sorted(maps.Keys(set)), "\n") }
+
+// Conforming passes requests to next and fails t if the path, method, status, headers or body of an exchange differs
+// from the description. Of the requests it checks those that succeed. Bodies are not buffered and connections can be
+// reached, so limits of size and time are the same as without it. A server in front of it must end before t does.
+func (d *Description) Conforming(t testing.TB, next http.Handler) http.Handler {
+	t.Helper()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// The check uses the request as it arrived. The server's own request keeps its body: the server drains it.
+		arrived := r.Clone(context.WithoutCancel(r.Context()))
+		copied := r.WithContext(r.Context())
+		body := &copyingBody{ReadCloser: r.Body}
+		copied.Body = body
+		answer := &copyingWriter{ResponseWriter: w}
+		next.ServeHTTP(answer, copied)
+		answer.begin(http.StatusOK)
+
+		e := exchange{arrived, body.read.Bytes(), answer.status, answer.sent, answer.body.Bytes()}
+		if err := d.check(e); err != nil {
+			t.Errorf("%s %s was answered %d, which differs from openapi.yaml: %v\nthe answer: %.2000s",
+				arrived.Method, arrived.URL, e.status, err, e.body)
+		}
+	})
+}
+
+// exchange is a request and the answer to it.
+type exchange struct {
+	request     *http.Request
+	requestBody []byte // as far as it was read
+	status      int
+	header      http.Header
+	body        []byte
+}
+
+// copyingBody keeps the bytes read.
+type copyingBody struct {
+	io.ReadCloser
+
+	read bytes.Buffer
+}
+
+func (b *copyingBody) Read(into []byte) (int, error) {
+	n, err := b.ReadCloser.Read(into)
+	b.read.Write(into[:n])
+	return n, err
+}
+
+// copyingWriter keeps the answer.
+type copyingWriter struct {
+	http.ResponseWriter
+
+	status int
+	sent   http.Header
+	body   bytes.Buffer
+}
+
+// begin notes the status and the headers of the first status that is not 1xx.
+func (w *copyingWriter) begin(status int) {
+	if w.status == 0 && status >= http.StatusOK {
+		w.status, w.sent = status, w.Header().Clone()
+	}
+}
+
+func (w *copyingWriter) WriteHeader(status int) {
+	w.begin(status)
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *copyingWriter) Write(body []byte) (int, error) {
+	w.begin(http.StatusOK)
+	w.body.Write(body)
+	return w.ResponseWriter.Write(body)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *copyingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+const eventStream = "text/event-stream"
+
+// The bodies of these types are checked below, or not at all.
+func init() {
+	for _, kind := range []string{
+		eventStream, "text/html", "text/javascript", "text/css", "image/svg+xml",
+	} {
+		openapi3filter.RegisterBodyDecoder(kind, openapi3filter.PlainBodyDecoder)
+	}
+}
+
+// Event is one event of a stream.
+type Event struct {
+	ID   string // "": none
+	Kind string
+	Data string
+}
+
+// ParseEvents decodes events strictly: each field once, in the gateway's order. It skips comments, and IDs without an
+// event. The rest is an event that is not complete.
+func ParseEvents(text string) (events []Event, rest string, err error) {
+	for {
+		block, after, whole := strings.Cut(text, "\n\n")
+		if !whole {
+			return events, text, nil
+		}
+		text = after
+		if strings.HasPrefix(block, ":") && !strings.Contains(block, "\n") {
+			continue
+		}
+		var event Event
+		lines := strings.Split(block, "\n")
+		if id, found := strings.CutPrefix(lines[0], "id: "); found {
+			event.ID, lines = id, lines[1:]
+			if len(lines) == 0 {
+				continue
+			}
+		}
+		if len(lines) != 2 || !strings.HasPrefix(lines[0], "event: ") || !strings.HasPrefix(lines[1], "data: ") {
+			return events, text, fmt.Errorf("this is no event: %q", block)
+		}
+		event.Kind, event.Data = strings.TrimPrefix(lines[0], "event: "), strings.TrimPrefix(lines[1], "data: ")
+		events = append(events, event)
+	}
+}
+
+// checkEvents validates the events of a stream against the schemas of x-events.
+func (d *Description) checkEvents(e exchange, response *openapi3.ResponseRef) error {
+	content := response.Value.Content[eventStream]
+	if content == nil || e.status != http.StatusOK {
+		return nil
+	}
+	kinds, ok := content.Extensions["x-events"].(map[string]any)
+	if !ok {
+		return errors.New("x-events is missing")
+	}
+	events, _, err := ParseEvents(string(e.body))
+	for i, event := range events {
+		name, known := kinds[event.Kind].(string)
+		schema := d.document.Components.Schemas[name]
+		if !known || schema == nil {
+			return fmt.Errorf("the event %q is not described", event.Kind)
+		}
+		var data any
+		if err := json.Unmarshal([]byte(event.Data), &data); err != nil {
+			return fmt.Errorf("event %d: %w", i, err)
+		}
+		if err := schema.Value.VisitJSON(data, openapi3.MultiErrors()); err != nil {
+			return fmt.Errorf("event %d differs from the schema %s: %w", i, name, err)
+		}
+		last := event.Kind == "end"
+		if (last || event.Kind == "state") != (event.ID == "") || last && i < len(events)-1 {
+			return fmt.Errorf("event %d: the id is %q, which belongs to every event but a state and the end", i, event.ID)
+		}
+	}
+	return err
+}

@@ -1,2 +1,0 @@
-// Package kubernetes tests the Helm chart.
-package kubernetes
