@@ -56,6 +56,9 @@ var exceptions = map[string]exception{
 	"docs/production.md": {
 		elsewhere: "needs servers of its own; TestSlow_Production of docs"},
 
+	"docs/uninstall.md": {
+		elsewhere: "needs a server with roles of its own; TestUninstall of docs"},
+
 	"docs/replication.md": {
 		elsewhere: "needs two servers; TestReplication of docs"},
 
