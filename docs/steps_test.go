@@ -49,8 +49,8 @@ func stepsOf(b block, number int, next *block) []step {
 	case "sh":
 		return program(".sh", b.text, ". ./FILE")
 	case "sql":
-		if next != nil && next.language == "text" { // the errors, after which psql continues
-			return program(".sql", b.text, psql+" -q < FILE 2>&1 >/dev/null")
+		if next != nil && next.language == "text" { // psql continues after errors
+			return program(".sql", b.text, "stdbuf -o0 "+psql+" -qAt < FILE")
 		}
 		return program(".sql", b.text, psql+" -v ON_ERROR_STOP=1 < FILE")
 	case "go":
@@ -117,4 +117,28 @@ func checkFragment(t *testing.T, b block) {
 	if err != nil && parse("", "") != nil && parse("var _ = T{\n", "\n}") != nil {
 		t.Errorf("%s:%d: the fragment of Go can't be parsed: %v", b.file, b.line, err)
 	}
+}
+
+// TestTenMinutes pastes all of docs/sql/ten-minutes.md into the psql that the page starts, which prints what it shows.
+func TestTenMinutes(t *testing.T) {
+	t.Parallel()
+	const page = "docs/sql/ten-minutes.md"
+	blocks := blocksOf(t, page)
+	pasted, shown := "", "…\n"
+	for _, b := range blocks {
+		switch b.language {
+		case "sql":
+			pasted += b.text
+		case "text":
+			shown += b.text
+		}
+	}
+	session(t, page, []step{{
+		block: blocks[0],
+		files: map[string]string{"start.sh": blocks[0].text, "pasted.sql": pasted},
+		script: psql + ` -q -o /dev/null -c "select setval('fence.tokens', 33)"
+			psql() { stdbuf -o0 psql -X "$@"; }
+			. ./start.sh < pasted.sql`,
+		output: shown,
+	}})
 }
