@@ -31,6 +31,8 @@ var exceptions = map[string]exception{
 	"docs/cli.md: $ fencegate lock break nightly": {
 		elsewhere: "the second terminal; TestRunStopsACommandThatHasLostItsLease of cmd/fencegate"},
 
+	"docs/other-locks.md: $ cat move.py": {
+		before: `python3() { PYTHONPATH=$CLONE/clients/python/src PYTHONDONTWRITEBYTECODE=1 /usr/bin/python3 "$@"; }`},
 	"docs/other-locks.md: $ fencegate fence get jobs/42": {
 		before: "fencegate put jobs/42 result x --token 1767344421480.1"},
 

@@ -128,6 +128,10 @@ func environment(t *testing.T, folder string, steps []step) (env []string, gatew
 			postgres.Require(t, "redis-cli")
 			redisURL = redis.Start(t).URL()
 		}
+		if strings.Contains(s.block.text, "import fencegate, redis") &&
+			exec.CommandContext(await.Context(t), "/usr/bin/python3", "-c", "import redis").Run() != nil {
+			process.Missing(t, "redis is not installed for /usr/bin/python3")
+		}
 	}
 	link := filepath.Join(t.TempDir(), "fencegate")
 	check(t, os.Symlink(process.Build(t), link))
