@@ -54,7 +54,7 @@ func stepsOf(b block, number int, next *block) []step {
 		}
 		return program(".sql", b.text, psql+" -v ON_ERROR_STOP=1 < FILE")
 	case "go":
-		return program(".go", b.text, `(program=$PWD/FILE && cd "$CLONE" && go run "$program")`)
+		return program(".go", b.text, `(program=$PWD/FILE; [ -f go.mod ] || cd "$CLONE" && go run "$program")`)
 	}
 	return nil
 }
