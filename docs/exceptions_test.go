@@ -33,6 +33,8 @@ var exceptions = map[string]exception{
 
 	"docs/other-locks.md: $ cat move.py": {
 		before: `python3() { PYTHONPATH=$CLONE/clients/python/src PYTHONDONTWRITEBYTECODE=1 /usr/bin/python3 "$@"; }`},
+	"docs/other-locks.md: select fence.protect('invoices', 'invoices/{id}', 'observe')": {
+		before: psql + ` -qc "create table invoices (id bigint primary key, state text); insert into invoices values (42, 'new')"`},
 	"docs/other-locks.md: $ fencegate fence get jobs/42": {
 		before: "fencegate put jobs/42 result x --token 1767344421480.1"},
 
