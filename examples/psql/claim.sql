@@ -15,8 +15,9 @@ select 'worker-a completes ' || :'resource' || ', and its lease is ' || status
 from fence.release(:'resource', 'worker-a', :'lease_id', :fencing_token);
 commit;
 
+-- A claim steps over a name that somebody has locked just then: so this waits, too, until the sweep has ended the leases.
 \echo worker-a is frozen, and its leases expire
-select pg_sleep(1.1) \g /dev/null
+select pg_sleep(2.5) \g /dev/null
 create temp table b as select * from fence.claim('jobs', 2, 'worker-b', 30000, 'not done and due <= now()');
 select 'worker-b claims ' || string_agg(resource, ', ') from b;
 
