@@ -12,7 +12,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -41,9 +40,6 @@ func (c *memoryCmd) table() string { return fmt.Sprintf("memory of a gateway tha
 
 // Run measures each kind at a gateway that did nothing before. Each connection needs two open files.
 func (c *memoryCmd) Run(ctx context.Context, to output) error {
-	if err := os.Setenv("GOGC", "100"); err != nil { // without the garbage that package heapfloor lets grow
-		return err
-	}
 	return measure(ctx, to, c.Servers, rig.Pace{}, rig.Private{}, func(r *rig.Rig) error {
 		for _, kind := range c.Measure {
 			if err := c.measureKind(ctx, r, kind); err != nil {
@@ -110,12 +106,16 @@ func (c *memoryCmd) measureKind(ctx context.Context, r *rig.Rig, kind string) (e
 	return context.Cause(ctx)
 }
 
-// used is the memory of a gateway, in bytes: what the kernel counts, and what is in use after a collection.
+// used is the memory of a gateway, in bytes: what the kernel counts, and what is in use after collections.
 type used struct{ resident, heap, stacks float64 }
 
-// read collects the garbage of a gateway some times, since a stack shrinks by half at a time, and returns what memory it
-// uses.
+// read returns what memory a gateway uses: as the kernel counts it, with the garbage of its clients' arrival, since that
+// is what a limit must leave room for; and what is in use after some collections, since a stack shrinks by half at a time.
 func (c *memoryCmd) read(ctx context.Context, gateway *gateway.Process, profiles string) (u used, err error) {
+	stat, err := rig.ProcessStat(gateway.PID())
+	if err != nil {
+		return used{}, err
+	}
 	for range 4 {
 		if !pause(ctx, c.Settle/4) {
 			return used{}, ctx.Err()
@@ -124,9 +124,8 @@ func (c *memoryCmd) read(ctx context.Context, gateway *gateway.Process, profiles
 			return used{}, err
 		}
 	}
-	stat, err := rig.ProcessStat(gateway.PID())
 	u.resident = float64(stat.ResidentMemory())
-	return u, err
+	return u, nil
 }
 
 // collected collects the garbage of a gateway, and reads the figures at the end of the profile of its heap.
