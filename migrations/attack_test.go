@@ -82,7 +82,7 @@ var attackScripts = []script{
 		B begin; insert into fence.table_callers (table_id) values ('others'::regclass);
 			select fence.forget_protection('others')  -- !42501 own
 		B rollback; select fence.unprotect('others')  -- !42501
-		A select template, mode, problem is null from fence.protected where table_name = 'others'::regclass
+		A select template, mode, problem is null from fence.protected where table_name = 'others'
 			-- others/{id}|enforce|t
 		B drop table used; create table public.used (id integer);
 			select fence.protect('public.used', 'used/{id}'); select fence.unprotect('public.used')
@@ -102,11 +102,11 @@ var attackScripts = []script{
 			end if; return i; end'
 		A analyze ${owner}_3.trap  -- !42501 $owner does not own public.victim
 		A insert into ${owner}_3.trap values (1)  -- !42501 $owner does not own public.victim
-		A select template, mode from fence.protected where table_name = 'victim'::regclass  -- victim/{id}|enforce
+		A select template, mode from fence.protected where table_name = 'victim'  -- victim/{id}|enforce
 		B create function ${owner}_3.protect() returns void security definer language sql as
 			'select fence.protect(''${owner}_3.trap'', ''trap/{id}'')'
 		C set session authorization $app; select ${owner}_3.protect()
-		A select template from fence.protected where table_name = '${owner}_3.trap'::regclass  -- trap/{id}`},
+		A select template from fence.protected where table_name = '${owner}_3.trap'  -- trap/{id}`},
 	{"an application without rights on any table: no trigger with functions of others' tables", `
 		A create table others_plain (id integer); select fence.protect('others_plain', 'others/{id}');
 			create table others_parts (id integer) partition by list (id);
@@ -168,14 +168,14 @@ var attackScripts = []script{
 	{"what the owner of the table can do is shown", `
 		A create table owned (id integer); select fence.protect('owned', 'owned/{id}');
 			alter table owned disable trigger fencegate_insert; insert into owned values (1);
-			select problem from fence.protected where table_name = 'owned'::regclass
+			select problem from fence.protected where table_name = 'owned'
 			-- trigger fencegate_insert on public.owned is disabled
 		A alter table owned enable trigger fencegate_insert;
-			select problem from fence.protected where table_name = 'owned'::regclass
+			select problem from fence.protected where table_name = 'owned'
 			-- trigger fencegate_insert on public.owned does not always fire
 		A select fence.protect('owned', 'owned/{id}'); insert into owned values (2)  -- !LF101
 		A drop trigger fencegate_truncate on owned;
-			select problem from fence.protected where table_name = 'owned'::regclass
+			select problem from fence.protected where table_name = 'owned'
 			-- trigger fencegate_truncate on public.owned is missing
 		A select fence.protect('owned', 'owned/{id}');
 			select 'owned'::regclass::oid, id from fence.protected_tables where table_id = 'owned'::regclass
@@ -183,14 +183,14 @@ var attackScripts = []script{
 		A create or replace trigger fencegate_delete after delete on owned referencing old table as fencegate_old
 			for each statement when (false) execute function fence.check_${id}_delete();
 			alter table owned enable always trigger fencegate_delete;
-			select problem from fence.protected where table_name = 'owned'::regclass
+			select problem from fence.protected where table_name = 'owned'
 			-- trigger fencegate_delete on public.owned has another definition
 		A select fence.protect('owned', 'owned/{id}');
 			create or replace function fence.check_${id}_update() returns trigger language plpgsql as 'begin return
-			null; end'; select problem from fence.protected where table_name = 'owned'::regclass
+			null; end'; select problem from fence.protected where table_name = 'owned'
 			-- the trigger functions are not those of the template any more: call fence.protect again
 		A select fence.protect('owned', 'owned/{id}');
-			select problem is null from fence.protected where table_name = 'owned'::regclass  -- t`},
+			select problem is null from fence.protected where table_name = 'owned'  -- t`},
 	{"a look at a table waits 10 ms at most for a lock on it", `
 		A create table locked (id integer); select fence.protect('locked', 'locked/{id}')
 		A create or replace trigger fencegate_replica after insert on locked for each row when (new.id > 0)
@@ -248,20 +248,20 @@ var attackScripts = []script{
 	{"a role with the right to replace triggers is shown", `
 		A create table replaced (id integer); select fence.protect('replaced', 'replaced/{id}');
 			grant all on replaced to $app;
-			select problem from fence.protected where table_name = 'replaced'::regclass
+			select problem from fence.protected where table_name = 'replaced'
 			-- $app may replace the triggers: revoke trigger on public.replaced from $app
 		B set session authorization $app;
 			create function pg_temp.nothing() returns trigger language plpgsql as 'begin return null; end';
 			create or replace trigger fencegate_insert after insert on replaced execute function pg_temp.nothing();
 			insert into replaced values (1)
 		A revoke trigger on replaced from $app;
-			select problem from fence.protected where table_name = 'replaced'::regclass
+			select problem from fence.protected where table_name = 'replaced'
 			-- trigger fencegate_insert on public.replaced does not always fire
 		A select fence.protect('replaced', 'replaced/{id}');
-			select problem is null from fence.protected where table_name = 'replaced'::regclass  -- t
+			select problem is null from fence.protected where table_name = 'replaced'  -- t
 		B insert into replaced values (2)  -- !LF101
 		A grant trigger on replaced to public;
-			select problem from fence.protected where table_name = 'replaced'::regclass
+			select problem from fence.protected where table_name = 'replaced'
 			-- public may replace the triggers: revoke trigger on public.replaced from public
 		A select fence.protect('replaced', 'replaced/{id}', 'observe')  -- !55000 public may replace the triggers
 		A revoke trigger on replaced from public; select fence.protect('replaced', 'replaced/{id}')
@@ -277,7 +277,7 @@ var attackScripts = []script{
 		A set session authorization $app; begin; select fence.guard('roles/' || fence.segment('a/b'), $t, 1);
 			insert into roles values ('a/b'); commit
 		A select verdict from fence.try_guard('roles/a%2Fb', $t, 1)  -- token_reused
-		A select problem is null from fence.protected where table_name = 'roles'::regclass  -- t`},
+		A select problem is null from fence.protected where table_name = 'roles'  -- t`},
 }
 
 // protectedDatabase returns a database for scripts, and their variables.

@@ -6,7 +6,7 @@ var protectScripts = []script{
 	{"insert, update, delete", `
 		A create table plain (id integer primary key, n integer); insert into plain values (1, 1), (2, 2), (3, 3)
 		A select fence.protect('plain', 'plain/{id}')
-		A select template, mode, problem is null from fence.protected where table_name = 'plain'::regclass
+		A select template, mode, problem is null from fence.protected where table_name = 'plain'
 			-- plain/{id}|enforce|t
 		A select test.grant('plain/1')  -- $t
 		A insert into plain values (4, 4)
@@ -37,10 +37,10 @@ var protectScripts = []script{
 		A begin; select fence.guard('inbox/1', $t, 1); update inbox set n = 4 where id = 1; commit
 		A select fence.protect('inbox', 'inbox/{id}', 'observe'); select fence.protect('inbox', 'inbox/{id}');
 			insert into inbox (n) values (5); select problem is null, inserts from fence.protected
-			where table_name = 'inbox'::regclass  -- t|free
+			where table_name = 'inbox'  -- t|free
 		A select fence.protect('inbox', 'inbox/{id}', inserts => 'guarded'); insert into inbox (n) values (6)  -- !LF101
 		A select fence.protect('inbox', 'inbox/{id}', inserts => 'free'); insert into inbox (n) values (6);
-			select problem is null from fence.protected where table_name = 'inbox'::regclass  -- t
+			select problem is null from fence.protected where table_name = 'inbox'  -- t
 		A select fence.protect('inbox', 'inbox/{id}', inserts => 'some')  -- !22023 it must be guarded or free
 		A create table lanes (id integer, n integer) partition by list (n); create table lanes_1 partition of lanes for values in (1);
 			create table lanes_2 partition of lanes for values in (2); select fence.protect('lanes', 'lanes/{id}', inserts => 'free');
@@ -58,7 +58,7 @@ var protectScripts = []script{
 		A insert into longs values ('a', repeat('%', 170))  -- !22023
 		A select fence.protect('longs', 'longs/{k}/{l}', 'observe'); insert into longs values ('a', repeat('y', 600));
 			select fence.protect('longs', 'longs/{k}/{l}'); select problem is null from fence.protected
-			where table_name = 'longs'::regclass  -- t
+			where table_name = 'longs'  -- t
 		A select fence.protect('longs', 'longs/{n}'); insert into longs values ('b', repeat('y', 600));
 			select count(*) from pg_trigger where tgrelid = 'longs'::regclass and tgname = 'fencegate_insert'  -- 0
 		A create table long_lanes (k text, n integer) partition by list (n);
@@ -174,7 +174,7 @@ var protectScripts = []script{
 		A begin; select fence.guard('days/d2', $t, 1); update generated set id = 5; savepoint s;
 			update generated set at = '2000-01-05'  -- !LF101 days/d4
 		A rollback to s; commit; select fence.protect('generated', 'days/{at}')  -- !42804 generated column
-		A select template from fence.protected where table_name = 'generated'::regclass  -- days/{day}`},
+		A select template from fence.protected where table_name = 'generated'  -- days/{day}`},
 	{"partitions", `
 		A create table parted (id integer, n integer) partition by range (id);
 			create table parted_1 partition of parted for values from (0) to (10)
@@ -182,7 +182,7 @@ var protectScripts = []script{
 			create table parted_2a partition of parted_2 for values in (0, 1, 2);
 			insert into parted values (1, 1), (11, 1)
 		A select fence.protect('parted', 'parted/{id}');
-			select problem is null from fence.protected where table_name = 'parted'::regclass  -- t
+			select problem is null from fence.protected where table_name = 'parted'  -- t
 		A update parted set n = 2 where id = 1  -- !LF101 "resource":"parted/1","table":"public.parted"
 		A update parted_1 set n = 2  -- !LF101 "resource":"parted/1","table":"public.parted"
 		A delete from parted_2a  -- !LF101 "resource":"parted/11","table":"public.parted"
@@ -203,27 +203,27 @@ var protectScripts = []script{
 		A create table parted_3 (id integer, n integer); insert into parted_3 values (21, 1);
 			alter table parted attach partition parted_3 for values from (20) to (30)
 		A update parted_3 set n = 2  -- !LF101 "resource":"parted/21","table":"public.parted"
-		A select problem from fence.protected where table_name = 'parted'::regclass
+		A select problem from fence.protected where table_name = 'parted'
 			-- trigger fencegate_truncate on public.parted_3 is missing
 		A select fence.protect('parted', 'parted/{id}'); truncate parted_3  -- !LF107
 		A create table parted_4 partition of parted for values from (30) to (40);
 			insert into parted_4 values (31, 1)  -- !LF101 parted/31
 		A select fence.protect('parted', 'parted/{id}'); alter table parted_1 disable trigger fencegate_row;
-			select problem from fence.protected where table_name = 'parted'::regclass
+			select problem from fence.protected where table_name = 'parted'
 			-- trigger fencegate_row on public.parted_1 is disabled
 		A select fence.protect('parted', 'parted/{id}');
-			select problem is null from fence.protected where table_name = 'parted'::regclass  -- t
+			select problem is null from fence.protected where table_name = 'parted'  -- t
 		A alter table parted detach partition parted_3; update parted_3 set n = 5;
-			select problem from fence.protected where table_name = 'parted_3'::regclass
+			select problem from fence.protected where table_name = 'parted_3'
 			-- parted_3 has triggers of a protected table, but is not protected, as after a restore without the schema fence or a detach: call fence.protect or fence.unprotect
 		A truncate parted_3  -- !55000 not protected
 		A select fence.protect('parted_1', 'parted/{id}')  -- !42809 partition
 		A alter table parted owner to $owner;
-			select problem from fence.protected where table_name = 'parted'::regclass
+			select problem from fence.protected where table_name = 'parted'
 			-- $owner, the owner of public.parted, cannot attach partitions: call fence.protect again
 		A alter table parted owner to current_user
 		A select fence.unprotect('parted_3'); truncate parted_3;
-			select count(*) from fence.protected where table_name = 'parted_3'::regclass  -- 0
+			select count(*) from fence.protected where table_name = 'parted_3'  -- 0
 		A select fence.unprotect('parted_1'); truncate parted_1  -- !LF107
 		A select fence.unprotect('parted'); truncate parted;
 			select count(*) from pg_trigger where tgname like 'fencegate%' and tgrelid::regclass::text like
@@ -275,22 +275,22 @@ var protectScripts = []script{
 		A rollback to s; alter table changed rename id to other; update changed set n = 1  -- !42703
 		A rollback to s; alter table changed drop column name; update changed set n = 1  -- !42703
 		A rollback; alter table changed rename id to other;
-			select problem from fence.protected where table_name = 'changed'::regclass
+			select problem from fence.protected where table_name = 'changed'
 			-- the table public.changed has no column 'id'
 		A alter table changed rename other to id; alter table changed alter id type date using null;
-			select problem from fence.protected where table_name = 'changed'::regclass
+			select problem from fence.protected where table_name = 'changed'
 			-- the column 'id' of public.changed cannot be part of a resource
 		A alter table changed alter id type text using null;
-			select problem from fence.protected where table_name = 'changed'::regclass
+			select problem from fence.protected where table_name = 'changed'
 			-- the trigger functions are not those of the template any more: call fence.protect again
 		A create domain number as integer; create table domains (id number); select fence.protect('domains', 'd/{id}');
 			insert into domains values (1)  -- !LF101 d/1
 		A alter domain number rename to numeral; insert into domains values (1)  -- !55000 another type
-		A select problem from fence.protected where table_name = 'domains'::regclass
+		A select problem from fence.protected where table_name = 'domains'
 			-- the trigger functions are not those of the template any more: call fence.protect again
 		A select fence.protect('domains', 'd/{id}'); insert into domains values (1)  -- !LF101 d/1
 		A select fence.protect('changed', 'changed/{id}');
-			select problem is null from fence.protected where table_name = 'changed'::regclass  -- t
+			select problem is null from fence.protected where table_name = 'changed'  -- t
 		A insert into changed values ('x')  -- !LF101 changed/x`},
 	{"a change of the template and the mode, and the end of the protection", `
 		A create table twice (id integer); select fence.protect('twice', 'twice/{id}');
@@ -309,18 +309,18 @@ var protectScripts = []script{
 		A insert into observed_parts values (102);
 			select count(*) from fence.reported where table_name = 'public.observed_parts'  -- 101
 		A select fence.protect('twice', 'twice/{id}'); insert into twice values (3)  -- !LF101 twice/3
-		A select count(*), max(mode) from fence.protected where table_name = 'twice'::regclass  -- 1|enforce
+		A select count(*), max(mode) from fence.protected where table_name = 'twice'  -- 1|enforce
 		A select fence.unprotect('twice'); insert into twice values (3); select fence.unprotect('twice');
 			select count(*) from pg_proc where pronamespace = 'fence'::regnamespace and proname ~ ('check_[0-9]+_')
 			and prosrc like '%twice/%'  -- 0
-		A select count(*) from fence.protected where table_name = 'twice'::regclass  -- 0
+		A select count(*) from fence.protected where table_name = 'twice'  -- 0
 		A select fence.protect('twice', 'twice/{id}'); select 'twice'::regclass::oid  -- $oid
 		A drop table twice; create table thrice (id integer);
-			select fence.protect('thrice', 'thrice'); select problem from fence.protected where table_name::oid = $oid
+			select fence.protect('thrice', 'thrice'); select problem from fence.protected where table_name = '$oid'
 			-- public.twice was dropped: call fence.protect for a new table of that name, or fence.unprotect($oid)
 		A create table twice (id integer); select fence.protect('twice', 'twice/{id}');
-			select count(*) from fence.protected where table_name::oid = $oid  -- 0
-		A drop table thrice; select table_name::oid from fence.protected where template = 'thrice'  -- $gone
+			select count(*) from fence.protected where table_name = '$oid'  -- 0
+		A drop table thrice; select table_name from fence.protected where template = 'thrice'  -- $gone
 		A select fence.unprotect($gone); select count(*) from fence.protected where template = 'thrice'  -- 0`},
 	{"a mode is in force for transactions with an older snapshot", `
 		A create table enforced (id integer); select fence.protect('enforced', 'enforced', 'observe')

@@ -32,12 +32,12 @@ func Tables(ctx context.Context, conn *pgx.Conn) ([]Table, error) { return table
 
 func tables(ctx context.Context, conn *pgx.Conn, id *uint32) ([]Table, error) {
 	rows, _ := conn.Query(ctx, `
-		select coalesce(n.nspname || '.' || c.relname, p.table_name::oid::text), coalesce(p.template, ''),
+		select coalesce(n.nspname || '.' || c.relname, p.table_name), coalesce(p.template, ''),
 			coalesce(p.mode, ''), p.protected_at, coalesce(p.problem, '')
 		from fence.protected p
-		left join pg_class c on c.oid = p.table_name
+		left join pg_class c on c.oid = to_regclass(p.table_name)
 		left join pg_namespace n on n.oid = c.relnamespace
-		where $1::oid is null or p.table_name = $1
+		where $1::oid is null or p.table_name = $1::oid::regclass::text
 		order by 1`, id)
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Table])
 	if failed, ok := errors.AsType[*pgconn.PgError](err); ok && failed.Code == undefinedTable {

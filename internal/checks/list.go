@@ -43,10 +43,10 @@ var ofTables = []Check{
 	{
 		Name: "table_problem", Severity: Error,
 		SQL: `
-			select p.table_name::text, p.problem, case
+			select p.table_name, p.problem, case
 				when p.problem ~ ': (select|alter|grant|revoke) ' then substring(p.problem from ': ((select|alter|grant|revoke) .*)$') || ';'
-				when not exists (select from pg_class c where c.oid = p.table_name) then format('select fence.unprotect(%s);', p.table_name::oid)
-				else format('select fence.protect(%L, %L, %L);', p.table_name::text, coalesce(p.template, 'TEMPLATE'), coalesce(p.mode, 'enforce'))
+				when p.table_name ~ '^[0-9]+$' then format('select fence.unprotect(%s);', p.table_name)
+				else format('select fence.protect(%L, %L, %L);', p.table_name, coalesce(p.template, 'TEMPLATE'), coalesce(p.mode, 'enforce'))
 				end
 			from fence.protected p where p.problem is not null order by 1`,
 		Advice: "Find out who changed the table. Then its owner runs the SQL with which the problem ends, or calls " +

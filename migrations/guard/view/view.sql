@@ -25,15 +25,19 @@ create or replace view fence.held with (security_barrier) as
 -- one that is not protected is here, too, for roles that may use all names, without template and mode: it was restored
 -- without the schema fence, or is a partition that was detached.
 --
--- A security barrier: no function of the caller sees a table that is not shown.
+-- table_name and http_role are as SQL writes them: the number of a table that was dropped. They are text, because some
+-- drivers and ORMs can't read other types of names.
+--
+-- A security barrier: no function of the caller sees a table that is not shown. Without the OFFSET the planner would
+-- flatten a UNION ALL of columns of the same types, and the barrier with it.
 create or replace view fence.protected with (security_barrier) as
-    select p.table_id as table_name, p.template, p.mode, p.protected_at,
+    select p.table_id::text as table_name, p.template, p.mode, p.protected_at,
         fence.protection_problem(p.id, p.table_id, p.template) as problem,
-        p.http, p.http_role, p.inserts
+        p.http, p.http_role::text as http_role, p.inserts
     from fence.protected_tables p
     where fence.may_use(p.template)
     union all
-    select t.tgrelid, null, null, null,
+    select t.tgrelid::regclass::text, null, null, null,
         format('%s has triggers of a protected table, but is not protected, as after a restore without the schema fence '
             'or a detach: call fence.protect or fence.unprotect', t.tgrelid::regclass),
         false, null, null
@@ -43,7 +47,8 @@ create or replace view fence.protected with (security_barrier) as
     where d.classid = 'pg_trigger'::regclass and d.refclassid = 'pg_proc'::regclass
         and d.refobjid = 'fence.check_truncate()'::regprocedure and not c.relispartition
         and not exists (select from fence.protected_tables p where p.table_id = t.tgrelid)
-        and fence.may_use(null);
+        and fence.may_use(null)
+    offset 0;
 
 -- fence.sql_roles: the roles with the rights of an application (fencegate migrate --app-role), but those that may do what
 -- gateways do. prefixes are those of the names that they may use; null: all names (fence.names_of).
