@@ -2,5 +2,5 @@
 -- schema: psql -f examples/accounts.sql
 \set ON_ERROR_STOP on
 create table accounts (id bigint primary key, balance integer not null);
-insert into accounts select n, 100 from generate_series(1, 11) n;
+insert into accounts select n, 100 from generate_series(1, 15) n;
 select fence.protect('accounts', 'accounts/{id}');

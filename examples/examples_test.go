@@ -37,6 +37,8 @@ var (
 	varies = regexp.MustCompile(`LF103: .*accounts/\d+: the token \d+\.2 is stale: the newest token is \d+`)
 )
 
+func masked(text string) string { return varies.ReplaceAllString(text, "LF103") }
+
 // Each example prints what docs/sql/guard.md shows of it, or else of the one before.
 func TestExamples(t *testing.T) {
 	page, err := os.ReadFile("../docs/sql/guard.md")
@@ -74,7 +76,6 @@ func TestExamples(t *testing.T) {
 			var errors strings.Builder
 			example.Stderr = &errors
 			output, err := example.Output()
-			masked := func(text string) string { return varies.ReplaceAllString(text, "LF103") }
 			if err != nil || masked(string(output)) != masked(want) {
 				t.Errorf("%s: %v\n%s\nprinted:\n%s\nexpected:\n%s", line, err, errors.String(), output, want)
 			}
@@ -183,12 +184,16 @@ func command(t *testing.T, env []string, name string, args ...string) *exec.Cmd 
 // environment starts a gateway, and returns the variables by which the examples connect.
 func environment(t *testing.T, databaseURL string) []string {
 	t.Helper()
-	gateway := gateway.Serve(t, databaseURL)
+	return append(libpq(t, databaseURL), "FENCEGATE_URL="+gateway.Serve(t, databaseURL).URL)
+}
+
+// libpq returns the variables by which libpq connects to a database.
+func libpq(t *testing.T, databaseURL string) []string {
+	t.Helper()
 	config, err := pgconn.ParseConfig(databaseURL)
 	check(t, err)
 	return []string{
 		"PGHOST=" + config.Host, "PGPORT=" + strconv.Itoa(int(config.Port)), "PGUSER=" + config.User,
 		"PGPASSWORD=" + config.Password, "PGDATABASE=" + config.Database, "PGSSLMODE=disable",
-		"FENCEGATE_URL=" + gateway.URL,
 	}
 }

@@ -1,0 +1,4 @@
+package net.javacrumbs.shedlock.core;
+
+/** A stand-in for the tests, as LockProvider is. */
+public interface ExtensibleLockProvider extends LockProvider {}
