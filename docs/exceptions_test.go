@@ -15,6 +15,8 @@ var exceptions = map[string]exception{
 	"clients/typescript/README.md": {elsewhere: "TestPrograms of clients runs it with the installed package"},
 	"deploy/kubernetes/README.md":  {elsewhere: "needs a cluster; TestProduction of deploy/kubernetes"},
 	"docs/sql/guard.md":            {elsewhere: "TestExamples of examples runs it, with each program's drivers"},
+	"docs/sql/languages.md":        {elsewhere: "TestWorkersThatFreeze of examples runs the programs"},
+	"examples/java/README.md":      {elsewhere: "needs a database by TCP; TestWorkersThatFreeze of examples"},
 
 	"README.md: select fence.protect(": {before: createAccounts},
 	"README.md: fencegate migrate": {
