@@ -5,8 +5,10 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -17,6 +19,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/fencegate/fencegate/internal/devcert"
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
 	"github.com/fencegate/fencegate/internal/test/testenv/gateway"
 	"github.com/fencegate/fencegate/internal/test/testenv/network"
@@ -54,7 +57,7 @@ type step struct {
 	WaitMS      int64             `json:"wait_ms"`
 	Heartbeat   bool              `json:"heartbeat"`
 	Key         string            `json:"key"`
-	Value       string            `json:"value"`
+	Value       any               `json:"value"`
 	ContentType string            `json:"content_type"`
 	IfVersion   *int64            `json:"if_version"`
 	IfAbsent    bool              `json:"if_absent"`
@@ -81,7 +84,16 @@ type verdict struct {
 }
 
 // place is where the cases run.
-type place struct{ gatewayURL, proxyURL string }
+type place struct{ gatewayURL, proxyURL, tlsURL string }
+
+// addresses are the gateways of a case: the one, behind the proxy or not, and those that can't be called so.
+func (p place) addresses(run string) map[string]string {
+	return map[string]string{
+		"proxy": p.proxyURL + "/" + run, "gateway": p.gatewayURL, "nowhere": "http://127.0.0.1:2",
+		"unknown_authority": p.tlsURL, "tls_port": strings.Replace(p.tlsURL, "https", "http", 1),
+		"http_port": strings.Replace(p.gatewayURL, "http", "https", 1),
+	}
+}
 
 // languages are the clients.
 var languages = []struct {
@@ -116,7 +128,7 @@ func TestCases(t *testing.T) { //nolint:paralleltest // see above
 	check(t, decoder.Decode(&file))
 
 	gateway := gateway.Serve(t, postgres.Migrated(t))
-	at := place{gateway.URL, startProxy(t, gateway.URL)}
+	at := place{gateway.URL, startProxy(t, gateway.URL), startEncrypted(t)}
 
 	for _, language := range languages {
 		t.Run(language.name, func(t *testing.T) {
@@ -140,12 +152,30 @@ func TestCases(t *testing.T) { //nolint:paralleltest // see above
 	}
 }
 
+// startEncrypted starts a server whose certificate an unknown authority has signed.
+func startEncrypted(t *testing.T) string {
+	t.Helper()
+	authority, err := devcert.NewAuthority("unknown")
+	check(t, err)
+	signed, err := authority.Issue(devcert.Request{Name: "gateway", Hosts: []string{"127.0.0.1"}})
+	check(t, err)
+	certificate, err := tls.X509KeyPair(signed.Certificate, signed.Key)
+	check(t, err)
+	server := httptest.NewUnstartedServer(http.NotFoundHandler())
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}}
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
 // runProgram runs a runner of another language in its folder. It prints one verdict a line.
 func runProgram(t *testing.T, at place, folder, name string, args ...string) []verdict {
 	t.Helper()
 	runner := exec.CommandContext(await.Context(t), name, append(args, "../"+casesFile)...)
 	runner.Dir = folder
-	runner.Env = append(os.Environ(), "FENCEGATE_URL="+at.gatewayURL, "PROXY_URL="+at.proxyURL, "API_KEY="+apiKey,
+	runner.Env = append(os.Environ(), "FENCEGATE_URL="+at.gatewayURL, "PROXY_URL="+at.proxyURL, "TLS_URL="+at.tlsURL,
+		"API_KEY="+apiKey,
 		"PYTHONPATH=src", "PYTHONDONTWRITEBYTECODE=1")
 	var failure strings.Builder
 	runner.Stderr = &failure

@@ -54,6 +54,9 @@ func (t *caseRun) matches(want, got any) bool {
 		return got == strings.ReplaceAll(want, "{run}", t.run)
 	case map[string]any:
 		for comparison, bound := range want {
+			if text, ok := bound.(string); ok && comparison == "has" {
+				return strings.Contains(fmt.Sprint(got), strings.ReplaceAll(text, "{trust}", "RootCAs of WithTLS"))
+			}
 			limit, _ := bound.(float64)
 			if lease, ok := bound.(string); ok {
 				limit = float64(t.lease(lease).FencingToken())
@@ -76,13 +79,14 @@ func describe(err error) result {
 	got := result{
 		"error": "", "outcome_unknown": errors.Is(err, lockclient.ErrOutcomeUnknown),
 		"not_holder": errors.Is(err, lockclient.ErrNotHolder), "paused_ms": loss.Paused.Milliseconds(),
+		"message": err.Error(), "retryable": false,
 	}
 	if loss.Holder != nil {
 		got["holder"] = loss.Holder.OwnerID
 	}
 	problem := lockclient.ProblemOf(err)
 	if problem != nil {
-		got["error"], got["reason"] = problem.Code, problem.Reason
+		got["error"], got["reason"], got["retryable"] = problem.Code, problem.Reason, problem.Retryable
 		if problem.Version != nil {
 			got["version"] = *problem.Version
 		}

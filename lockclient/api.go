@@ -40,7 +40,7 @@ func (a *API) send(ctx context.Context, call request) error {
 	}
 	gateways := a.client.gateways
 	first := a.client.preferred.Load()
-	var doubt error
+	var doubt, failed error
 	for i := range gateways {
 		index := (int(first) + i) % len(gateways)
 		last := i == len(gateways)-1
@@ -52,12 +52,15 @@ func (a *API) send(ctx context.Context, call request) error {
 		if errors.Is(err, ErrOutcomeUnknown) {
 			doubt = remember(err, doubt)
 		}
+		if failed == nil || retryable(err) {
+			failed = err
+		}
 		if last || ctx.Err() != nil || (errors.Is(err, ErrOutcomeUnknown) && !call.idempotent && call.repeat != "") {
 			// A call that the caller canceled says nothing against the gateway.
 			if !errors.Is(ctx.Err(), context.Canceled) {
 				a.client.prefer(first, (index+1)%len(gateways))
 			}
-			return remember(err, doubt)
+			return remember(failed, doubt)
 		}
 	}
 	panic("lockclient: a client without a gateway")

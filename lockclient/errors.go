@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -82,7 +83,8 @@ var (
 	// ErrRateLimited says that the caller sends too much.
 	ErrRateLimited error = codeError(api.CodeRateLimited)
 	// ErrUnavailable says that the gateway or its database was not reached, or did not answer in time. Problem.Outcome
-	// says whether a write may have been applied.
+	// says whether a write may have been applied. By HTTP, Problem.Retryable is false if no retry can succeed, as where
+	// the gateway's certificate is of an unknown authority. Then no method retries.
 	ErrUnavailable error = codeError(api.CodeUnavailable)
 	// ErrInternal says that the gateway has a defect; its log has the details.
 	ErrInternal error = codeError(api.CodeInternal)
@@ -208,12 +210,16 @@ type AnswerError struct {
 }
 
 func (e *AnswerError) Error() string {
-	return fmt.Sprintf("%s: %v: %s", e.Op, ErrForeignAnswer, e.said())
+	return e.Op + ": " + e.said()
 }
 
 func (e *AnswerError) said() string {
-	return fmt.Sprintf("%s. %s answered %d %s (%s): is it the gateway, or a proxy before it?",
-		e.Fault, e.URL, e.Status, http.StatusText(e.Status), e.ContentType)
+	next := "Is it the gateway, or a proxy before it?"
+	if e.Status == http.StatusBadRequest {
+		next = "If it speaks TLS there, begin the URL with https://."
+	}
+	return fmt.Sprintf("%s does not answer as a fencegate gateway (%s): %s. %s",
+		e.URL, strings.TrimSpace(strconv.Itoa(e.Status)+" "+e.ContentType), e.Fault, next)
 }
 
 // Unwrap returns ErrForeignAnswer.

@@ -3,11 +3,14 @@ package lockclient
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"mime"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
@@ -102,21 +105,26 @@ func (c *Client) open(ctx context.Context, cancel func(), call request, at gatew
 	return nil, c.read(call, at, &sent, response)
 }
 
-// inTurn calls send with the gateways in turn, the preferred one first, until one serves or ctx ends.
+// inTurn calls send with the gateways in turn, the preferred one first, until one serves or ctx ends. It returns an
+// error that a retry may cure if one gateway has such an error.
 func (c *Client) inTurn(ctx context.Context, send func(index int) error) error {
 	first := c.preferred.Load()
-	var err error
+	var failed error
 	for i := range c.gateways {
 		index := (int(first) + i) % len(c.gateways)
-		if err = send(index); err == nil || !notServed(err) {
+		err := send(index)
+		if err == nil || !notServed(err) {
 			c.prefer(first, index)
 			return err
 		}
+		if failed == nil || retryable(err) {
+			failed = err
+		}
 		if ctx.Err() != nil {
-			return err
+			break
 		}
 	}
-	return err
+	return failed
 }
 
 func mediaType(header http.Header) string {
@@ -218,15 +226,42 @@ func (g gateway) noAnswer(call request, outcome api.Outcome, cause error) error 
 	if errors.As(cause, &urlErr) {
 		detail = urlErr.Err
 	}
+	cure := cureOf(cause)
 	then := "It may have been applied: " + call.repeat + "."
 	switch {
+	case cure != "":
+		then = cure
 	case call.repeat == "":
 		then = "Try again."
 	case outcome == api.OutcomeNotApplied:
 		then = "Nothing was sent: try again."
 	}
 	text := fmt.Sprintf("no answer from %s: %v. %s", g.shown, detail, then)
-	return unanswered(call.op, "No answer", outcome, text, cause)
+	err := unanswered(call.op, "No answer", outcome, text, cause)
+	err.Problem.Retryable = cure == ""
+	return err
+}
+
+// cureOf returns what to do about a failed connection that no retry can cure; "" for all other causes.
+func cureOf(cause error) string {
+	var authority x509.UnknownAuthorityError
+	var name x509.HostnameError
+	var certificate *tls.CertificateVerificationError
+	var noTLS tls.RecordHeaderError
+	var alert *net.OpError
+	switch {
+	case errors.As(cause, &authority):
+		return "Trust the authority that has signed the gateway's certificate: RootCAs of WithTLS."
+	case errors.As(cause, &name):
+		return "Call the gateway by a name or an address that its certificate has."
+	case errors.As(cause, &certificate):
+		return "The gateway needs another certificate."
+	case errors.Is(cause, http.ErrSchemeMismatch), errors.As(cause, &noTLS):
+		return "It speaks no TLS there: begin the URL with http://."
+	case errors.As(cause, &alert) && alert.Op == "remote error":
+		return "The gateway refuses the TLS connection: does it require a certificate of the client (WithTLS)?"
+	}
+	return ""
 }
 
 // isGatewayAway says that a proxy answers so when it reaches no gateway, or gets no answer from one.

@@ -6,8 +6,11 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"net/http"
 	"sync"
 	"time"
+
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // RetryPolicy bounds the retries of a call. The pause between two tries is random, and at most Base, 2·Base, 4·Base …
@@ -88,8 +91,15 @@ func (c *Client) retry(ctx context.Context, policy RetryPolicy, again func(error
 	}
 }
 
-// retryable says that the same call may succeed the next time.
-func retryable(err error) bool { return notServed(err) || errors.Is(err, ErrRateLimited) }
+// retryable says that the same call may succeed the next time. The status 400 without a problem document is that of
+// another protocol or service, as of a port that expects TLS.
+func retryable(err error) bool {
+	if problem := ProblemOf(err); problem != nil {
+		return problem.Retryable && (problem.Code == api.CodeUnavailable || problem.Code == api.CodeRateLimited)
+	}
+	var foreign *AnswerError
+	return errors.As(err, &foreign) && foreign.Status != http.StatusBadRequest
+}
 
 func hintOf(err error) time.Duration {
 	var refusal *Error

@@ -101,7 +101,7 @@ func TestDualClock(t *testing.T) {
 }
 
 func TestRetryEnds(t *testing.T) {
-	failed := &Error{Problem: &api.Problem{Code: api.CodeUnavailable, Outcome: api.OutcomeNotApplied}}
+	failed := &Error{Problem: &api.Problem{Code: api.CodeUnavailable, Retryable: true, Outcome: api.OutcomeNotApplied}}
 	always := func(error) bool { return true }
 	slow := RetryPolicy{Attempts: 1000, Base: time.Hour, Max: time.Hour}
 	late := slow
@@ -166,7 +166,7 @@ func TestRefusalAfterALostAnswer(t *testing.T) {
 		"another host": {api.Problem{Code: api.CodeUnknownHost}, true},
 		"not let in":   {api.Problem{Code: api.CodeForbidden}, true},
 	} {
-		lost := &Error{Op: "put", Problem: &api.Problem{Code: api.CodeUnavailable, Outcome: api.OutcomeUnknown}}
+		lost := &Error{Op: "put", Problem: &api.Problem{Code: api.CodeUnavailable, Retryable: true, Outcome: api.OutcomeUnknown}}
 		answers := []error{lost, &Error{Op: "put", Problem: &test.problem}}
 		tries := 0
 		err := client.retry(context.Background(), RetryPolicy{Attempts: 2, Base: 1, Max: 1}, retryable, func() error {

@@ -43,7 +43,11 @@ class CaseRun:
         self.mode, self.run, self.threads = mode, run, threads
         self.proxy = f"{os.environ['PROXY_URL']}/{run}"
         options = case.get("client", {})
-        addresses = {"proxy": self.proxy, "gateway": os.environ["FENCEGATE_URL"], "nowhere": "http://127.0.0.1:2"}
+        gateway, encrypted = os.environ["FENCEGATE_URL"], os.environ["TLS_URL"]
+        addresses = {
+            "proxy": self.proxy, "gateway": gateway, "nowhere": "http://127.0.0.1:2", "unknown_authority": encrypted,
+            "tls_port": encrypted.replace("https", "http"), "http_port": gateway.replace("http", "https"),
+        }
         urls = [addresses[name] for name in options.get("gateways", ["proxy"])]
         timeout = options.get("answer_timeout_ms", 30_000) / 1000
         limit = {"answer_bytes_max": options["answer_bytes_max"]} if "answer_bytes_max" in options else {}
@@ -117,6 +121,7 @@ class CaseRun:
         if not isinstance(want, dict):
             return bool(got == want)
         comparisons: Dict[str, Callable[[Any], Any]] = {
+            "has": lambda text: text.replace("{trust}", "ssl_context=") in got,
             "at_least": lambda bound: got >= bound,
             "at_most": lambda bound: got <= bound,
             "above": lambda lease: got > self.leases[lease].fencing_token,
@@ -264,6 +269,7 @@ def lease_result(lease: Any) -> Result:
 def describe(error: BaseException) -> Result:
     got: Result = {
         "error": type(error).__name__, "outcome_unknown": getattr(error, "outcome_unknown", False), "not_holder": False,
+        "message": str(error), "retryable": getattr(error, "retryable", False),
     }
     names = {fencegate.LeaseReleased: "released", fencegate.ForeignAnswer: "foreign_answer", Work: "work"}
     got["error"] = names.get(type(error), got["error"])

@@ -88,6 +88,8 @@ export class Caller {
     const count = this.#gateways.length;
     const first = this.#preferred;
     const doubt = new Doubt();
+    /** @type {FencegateError | undefined} */
+    let failed;
     for (let turn = 0; ; turn++) {
       const index = (first + turn) % count;
       try {
@@ -98,7 +100,11 @@ export class Caller {
         if (!(error instanceof FencegateError)) throw error;
         doubt.addTo(error);
         this.#preferred = isNotServed(error) ? (index + 1) % count : index;
-        if (!isNotServed(error) || turn === count - 1 || (call.once && error.outcomeUnknown)) throw error;
+        if (!isNotServed(error)) throw error;
+        const unknown = error.outcomeUnknown;
+        if (!failed || error.retryable) failed = error; // of several errors, one that a retry may cure counts
+        failed.outcomeUnknown ||= unknown;
+        if (turn === count - 1 || (call.once && unknown)) throw failed;
       }
     }
   }
@@ -180,11 +186,33 @@ const changes = (call) => call.method !== 'GET';
 /** @param {Call} call @param {string} gateway @param {unknown} cause */
 function noAnswer(call, gateway, cause) {
   const { cause: inner } = /** @type {{cause?: {code?: string, message?: string}}} */ (cause);
-  const why = inner?.message || inner?.code || String(cause);
-  const notSent = notConnected.includes(inner?.code ?? '') || why.includes('client error (Connect)');
-  const outcomeUnknown = changes(call) && !notSent;
-  return local('unavailable', `no answer from ${gateway}: ${why}`, { outcomeUnknown, cause });
+  const code = inner?.code ?? '';
+  const why = inner?.message || code || String(cause);
+  const [, cure, after] = permanent.find(([pattern]) => pattern.test(`${code} ${why}`)) ?? [];
+  const notSent = notConnected.includes(code) || why.includes('client error (Connect)') || cure && !after;
+  return local('unavailable', `no answer from ${gateway}: ${why}${cure ? `. ${cure}` : ''}`, {
+    outcomeUnknown: changes(call) && !notSent, permanent: Boolean(cure), cause,
+  });
 }
+
+/**
+ * The errors of connections that no retry can cure, by the code of Node.js or the text of Deno; what to do; and whether
+ * the request may have been sent. Browsers do not tell.
+ *
+ * @type {[RegExp, string, boolean?][]}
+ */
+const permanent = [
+  [/DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT_IN_CHAIN|UNABLE_TO_(VERIFY|GET_ISSUER)|UnknownIssuer/,
+    'Trust the authority that has signed the gateway\'s certificate: NODE_EXTRA_CA_CERTS names its file for Node.js, ' +
+    'DENO_CERT for Deno.'],
+  [/ERR_TLS_CERT_ALTNAME_INVALID|NotValidForName/,
+    'Call the gateway by a name or an address that its certificate has.'],
+  [/\bCERT_|invalid peer certificate/, 'The gateway needs another certificate.'],
+  [/WRONG_VERSION_NUMBER|PACKET_LENGTH_TOO_LONG|RECORD_LAYER_FAILURE|InvalidContentType/,
+    'It speaks no TLS there: begin the URL with http://.'],
+  [/ERR_SSL_\w*ALERT|received fatal alert/,
+    'The gateway refuses the TLS connection: does it require a certificate of the client (option fetch)?', true],
+];
 
 /** @param {Call} call @param {string} gateway @param {Answer} answer */
 function refusal(call, gateway, answer) {
@@ -205,8 +233,13 @@ function refusal(call, gateway, answer) {
 
 /** @param {Call} call @param {string} gateway @param {Answer} answer @param {string} fault */
 function foreign(call, gateway, answer, fault) {
-  const error = new ForeignAnswer(`the answer is not fencegate's: ${fault}. ${gateway} answered ${answer.status} ` +
-    `(${answer.headers.get('Content-Type')}): is it the gateway, or a proxy before it?`);
+  const { status, headers } = answer;
+  const isPermanent = status === 400; // of another protocol or service, as of a port that expects TLS
+  const next = isPermanent ? 'If it speaks TLS there, begin the URL with https://.' :
+    'Is it the gateway, or a proxy before it?';
+  const what = `${status} ${headers.get('Content-Type') ?? ''}`.trim();
+  const error = new ForeignAnswer(`${gateway} does not answer as a fencegate gateway (${what}): ${fault}. ${next}`);
   error.outcomeUnknown = changes(call);
+  error.retryable = !isPermanent;
   return error;
 }

@@ -4,6 +4,8 @@
 export class FencegateError extends Error {
   /** Whether a change may have been applied although the call failed. */
   outcomeUnknown = false;
+  /** Whether the same call may succeed the next time. */
+  retryable = false;
 
   /** @param {string} message @param {ErrorOptions} [options] */
   constructor(message, options) {
@@ -153,7 +155,10 @@ export class ConstraintViolation extends ApiError {}
 export class TooLarge extends ApiError {}
 /** The caller sends too much; try again after retryAfterMs. */
 export class RateLimited extends ApiError {}
-/** No gateway was reached, or it can't serve now. outcomeUnknown says whether a change may have been applied. */
+/**
+ * No gateway was reached, or it can't serve now. outcomeUnknown says whether a change may have been applied. retryable is
+ * false if no retry can succeed, as where the certificate is of an unknown authority.
+ */
 export class Unavailable extends ApiError {}
 /** The gateway has a defect; its log has the details. */
 export class Internal extends ApiError {}
@@ -196,11 +201,11 @@ export function ofProblem(problem, more) {
  * Makes an error that no gateway has sent.
  *
  * @param {string} code @param {string} detail
- * @param {{outcomeUnknown?: boolean, reason?: string, cause?: unknown}} [more]
+ * @param {{outcomeUnknown?: boolean, permanent?: boolean, reason?: string, cause?: unknown}} [more]
  */
 export function local(code, detail, more = {}) {
   /** @type {Problem} */
-  const problem = { code, detail, retryable: code === 'unavailable' };
+  const problem = { code, detail, retryable: code === 'unavailable' && !more.permanent };
   if (more.reason) problem.reason = more.reason;
   const error = ofProblem(problem, 'cause' in more ? { cause: more.cause } : {});
   error.outcomeUnknown = more.outcomeUnknown ?? false;
@@ -239,4 +244,5 @@ export const isNotServed = (error) => error instanceof Unavailable || error inst
  *
  * @param {unknown} error
  */
-export const isRetryable = (error) => isNotServed(error) || error instanceof RateLimited;
+export const isRetryable = (error) =>
+  (error instanceof Unavailable || error instanceof ForeignAnswer || error instanceof RateLimited) && error.retryable;

@@ -1,7 +1,7 @@
 // A lease, and the writes under its token.
 import { asObject, jsonText, withJSON } from './calls.js';
 import {
-  ApiError, FencegateError, LeaseExpired, LeaseLost, LeaseReleased, NotFound, NotHolderError, TokenStale, isRetryable,
+  ApiError, FencegateError, LeaseExpired, LeaseLost, LeaseReleased, NotFound, NotHolderError, TokenStale, isRetryable, local,
 } from './errors.js';
 import { namePath, recordPath } from './names.js';
 import { pauseAfter, retry, sleep, untilAnswered } from './retry.js';
@@ -171,7 +171,10 @@ export class Lease {
    * @param {string} key @param {string | Uint8Array} value @param {WriteOptions} [options]
    * @returns {Promise<WriteResult>}
    */
-  put(key, value, options = {}) {
+  async put(key, value, options = {}) {
+    if (typeof value !== 'string' && !ArrayBuffer.isView(value)) {
+      throw local('invalid_request', 'a value is a string or a Uint8Array: putJSON stores JSON');
+    }
     const headers = { 'Content-Type': options.contentType ?? 'application/octet-stream' };
     const body = typeof value === 'string' ? new TextEncoder().encode(value) : value;
     return this.#write('PUT', key, headers, body, options);

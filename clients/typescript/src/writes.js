@@ -140,5 +140,6 @@ function same(error) {
   const again = error instanceof ApiError ?
     ofProblem(error.problem, { retryAfterMs: error.retryAfterMs, cause: error }) : new ForeignAnswer(error.message);
   again.outcomeUnknown = error.outcomeUnknown;
+  again.retryable = error.retryable;
   return again;
 }

@@ -13,7 +13,7 @@ const timeout = AbortSignal.timeout.bind(AbortSignal);
 AbortSignal.timeout = (ms) => timeout(10 * ms);
 // Most cases wait most of the time.
 const casesAtOnce = 12;
-const { FENCEGATE_URL, PROXY_URL, API_KEY } = process.env;
+const { FENCEGATE_URL, PROXY_URL, TLS_URL, API_KEY } = process.env;
 
 /** A step did not do what the case says. */
 class Fault extends Error {}
@@ -29,7 +29,10 @@ class CaseRun {
     this.caseSteps = steps;
     this.leases = {};
     this.tasks = {};
-    const addresses = { proxy: this.proxy, gateway: FENCEGATE_URL, nowhere: 'http://127.0.0.1:2' };
+    const addresses = {
+      proxy: this.proxy, gateway: FENCEGATE_URL, nowhere: 'http://127.0.0.1:2', unknown_authority: TLS_URL,
+      tls_port: TLS_URL.replace('https', 'http'), http_port: FENCEGATE_URL.replace('http', 'https'),
+    };
     const urls = (client.gateways ?? ['proxy']).map((name) => addresses[name]);
     const make = (name, [url, ...failover], answerBytesMax) => new fencegate.Client(url, {
       failover, owner: `${run}/${name}`, token: API_KEY, answerTimeoutMs: client.answer_timeout_ms, answerBytesMax,
@@ -103,6 +106,7 @@ class CaseRun {
     if (want === null) return got === undefined;
     if (typeof want !== 'object') return got === want;
     const comparisons = {
+      has: (text) => got.includes(text.replace('{trust}', 'NODE_EXTRA_CA_CERTS')),
       at_least: (bound) => got >= bound,
       at_most: (bound) => got <= bound,
       above: (lease) => got > this.leases[lease].fencingToken,
@@ -227,7 +231,8 @@ function leaseResult(lease) {
 }
 
 function describe(error) {
-  const got = { error: error.name, outcome_unknown: error.outcomeUnknown, not_holder: false };
+  const { name, message, outcomeUnknown, retryable } = error;
+  const got = { error: name, outcome_unknown: outcomeUnknown, not_holder: false, message, retryable };
   if (error instanceof fencegate.ApiError) {
     const named = error.code.replaceAll(/(?:^|_)(.)/g, (_, letter) => letter.toUpperCase());
     if (error.name !== named) throw new Fault(`${error.code} is the class ${error.name}`);

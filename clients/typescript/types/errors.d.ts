@@ -11,10 +11,11 @@ export function ofProblem(problem: Problem, more?: {
  * Makes an error that no gateway has sent.
  *
  * @param {string} code @param {string} detail
- * @param {{outcomeUnknown?: boolean, reason?: string, cause?: unknown}} [more]
+ * @param {{outcomeUnknown?: boolean, permanent?: boolean, reason?: string, cause?: unknown}} [more]
  */
 export function local(code: string, detail: string, more?: {
     outcomeUnknown?: boolean;
+    permanent?: boolean;
     reason?: string;
     cause?: unknown;
 }): ApiError;
@@ -32,6 +33,8 @@ export class FencegateError extends Error {
     constructor(message: string, options?: ErrorOptions);
     /** Whether a change may have been applied although the call failed. */
     outcomeUnknown: boolean;
+    /** Whether the same call may succeed the next time. */
+    retryable: boolean;
 }
 /** The client is closed. */
 export class ClientClosed extends FencegateError {
@@ -66,7 +69,6 @@ export class ApiError extends FencegateError {
     problem: Problem;
     code: string;
     reason: string;
-    retryable: boolean;
     /** The pause that the gateway asks for. */
     retryAfterMs: number;
 }
@@ -161,14 +163,17 @@ export class TooLarge extends ApiError {
 /** The caller sends too much; try again after retryAfterMs. */
 export class RateLimited extends ApiError {
 }
-/** No gateway was reached, or it can't serve now. outcomeUnknown says whether a change may have been applied. */
+/**
+ * No gateway was reached, or it can't serve now. outcomeUnknown says whether a change may have been applied. retryable is
+ * false if no retry can succeed, as where the certificate is of an unknown authority.
+ */
 export class Unavailable extends ApiError {
 }
 /** The gateway has a defect; its log has the details. */
 export class Internal extends ApiError {
 }
 export function isNotServed(error: unknown): error is ForeignAnswer | Unavailable;
-export function isRetryable(error: unknown): error is ForeignAnswer | RateLimited | Unavailable;
+export function isRetryable(error: unknown): boolean;
 /**
  * The problem document of a refusal. docs/api.md describes all fields.
  */

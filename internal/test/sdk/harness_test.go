@@ -217,7 +217,7 @@ func writeProblem(w http.ResponseWriter, problem api.Problem) {
 
 func unavailable(outcome api.Outcome) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
-		writeProblem(w, api.Problem{Status: 503, Code: api.CodeUnavailable, Outcome: outcome})
+		writeProblem(w, api.Problem{Status: 503, Code: api.CodeUnavailable, Retryable: true, Outcome: outcome})
 	}
 }
 

@@ -81,6 +81,7 @@ class Caller:
         request_id and writes a number, and renewals, releases and reads may be repeated by their nature."""
         count, doubt = len(self._gateways), Doubt()
         first = self._preferred
+        failed: Optional[FencegateError] = None
         for turn in range(count):
             index = (first + turn) % count
             try:
@@ -89,8 +90,14 @@ class Caller:
                 doubt.add_to(error)
                 served = not isinstance(error, (Unavailable, ForeignAnswer))
                 self._preferred = index if served else (index + 1) % count
-                if served or turn == count - 1 or call.once and error.outcome_unknown:
+                if served:
                     raise
+                # Of several errors, one that a retry may cure counts.
+                unknown = error.outcome_unknown
+                failed = error if failed is None or error.retryable else failed
+                failed.outcome_unknown |= unknown
+                if turn == count - 1 or call.once and unknown:
+                    raise failed
             else:
                 self._preferred = index
                 return result
@@ -100,12 +107,12 @@ class Caller:
         exchange = self._pool.exchange(gateway, call.method, call.path, self._head(call), call.body)
         try:
             answer = await within((call.limit or self._answer_timeout) + call.wait, exchange)
-        except NotSent as error:
-            raise local("unavailable", f"nothing was sent to {gateway.shown}: {error}") from error
-        except (NoAnswer, asyncio.TimeoutError) as error:
-            why = str(error) or "it is late"
+        except (NotSent, NoAnswer, asyncio.TimeoutError) as error:
+            sent, cure = not isinstance(error, NotSent), _cure(error.__cause__)
+            said = f"no answer from {gateway.shown}" if sent else f"nothing was sent to {gateway.shown}"
             raise local(
-                "unavailable", f"no answer from {gateway.shown}: {why}", outcome_unknown=call.changes
+                "unavailable", f"{said}: {error or 'it is late'}{cure}", outcome_unknown=sent and call.changes,
+                permanent=bool(cure),
             ) from error
         except TooLong as error:
             raise _foreign(call, gateway, error.answer, str(error)) from error
@@ -127,6 +134,35 @@ class Caller:
         return head
 
 
+#: What OpenSSL says of an answer without TLS.
+_NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
+#: The verify_code of OpenSSL for a host or an address that the certificate does not have.
+_OTHER_NAME = (62, 64)
+#: The verify_code for an authority that is not known, and for a certificate that has signed itself.
+_UNKNOWN_AUTHORITY = (2, 18, 19, 20, 21)
+
+
+def _cure(error: Optional[BaseException]) -> str:
+    """Returns what to do about a failed connection that no retry can cure; "" for all other causes."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        if error.verify_code in _UNKNOWN_AUTHORITY:
+            return (
+                ". Trust the authority that has signed the gateway's certificate: "
+                "ssl_context=ssl.create_default_context(cafile=...)."
+            )
+        if error.verify_code in _OTHER_NAME:
+            return ". Call the gateway by a name or an address that its certificate has."
+        return ". The gateway needs another certificate."
+    if not isinstance(error, ssl.SSLError) or isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
+        return ""
+    if error.reason in _NO_TLS:
+        return ". It speaks no TLS there: begin the URL with http://."
+    return (
+        ". The gateway refuses the TLS connection: does it require a certificate of the client "
+        "(ssl_context.load_cert_chain)?"
+    )
+
+
 def _refusal(call: Call, gateway: Gateway, answer: Answer) -> FencegateError:
     if answer.headers.get_content_type() != "application/problem+json":
         error = _foreign(call, gateway, answer, "it has no problem document")
@@ -144,8 +180,14 @@ def _refusal(call: Call, gateway: Gateway, answer: Answer) -> FencegateError:
 
 
 def _foreign(call: Call, gateway: Gateway, answer: Answer, fault: str) -> ForeignAnswer:
+    # 400 is the answer of another protocol or service, as of a port that expects TLS.
+    permanent = answer.status == 400
+    next_step = (
+        "If it speaks TLS there, begin the URL with https://." if permanent
+        else "Is it the gateway, or a proxy before it?"
+    )
+    what = f"{answer.status} {answer.headers.get('Content-Type', '')}".strip()
     return ForeignAnswer(
-        f"the answer is not fencegate's: {fault}. {gateway.shown} answered {answer.status} "
-        f"({answer.headers.get('Content-Type')}): is it the gateway, or a proxy before it?",
-        outcome_unknown=call.changes,
+        f"{gateway.shown} does not answer as a fencegate gateway ({what}): {fault}. {next_step}",
+        outcome_unknown=call.changes, retryable=not permanent,
     )

@@ -14,7 +14,7 @@ from ._names import name_path, record_path
 from ._retry import UNTIL_ANSWERED, Policy, retry, within
 from ._validity import BEATS_PER_TTL, Clocks, Validity
 from .errors import (
-    ApiError, FencegateError, LeaseExpired, LeaseLost, LeaseReleased, NotFound, NotHolder, TokenStale, is_retryable,
+    ApiError, FencegateError, LeaseExpired, LeaseLost, LeaseReleased, NotFound, NotHolder, TokenStale, is_retryable, local,
 )
 
 if TYPE_CHECKING:
@@ -173,6 +173,8 @@ class AsyncLease:
         headers = {"Content-Type": content_type}
         if if_absent:
             headers["If-None-Match"] = "*"
+        if not isinstance(value, (bytes, bytearray, memoryview, str)):
+            raise local("invalid_request", f"a value is bytes or str, and not {type(value).__name__}: put_json stores JSON")
         body = value.encode() if isinstance(value, str) else value
         return await self._write("PUT", key, headers, body, if_version, resource)
 

@@ -28,7 +28,7 @@ def _again(error: FencegateError) -> FencegateError:
     if isinstance(error, ApiError):
         again = of_problem(error.problem, retry_after=error.retry_after)
     else:
-        again = ForeignAnswer(str(error), outcome_unknown=True)
+        again = ForeignAnswer(str(error), outcome_unknown=True, retryable=error.retryable)
     again.outcome_unknown, again.__cause__ = error.outcome_unknown, error
     return again
 

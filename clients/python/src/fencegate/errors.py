@@ -11,6 +11,8 @@ class FencegateError(Exception):
 
     #: Whether a change may have been applied although the call failed.
     outcome_unknown: bool = False
+    #: Whether the same call may succeed the next time.
+    retryable: bool = False
 
 
 class ClientClosed(FencegateError):
@@ -24,9 +26,9 @@ class LeaseReleased(FencegateError):
 class ForeignAnswer(FencegateError):
     """The answer is not fencegate's: a proxy's page, or another service. A change may have been applied."""
 
-    def __init__(self, text: str, *, outcome_unknown: bool) -> None:
+    def __init__(self, text: str, *, outcome_unknown: bool, retryable: bool = True) -> None:
         super().__init__(text)
-        self.outcome_unknown = outcome_unknown
+        self.outcome_unknown, self.retryable = outcome_unknown, retryable
 
 
 class ApiError(FencegateError):
@@ -44,7 +46,7 @@ class ApiError(FencegateError):
         self.reason: str = problem.get("reason", "")
         self.detail: str = problem.get("detail", "")
         self.status: int = problem.get("status", 0)
-        self.retryable: bool = problem.get("retryable", False)
+        self.retryable = problem.get("retryable", False)
         #: The pause in seconds that the gateway asks for.
         self.retry_after = retry_after
         self.outcome_unknown = problem.get("outcome") == "unknown" if outcome_unknown is None else outcome_unknown
@@ -212,7 +214,8 @@ class RateLimited(ApiError):
 
 
 class Unavailable(ApiError):
-    """No gateway was reached, or it can't serve now. outcome_unknown says whether a change may have been applied."""
+    """No gateway was reached, or it can't serve now. outcome_unknown says whether a change may have been applied.
+    retryable is false if no retry can succeed, as where the certificate is of an unknown authority."""
 
     code = "unavailable"
 
@@ -233,9 +236,9 @@ def of_problem(problem: Mapping[str, Any], *, retry_after: float = 0) -> ApiErro
     return _CLASSES.get(str(problem["code"]), ApiError)(problem, retry_after=retry_after)
 
 
-def local(code: str, detail: str, *, outcome_unknown: bool = False) -> ApiError:
+def local(code: str, detail: str, *, outcome_unknown: bool = False, permanent: bool = False) -> ApiError:
     """Makes an error that no gateway has sent."""
-    problem = {"code": code, "detail": detail, "retryable": code == Unavailable.code}
+    problem = {"code": code, "detail": detail, "retryable": code == Unavailable.code and not permanent}
     error = of_problem(problem)
     error.outcome_unknown = outcome_unknown
     return error
@@ -262,4 +265,6 @@ def settles(error: BaseException) -> bool:
 
 def is_retryable(error: BaseException) -> bool:
     """Says whether the same call may succeed the next time."""
-    return isinstance(error, (Unavailable, RateLimited, ForeignAnswer, asyncio.TimeoutError))
+    if isinstance(error, (Unavailable, RateLimited, ForeignAnswer)):
+        return error.retryable
+    return isinstance(error, asyncio.TimeoutError)
