@@ -100,6 +100,9 @@ func documentSteps(t *testing.T, document string, used map[string]bool) []step {
 			made[j].prints = filepath.Dir(document) == runbooks
 		}
 		steps = append(steps, made...)
+		if special.twice {
+			steps = append(steps, made...)
+		}
 	}
 	return steps
 }

@@ -7,6 +7,7 @@ type exception struct {
 	before    string // commands
 	instead   string // commands that do the same here
 	elsewhere string // why it does not run here, and what checks it
+	twice     bool   // it is run again, at once
 }
 
 // exceptions has them by how the document and the first line of the block begin.
@@ -18,6 +19,7 @@ var exceptions = map[string]exception{
 	"docs/sql/languages.md":        {elsewhere: "TestWorkersThatFreeze of examples runs the programs"},
 	"examples/java/README.md":      {elsewhere: "needs a database by TCP; TestWorkersThatFreeze of examples"},
 
+	"README.md: export PATH":           {twice: true},
 	"README.md: select fence.protect(": {before: createAccounts},
 	"README.md: fencegate migrate": {
 		before: "fencegate dev-cert certs >/dev/null; cp certs/server.pem tls.crt; cp certs/server-key.pem tls.key"},
