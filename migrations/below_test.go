@@ -20,6 +20,7 @@ var belowScripts = []script{
 		A create table alone (id integer generated always as identity primary key);
 			select fence.protect('alone', 'alone/{id}'); select test.grant('alone-tree', 'exclusive', 'subtree'),
 			test.grant('alone', 'exclusive', 'subtree'); select test.grant('alone')  -- $t
+		A insert into alone default values  -- !LF101 protect the table with inserts => 'free', or guard a name above
 		A begin; select fence.guard('alone', $t, 1); insert into alone default values  -- !LF101 scope subtree`},
 	{"a guard above admits below it alone", `
 		A create table branches (a integer, b integer generated always as identity);

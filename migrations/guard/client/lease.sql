@@ -229,7 +229,7 @@ language plpgsql
 as $$
 begin
     if (position('/' in p_lock) > 0 or p_scope = 'subtree') and cardinality(fence.tree_locks_held()) >= 64 then
-        raise exception 'this transaction has used locks below 64 names, which is the limit'
+        raise exception 'this transaction holds locks under 64 parent names, the limit'
             using errcode = 'program_limit_exceeded',
             hint = 'Use several transactions: commit after each lock, or after a few. '
                 'Or acquire a name above with the scope subtree.';

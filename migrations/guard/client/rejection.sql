@@ -48,6 +48,15 @@ begin
                     when exists (select from fence.admitted a where a.resource = any (fence.ancestors(p_resource)))
                         then 'It has a token for a name above, of a lease on that name alone. '
                             'To write to all names below, acquire that lease with the scope subtree.'
+                    when p_ruling.granted_token = 0 and exists (
+                        select
+                        from fence.protected_tables p, fence.template_segments(p.template) s, pg_attribute a
+                        where p.table_id = p_table and a.attrelid = p_table and a.attname = s.column_name
+                            and (a.attidentity <> '' or a.atthasdef))
+                        then format('The database makes the key of a new row, so nobody has a token for it before: '
+                            'protect the table with inserts => ''free'', or guard a name above with the token of a '
+                            'subtree lease. If the row exists, call fence.guard(%L, token) first in the '
+                            'transaction, with the token of a lease (fence.acquire).', p_resource)
                     else format('Begin a transaction, call fence.guard(%L, token) first, with the token of a '
                         'lease (fence.acquire), then write. '
                         'In autocommit mode each statement is a transaction of its own. '
@@ -55,7 +64,7 @@ begin
             end if;
         when 'token_unknown' then
             state := 'LF102';
-            message := format('the token %s was never granted', v_write);
+            message := format('the token %s was never granted on this name', v_write);
             hint := case
                 when p_ruling.granted_token = 0 then format(
                     'No lease on %s is known: acquire it (fence.acquire), or check the name. Those of claimed rows are '

@@ -127,7 +127,7 @@ begin
             array(select json_array_elements_text(p_conflicts[i]::json)),
             array(select json_array_elements_text(p_returnings[i]::json)));
         if v_written.row_count <> p_row_counts[i] then
-            raise exception 'the operation changes % rows, and must change %', v_written.row_count, p_row_counts[i]
+            raise exception 'the operation would change % rows, expected %', v_written.row_count, p_row_counts[i]
                 using errcode = 'LF202', detail = v_written.row_count::text;
         end if;
         v_rows := v_rows + v_written.row_count;
