@@ -68,7 +68,7 @@ func FuzzName(f *testing.F) {
 		if got.status != http.StatusNotFound {
 			t.Errorf("the name %q was answered %d %s", text, got.status, got.body)
 		}
-		if parsed, err := store.ParseName(text); err != nil || parsed != name || string(name) != text {
+		if parsed, err := store.ParseName("lock", text); err != nil || parsed != name || string(name) != text {
 			t.Errorf("%q is the name %q to the gateway and %q to the store: %v", text, name, parsed, err)
 		}
 		var isName bool

@@ -284,9 +284,9 @@ var invalidOps = []string{
 	`"op":"delete","resource":"job","key":"k","if_version":"1" → ops[1].if_version has the wrong type`,
 	`"op":"delete","resource":"job","key":"first" → ops[1]: record first of job is changed twice`,
 	`"op":"put","resource":"job","key":"k","value":{"a":1,"a":2} → ops[1].value.a`,
-	`"op":"put","key":"k","value":1 → ops[1]: resource`,
-	`"op":"put","resource":"job","value":1 → ops[1]: key`,
-	`"op":"put","resource":"job","key":"a//b","value":1 → ops[1]: key`,
+	`"op":"put","key":"k","value":1 → ops[1]: the name of the resource`,
+	`"op":"put","resource":"job","value":1 → ops[1]: the name of the key`,
+	`"op":"put","resource":"job","key":"a//b","value":1 → ops[1]: the name of the key`,
 }
 
 func invalidTransactions(t *testing.T, h *harness, lease api.Lease) {
@@ -301,7 +301,7 @@ func invalidTransactions(t *testing.T, h *harness, lease api.Lease) {
 		`{"fences":` + many(65, `{"resource":"job","fencing_token":1}`) + `,` + ops + `} → 1 to 64 fences`,
 		`{` + fences + `,"ops":` + many(1001, `{"op":"delete","resource":"job","key":"k"}`) + `} → 1 to 1000 ops`,
 		`{` + fences + `,"ops":[1]} → ops[0] has the wrong type`,
-		`{"fences":[null],` + ops + `} → fences[0]: resource`,
+		`{"fences":[null],` + ops + `} → fences[0]: the name of the resource`,
 		`{"fences":` + many(2,
 			`{"resource":"job","fencing_token":1}`) + `,` + ops + `} → fences[1]: resource job is there twice`,
 	}
@@ -318,8 +318,8 @@ func invalidTransactions(t *testing.T, h *harness, lease api.Lease) {
 		`"resource":"job","fencing_token":1,"sequence":-1 → fences[0]: sequence`,
 		`"resource":"job","fencing_token":1,"sequence":"2" → fences[0].sequence`,
 		`"resource":"job","fencing_token":1,"lease_id":"x" → fences[0]: lease_id`,
-		`"resource":"a\u0000b","fencing_token":1 → fences[0]: resource`,
-		`"resource":"a/fence","fencing_token":1 → fences[0]: resource`,
+		`"resource":"a\u0000b","fencing_token":1 → fences[0]: the name of the resource`,
+		`"resource":"a/fence","fencing_token":1 → fences[0]: the name of the resource`,
 	} {
 		fence, detail, _ := strings.Cut(line, " → ")
 		lines = append(lines, `{"fences":[{`+fence+`}],`+ops+`} → `+detail)
@@ -328,7 +328,7 @@ func invalidTransactions(t *testing.T, h *harness, lease api.Lease) {
 		_, subject, _ := strings.Cut(i.detail, "]")
 		switch {
 		case strings.Contains(i.detail, "twice"):
-		case strings.HasPrefix(subject, ": resource"), strings.HasPrefix(subject, ": key"):
+		case strings.HasPrefix(subject, ": the name of the "):
 			i.code = api.CodeInvalidName
 		case strings.Contains(subject, "fencing_token"), strings.Contains(subject, "sequence"):
 			i.code = api.CodeInvalidToken

@@ -185,7 +185,10 @@ func TestSecretsStayHidden(t *testing.T) {
 	h.sendToRoutes(t, s)
 	h.sendToOtherPaths(t, s)
 	header, id := traceparent(1, true)
-	h.get(t, "/v1/locks/last", header)
+	problem := expectUnavailable(t, h.get(t, "/v1/locks/last", header), api.OutcomeNotApplied)
+	if !strings.Contains(problem.Detail, "no schema of fencegate") || !strings.Contains(problem.Detail, "fencegate migrate") {
+		t.Errorf("the detail is %q; want what is missing, and the command that makes it", problem.Detail)
+	}
 	named(t, received, id, "GET /v1/locks/{lock}")
 	await.True(t, "the last request is logged", func() bool { return strings.Contains(log.String(), "/v1/locks/last") })
 	for what, text := range map[string]string{"the log": log.String(), "a span": string(received.Raw())} {

@@ -105,16 +105,16 @@ var badNames = map[string][]string{
 	"control character":           {"%00", "a%7F", "a%C2%85", "%09", "a%0D%0AX-Evil:%201"},
 	"control character at byte 1": {"a%0Ab"},
 
-	"UTF-8":                        {"%FF", "a%C3", "%ED%A0%80", "%C0%AF"},
-	"513 bytes, the limit is 512":  {strings.Repeat("x", 513), "x" + strings.Repeat("%C3%A9", 256)},
-	"8001 bytes, the limit is 512": {strings.Repeat("a/", 4000) + "a"},
+	"UTF-8":                               {"%FF", "a%C3", "%ED%A0%80", "%C0%AF"},
+	"513 bytes; at most 512 are allowed":  {strings.Repeat("x", 513), "x" + strings.Repeat("%C3%A9", 256)},
+	"8001 bytes; at most 512 are allowed": {strings.Repeat("a/", 4000) + "a"},
 
-	`"acquire" is reserved`: {"acquire", "a/acquire", "%61cquire"},
-	`"fence" is reserved`:   {"fence", "fence/a", "a%2Ffence"},
-	`"records" is reserved`: {"records", "a/records/b"},
-	`"renew" is reserved`:   {"renew"},
-	`"break" is reserved`:   {"break"},
-	`"watch" is reserved`:   {"watch"},
+	`"acquire", which is reserved`: {"acquire", "a/acquire", "%61cquire"},
+	`"fence", which is reserved`:   {"fence", "fence/a", "a%2Ffence"},
+	`"records", which is reserved`: {"records", "a/records/b"},
+	`"renew", which is reserved`:   {"renew"},
+	`"break", which is reserved`:   {"break"},
+	`"watch", which is reserved`:   {"watch"},
 }
 
 // A name is decoded once and not changed, wherever it is: in paths, bodies, records, fences, policies and lists.
@@ -194,8 +194,8 @@ func (h *harness) expectBadName(t *testing.T, lease api.Lease, raw, why string) 
 		if strings.Contains(raw, "records") && at.field != "lock" {
 			why, at.field = "is reserved", "" // "records" separates the names of a path: another may be refused first
 		}
-		if !strings.HasPrefix(problem.Detail, at.field) || !strings.Contains(problem.Detail, why) {
-			t.Errorf("%s: the detail is %q; it should begin with %q and say %q", got.request, problem.Detail, at.field, why)
+		if !strings.HasPrefix(problem.Detail, "The name of the "+at.field) || !strings.Contains(problem.Detail, why) {
+			t.Errorf("%s: the detail is %q; it should be of the %s and say %q", got.request, problem.Detail, at.field, why)
 		}
 	}
 }

@@ -44,7 +44,7 @@ var (
 
 	// Rejections by the rule, in its order; see RejectedError.
 	ErrTokenRequired   = errors.New("the write has no fencing token")
-	ErrUnknownToken    = errors.New("the fencing token was never granted")
+	ErrUnknownToken    = errors.New("the fencing token was never granted on this name")
 	ErrStaleToken      = errors.New("the fencing token is stale")
 	ErrLeaseMismatch   = errors.New("the lease_id is not the one of the token")
 	ErrLeaseExpired    = errors.New("the lease has expired")
@@ -69,6 +69,9 @@ var (
 	// ErrLocked says that another session of the database did not release a lock that a statement needs. It is always
 	// an ErrUnavailable, too, and nothing was applied.
 	ErrLocked = errors.New("another session of the database holds a lock that this needs")
+	// ErrSchemaMissing says that a statement needs what the database's schema does not have. It is always an
+	// ErrUnavailable, too, and nothing was applied.
+	ErrSchemaMissing = errors.New("the schema is missing, or a part of it")
 	// ErrOverloaded says that too many writes wait already. It is always an ErrUnavailable, too, and nothing was applied.
 	ErrOverloaded = errors.New("too many writes wait")
 	// ErrNoConnection says that a statement was not sent, since no connection to the database became available in time.

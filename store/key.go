@@ -82,7 +82,7 @@ func (r KeyRequest) checkHolder() error {
 		if grant.Prefix == access.AllNames {
 			continue
 		}
-		if _, err := ParseName(grant.Prefix); err != nil {
+		if _, err := ParseName("grant", grant.Prefix); err != nil {
 			return fmt.Errorf("grants: %w", err)
 		}
 	}

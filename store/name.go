@@ -22,29 +22,34 @@ const NameBytesMax = 512
 // are neither empty nor "." nor "..", without control characters. ParseName makes one; the database checks it again.
 type Name string
 
-// ParseName checks that text is a Name. It returns ErrInvalidName, saying what is wrong and where.
-func ParseName(text string) (Name, error) {
+// ParseName checks that text is a Name. It returns ErrInvalidName, saying what is wrong and where; of says whose name it
+// is, such as lock.
+func ParseName(of, text string) (Name, error) {
 	switch {
 	case text == "":
-		return "", fmt.Errorf("%w: it is empty", ErrInvalidName)
+		return "", InvalidName(of, "is empty")
 	case len(text) > NameBytesMax:
-		return "", fmt.Errorf("%w: it has %d bytes, the limit is %d", ErrInvalidName, len(text), NameBytesMax)
+		return "", InvalidName(of, "has %d bytes; at most %d are allowed", len(text), NameBytesMax)
 	case !utf8.ValidString(text):
-		return "", fmt.Errorf("%w: it is not valid UTF-8", ErrInvalidName)
+		return "", InvalidName(of, "is not valid UTF-8")
 	}
 	if at := strings.IndexFunc(text, unicode.IsControl); at >= 0 {
-		return "", fmt.Errorf("%w: there is a control character at byte %d", ErrInvalidName, at)
+		return "", InvalidName(of, "has a control character at byte %d", at)
 	}
 	for segment := range strings.SplitSeq(text, "/") {
 		switch segment {
 		case "":
-			return "", fmt.Errorf("%w: a segment is empty (names neither begin nor end with \"/\", nor have \"//\")",
-				ErrInvalidName)
+			return "", InvalidName(of, `has an empty segment (names neither begin nor end with "/", nor have "//")`)
 		case ".", "..":
-			return "", fmt.Errorf("%w: %q can't be a segment", ErrInvalidName, segment)
+			return "", InvalidName(of, "has the segment %q, which no name may have", segment)
 		}
 	}
 	return Name(text), nil
+}
+
+// InvalidName makes an ErrInvalidName.
+func InvalidName(of, why string, args ...any) error {
+	return fmt.Errorf("%w: the name of the %s %s", ErrInvalidName, of, fmt.Sprintf(why, args...))
 }
 
 // isWithin reports whether a name is one of the prefixes, or below one of them. "" is above every name, and so is nil.

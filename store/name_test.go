@@ -21,7 +21,7 @@ func TestParseName(t *testing.T) {
 		"\u00a0", "\u200b", "\ufeff", "\U0010FFFF", "\uFFFD", "~", "\u00a1", long, long[1:] + "y",
 		strings.Repeat("é", store.NameBytesMax/2),
 	} {
-		if name, err := store.ParseName(text); err != nil || string(name) != text {
+		if name, err := store.ParseName("lock", text); err != nil || string(name) != text {
 			t.Errorf("%.20q: %q, %v; want it to be a name", text, name, err)
 		}
 	}
@@ -33,7 +33,7 @@ func TestParseName(t *testing.T) {
 		"\xff": "UTF-8", "a\xc3": "UTF-8", "\xed\xa0\x80": "UTF-8", "\xc0\xaf": "UTF-8",
 		long + "x": "513 bytes", strings.Repeat("é", store.NameBytesMax/2) + "x": "513 bytes",
 	} {
-		name, err := store.ParseName(text)
+		name, err := store.ParseName("lock", text)
 		if !errors.Is(err, store.ErrInvalidName) || name != "" || !strings.Contains(err.Error(), why) {
 			t.Errorf("%.20q: %q, %v; want ErrInvalidName that says %s", text, name, err, why)
 		}

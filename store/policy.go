@@ -57,7 +57,7 @@ type Policy struct {
 // Check returns ErrInvalid or ErrInvalidName, naming the field, if the policy is outside its limits.
 func (p Policy) Check() error {
 	if p.Prefix != "" {
-		if _, err := ParseName(p.Prefix); err != nil {
+		if _, err := ParseName("prefix", p.Prefix); err != nil {
 			return err
 		}
 	}

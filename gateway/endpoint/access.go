@@ -2,7 +2,6 @@ package endpoint
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -68,7 +67,7 @@ func OnState(scopes ...access.Scope) AccessRule {
 // OnEach is the rule of a route whose handler judges each name.
 func OnEach(scopes ...access.Scope) AccessRule {
 	return AccessRule{
-		Scopes: scopes, Names: EachName, refusal: "This needs the scope " + AnyOf(scopes) + " on the name.",
+		Scopes: scopes, Names: EachName, refusal: "This needs the scope " + AnyOf(scopes) + " on the names that it concerns.",
 	}
 }
 
@@ -240,14 +239,13 @@ var reservedSegments = []string{"acquire", "renew", "release", "break", "watch",
 // ParseName checks a name that a client sent. more are segments that are reserved, too. It returns
 // store.ErrInvalidName, naming the field.
 func ParseName(field, text string, more ...string) (store.Name, error) {
-	name, err := store.ParseName(text)
+	name, err := store.ParseName(field, text)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", field, err)
+		return "", err
 	}
 	for segment := range strings.SplitSeq(text, "/") {
 		if slices.Contains(reservedSegments, segment) || slices.Contains(more, segment) {
-			return "", fmt.Errorf("%s: %w: %q is reserved and can't be a segment",
-				field, store.ErrInvalidName, segment)
+			return "", store.InvalidName(field, "has the segment %q, which is reserved", segment)
 		}
 	}
 	return name, nil

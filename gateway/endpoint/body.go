@@ -233,7 +233,7 @@ const (
 
 var (
 	errBodiesFull         = errors.New("the bodies of requests hold too many bytes")
-	errBodiesOfCallerFull = errors.New("the bodies of one caller hold too many bytes")
+	errBodiesOfCallerFull = errors.New("this caller's request bodies exceed its share of memory")
 )
 
 // BodyBudget bounds the memory for the bodies of all requests, from their first bytes to their answers, or to a wait

@@ -85,7 +85,7 @@ func TestProblemsOfQueuesAndSessions(t *testing.T) {
 	}{
 		"held": {
 			&store.HeldError{Lock: "job", OwnerID: "w", Remaining: time.Hour, QueueLength: 40}, api.CodeLockHeld, true,
-			"Try again after recommended_retry_ms",
+			"Try again in 3",
 			`"holder":{"owner_id":"w","expires_at":"0001-01-01T00:00:00.000Z"},"queue_length":40,"recommended_retry_ms":3`,
 		},
 		"others before": {fmt.Errorf("acquire: %w", &store.HeldError{Lock: "job", QueueLength: 2}), api.CodeLockHeld, true,

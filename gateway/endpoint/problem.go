@@ -38,7 +38,7 @@ var problemKinds = []problemKind{
 	{store.ErrUnsupported, 400, api.CodeUnsupported, false,
 		"Ask for what the provider can keep, or change the policy's leases to postgres."},
 	{store.ErrNotFound, 404, api.CodeNotFound, false, ""},
-	{store.ErrLeaseHeld, 409, api.CodeLockHeld, true, "Try again after recommended_retry_ms."},
+	{store.ErrLeaseHeld, 409, api.CodeLockHeld, true, ""}, // see addHolder
 	{store.ErrDeadlock, 409, api.CodeDeadlock, false, ""}, // see deadlockDetail
 	{store.ErrLeaseLost, 409, api.CodeLeaseLost, false, loseLease},
 	{store.ErrTokenRequired, 428, api.CodeTokenRequired, false,
@@ -116,7 +116,7 @@ func ProblemOf(err error) *api.Problem {
 // detail is the error's text without its title, and what to do next.
 func (k problemKind) detail(err error) string {
 	text := strings.Replace(err.Error(), k.err.Error()+": ", "", 1)
-	if k.status != http.StatusBadRequest { // there the text begins with the name of a field
+	if k.status != http.StatusBadRequest || strings.HasPrefix(text, "the name ") { // others begin with the name of a field
 		text = capitalized(text)
 	}
 	return strings.TrimSpace(text + ". " + k.next)
@@ -178,6 +178,9 @@ func addOutcome(answer *api.Problem, unavailable *store.UnavailableError) {
 	case errors.Is(unavailable, store.ErrLocked):
 		answer.Detail = "Another session of the database holds a lock that this needs, longer than a call waits. " +
 			"Nothing was changed: try again."
+	case errors.Is(unavailable, store.ErrSchemaMissing):
+		answer.Detail = "The database has no schema of fencegate, or an older one. Nothing was changed: run " +
+			"`fencegate migrate`."
 	case errors.Is(unavailable, store.ErrNotReplicated) && unavailable.Outcome == store.OutcomeUnknown:
 		answer.Detail = "The change was made, and no standby of the database has confirmed it: a failover may take it " +
 			"back. Send the same again, which is answered when a standby has confirmed it: a write with the same token " +
@@ -205,7 +208,9 @@ func addHolder(answer *api.Problem, held *store.HeldError) {
 		}
 	}
 	answer.QueueLength = &held.QueueLength
-	answer.RecommendedRetryMS = new(Jittered(retryAfter(held.Remaining, held.QueueLength)).Milliseconds())
+	pause := Jittered(retryAfter(held.Remaining, held.QueueLength)).Truncate(time.Millisecond)
+	answer.RecommendedRetryMS = new(pause.Milliseconds())
+	answer.Detail += " Try again in " + pause.String() + "."
 }
 
 // deadlockDetail says what the caller, which is the first in the cycle, should do.

@@ -90,7 +90,7 @@ func (s *Server) NoteForbidden(w *Answer, r *http.Request, name store.Name, code
 		return
 	}
 	if name == "" && w.rule.Names == NameInPath {
-		name, _ = store.ParseName(w.rule.name(r))
+		name, _ = store.ParseName("", w.rule.name(r))
 	}
 	s.Refusals.note(store.Refusal{
 		Principal: w.Principal.Name, Address: s.Address(r), Name: name,

@@ -64,7 +64,7 @@ func runCases(t *testing.T, cases []storeCase) {
 
 // check runs the case on a lock named after it.
 func (c storeCase) check(ctx context.Context, b *testbed) error {
-	lock, err := store.ParseName(strings.NewReplacer(" ", "-", "/", "-").Replace(c.name))
+	lock, err := store.ParseName("lock", strings.NewReplacer(" ", "-", "/", "-").Replace(c.name))
 	if err != nil {
 		return err
 	}

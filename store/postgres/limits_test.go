@@ -341,7 +341,7 @@ func newNameJudge(t testing.TB) nameJudge {
 func (j nameJudge) expectAgreement(t rapid.TB, texts []string) {
 	var sendable []string
 	for _, text := range texts {
-		_, err := store.ParseName(text)
+		_, err := store.ParseName("lock", text)
 		switch {
 		case utf8.ValidString(text) && !strings.ContainsRune(text, 0):
 			sendable = append(sendable, text)
@@ -357,7 +357,7 @@ func (j nameJudge) expectAgreement(t rapid.TB, texts []string) {
 		t.Fatalf("%d verdicts on %d texts: %v", len(verdicts), len(sendable), err)
 	}
 	for i, text := range sendable {
-		if _, err := store.ParseName(text); verdicts[i] != (err == nil) {
+		if _, err := store.ParseName("lock", text); verdicts[i] != (err == nil) {
 			t.Errorf("%q: the database says %v, ParseName %v", text, verdicts[i], err)
 		}
 	}

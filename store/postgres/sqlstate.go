@@ -52,7 +52,7 @@ func classifyState(err *pgconn.PgError) error {
 		}
 		return err
 	case "42P01", "42883", "3F000", "42704": // table, function, schema, type missing
-		return store.NotApplied(fmt.Errorf("%w: %w", migrations.ErrNotMigrated, err))
+		return store.NotApplied(fmt.Errorf("%w: %w: %w", store.ErrSchemaMissing, migrations.ErrNotMigrated, err))
 	case "57P01", "57P02", "57P05", // the session was ended, perhaps while it waited for a synchronous standby
 		"25P04": // transaction_timeout, which may be raised when the commit is made already
 		return store.MayBeApplied(err)

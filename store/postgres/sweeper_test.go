@@ -271,7 +271,7 @@ func TestSweeperRuns(t *testing.T) {
 func TestSweepMovesRejectionsBySQL(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	lock, _ := store.ParseName("reported/1")
+	lock, _ := store.ParseName("lock", "reported/1")
 	lease := b.granted(t, store.AcquireRequest{Lock: lock, OwnerID: "holder"})
 	b.Exec(t, `create table reported (id text)`)
 	b.Exec(t, `select fence.protect('reported', 'reported/{id}', 'observe')`)

@@ -225,7 +225,7 @@ func rejectedRow(failed *store.TableError, resource store.Name) error {
 	if err := json.Unmarshal([]byte(failed.Detail), &row); err != nil || row.Code.Err() == nil {
 		return nil
 	}
-	if name, err := store.ParseName(row.Resource); err == nil { // of a row it may be too long for a name
+	if name, err := store.ParseName("resource", row.Resource); err == nil { // of a row it may be too long for a name
 		resource = name
 	}
 	return &store.RejectedError{
