@@ -55,7 +55,8 @@ func (c *Client) AcquireWithRetry(
 // If the lease was lost before work returned, the error matches ErrNotHolder and ErrLeaseLost, and work's own error:
 // unfenced effects of work may have happened beside another holder's. Otherwise Do returns the error of work. It does
 // not report a failed release: work is done, and the lease ends with its TTL. If the lock is not granted, Do returns the
-// error of Acquire without running work. While no gateway serves, Do retries: see [WithRetryHook].
+// error of Acquire without running work. While no gateway serves, Do retries: see [WithRetryHook], and [ErrUnavailable]
+// for what no retry can cure.
 func (c *Client) Do(
 	ctx context.Context, lock string, work func(ctx context.Context, lease *Lease) error, opts ...LeaseOption,
 ) error {

@@ -111,10 +111,10 @@ func (l *Lease) numbered(
 	return result, err
 }
 
-// Numbered calls write with the lease's token and its next number, for a write that no gateway sends: a transaction that
-// calls fence.guard (see the packages pgxguard and sqlguard), or a request to another system that checks fencing tokens.
-// All writes of the lease share the numbers. The others wait until write returns, because a later number that arrives
-// first makes the earlier one stale. So write must not wait for another write of the lease.
+// Numbered calls write with the lease's token and its next number, for a write that does not go through a gateway: a
+// transaction that calls fence.guard (see the packages pgxguard and sqlguard), or a request to another system that
+// checks fencing tokens. All writes of the lease share the numbers. The others wait until write returns, because a later
+// number that arrives first makes the earlier one stale. So write must not wait for another write of the lease.
 //
 // Numbered returns the error of write. If that is a rejection of this token which says that the lease has ended, it ends
 // the lease. If ctx ends before the turn of write, the error is that of Put.

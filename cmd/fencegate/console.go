@@ -188,7 +188,7 @@ func answerList[T any](
 	})
 }
 
-// principalHeading is that of a column which is shown only if a row has something in it.
+// principalHeading heads a column that is hidden when empty.
 const principalHeading = "PRINCIPAL"
 
 func withPrincipals(rows [][]string) [][]string {

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// SignInsPerSecond bounds the sign-ins from one address, exchangesPerSecond those of all that reach the issuers.
+	// SignInsPerSecond limits sign-ins per address; exchangesPerSecond limits code exchanges over all callers.
 	SignInsPerSecond, exchangesPerSecond = 10, 50
 	// attemptAge is the time that a user has to sign in at the issuer.
 	attemptAge = 10 * time.Minute
@@ -130,7 +130,7 @@ func (e *Endpoints) exchange(
 }
 
 func noSignIn() *api.Problem {
-	return endpoint.Problem(http.StatusNotFound, api.CodeNotFound, "Nobody can sign in by an issuer of this name.")
+	return endpoint.Problem(http.StatusNotFound, api.CodeNotFound, "There is no sign-in issuer of this name.")
 }
 
 // signInFailure logs why nobody was signed in, and returns what the user learns of it.

@@ -72,7 +72,7 @@ type RejectionsQuery struct {
 	Code api.Code
 	// Reason is that of api.CodeTokenStale: superseded, released, reused or shared.
 	Reason string
-	// Kind is what the rejections show about their writer; api.KindZombie: it has lost its lock.
+	// Kind classifies the writer: api.KindZombie has lost its lock.
 	Kind api.RejectionKind
 	// Source is the way by which the write arrived.
 	Source string

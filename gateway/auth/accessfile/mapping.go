@@ -34,7 +34,7 @@ type Rule struct {
 
 // Why claims have no principal.
 var (
-	ErrNoName = errors.New("the claims have no usable name of a principal")
+	ErrNoName = errors.New("no claim yields a usable principal name")
 	ErrGrants = errors.New("the claim of the grants can't be read")
 )
 
@@ -77,7 +77,7 @@ func parseGrants(texts []string) ([]access.Grant, error) {
 		if grant.Prefix == access.AllNames {
 			continue
 		}
-		if _, err := store.ParseName(grant.Prefix); err != nil {
+		if _, err := store.ParseName("grant", grant.Prefix); err != nil {
 			return nil, fmt.Errorf("grants: %w", err)
 		}
 	}

@@ -349,8 +349,8 @@ func (l *lockHistory) olderTokensAreShutOut(found *findings) {
 	}
 }
 
-// transactionsAreWhole is P4 for a change of several records: each has all of its own, and the last of them the common
-// one.
+// transactionsAreWhole is P4 for a change of several records: every record of a transaction is there, and the shared
+// record is the last transaction's.
 func (l *lockHistory) transactionsAreWhole(found *findings) {
 	last := storedRecord{}
 	count := 0
