@@ -229,6 +229,8 @@ func (t *leaseToken) UnmarshalText(text []byte) error {
 	token, _, sequenced := strings.Cut(string(text), ".")
 	number, err := strconv.ParseInt(token, 10, 64)
 	switch {
+	case token == "":
+		return noToken(text)
 	case err != nil:
 		return fmt.Errorf("%q is not a fencing token, such as 34", text)
 	case sequenced:
@@ -238,11 +240,20 @@ func (t *leaseToken) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// noToken is the error of a text like "$FENCEGATE_TOKEN.1" where the variable is not set.
+func noToken(text []byte) error {
+	return fmt.Errorf("%q has no token: what \"fencegate lock acquire -o env\" prints sets FENCEGATE_TOKEN, unless it fails",
+		text)
+}
+
 // tokenFlag reads 34, or 34.2 with a sequence.
 type tokenFlag struct{ api.FencingToken }
 
 // UnmarshalText reads the flag.
 func (t *tokenFlag) UnmarshalText(text []byte) (err error) {
+	if len(text) == 0 || text[0] == '.' {
+		return noToken(text)
+	}
 	t.FencingToken, err = api.ParseFencingToken(string(text))
 	return err
 }
@@ -263,14 +274,44 @@ func (j *jsonFlag) UnmarshalText(text []byte) error {
 // millisecondsFlag is a duration as the API has it; nil if it was not given.
 type millisecondsFlag struct{ ms *int64 }
 
-// UnmarshalText reads the flag.
-func (m *millisecondsFlag) UnmarshalText(text []byte) error {
-	duration, err := parseDuration(string(text))
+// Decode reads the flag.
+func (m *millisecondsFlag) Decode(ctx *kong.DecodeContext) error {
+	duration, err := readDuration(ctx)
 	if err == nil && duration%time.Millisecond != 0 {
-		err = fmt.Errorf("%s is not whole milliseconds", text)
+		err = fmt.Errorf("%s is not whole milliseconds", duration)
 	}
 	m.ms = new(duration.Milliseconds())
 	return err
+}
+
+// durationFlag reads flags of the type time.Duration.
+func durationFlag(ctx *kong.DecodeContext, target reflect.Value) error {
+	duration, err := readDuration(ctx)
+	target.SetInt(int64(duration))
+	return err
+}
+
+// readDuration reads a duration, within the limits that the tag of the flag has for its help, such as "100ms to 24h".
+func readDuration(ctx *kong.DecodeContext) (time.Duration, error) {
+	var text string
+	if err := ctx.Scan.PopValueInto("duration", &text); err != nil {
+		return 0, err
+	}
+	duration, err := parseDuration(text)
+	limits, limited := ctx.Value.Tag.Vars["limits"]
+	if err != nil || !limited {
+		return duration, err
+	}
+	from, to, _ := strings.Cut(limits, " to ")
+	least, err := parseDuration(from)
+	if err != nil {
+		return 0, err
+	}
+	most, err := parseDuration(to)
+	if err == nil && (duration < least || duration > most) {
+		err = fmt.Errorf("it is %s, it must be %s", text, limits)
+	}
+	return duration, err
 }
 
 // parseDuration is time.ParseDuration with an error that shows what is missing.
@@ -280,17 +321,6 @@ func parseDuration(text string) (time.Duration, error) {
 		return 0, fmt.Errorf("%q is not a duration: give a number and a unit, such as 500ms, 1s, 5m or 24h", text)
 	}
 	return duration, nil
-}
-
-// durationFlag reads flags of the type time.Duration.
-func durationFlag(ctx *kong.DecodeContext, target reflect.Value) error {
-	var text string
-	if err := ctx.Scan.PopValueInto("duration", &text); err != nil {
-		return err
-	}
-	duration, err := parseDuration(text)
-	target.SetInt(int64(duration))
-	return err
 }
 
 // defaultOwner is user@host, by which a person recognizes the holder of a lock.

@@ -145,9 +145,15 @@ func noDatabase(flag string, err error) error {
 	if errors.Is(err, migrations.ErrNotMigrated) {
 		return fmt.Errorf("%w; run `fencegate migrate`", migrations.ErrNotMigrated)
 	}
-	next := fmt.Sprintf("Is PostgreSQL running there, and is %s right?", flag)
+	code, next := exitUnavailable, fmt.Sprintf("Is PostgreSQL running there, and is %s right?", flag)
 	if failed, ok := errors.AsType[*pgconn.PgError](err); ok {
+		next = "" // PostgreSQL, or a pooler before it, says what is wrong
 		switch failed.Code {
+		case "08P01": // protocol_violation: PgBouncer's, of settings that it does not know
+			next = fmt.Sprintf("%s leads through a pooler: name the database itself by --listen-url, too.", flag)
+		case insufficientPrivilege:
+			code, next = exitNotAllowed, fmt.Sprintf("The role in %s lacks a right: name that of the gateway "+
+				"(`fencegate migrate --gateway-role NAME`).", flag)
 		case "28P01": // invalid_password
 			next = fmt.Sprintf("The password of the role is another one, or there is no such role: is %s right?", flag)
 		case "28000": // invalid_authorization_specification
@@ -156,12 +162,20 @@ func noDatabase(flag string, err error) error {
 			next = fmt.Sprintf("Create the database (createdb), or name another in %s.", flag)
 		}
 	}
+	return &runError{code, errors.New(strings.TrimSpace(notConnected(err) + "\n" + next))}
+}
+
+// notConnected returns the error of a connection without what is no cause. Without sslmode, each address is tried twice:
+// with TLS, and without.
+func notConnected(err error) string {
 	if failed, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		err = failed
 	}
-	// Without sslmode, each address is tried twice: with TLS, and without.
 	lines := slices.Compact(strings.Split(err.Error(), "\n"))
-	return &runError{exitUnavailable, fmt.Errorf("%s\n%s", strings.Join(lines, "\n"), next)}
+	causes := slices.DeleteFunc(slices.Clone(lines[:len(lines)-1]), func(line string) bool {
+		return strings.HasSuffix(line, "server refused TLS connection")
+	})
+	return strings.Join(append(causes, lines[len(lines)-1]), "\n")
 }
 
 // ended is closed when a private cluster ended by itself; it is nil, and never ready, where there is none.
@@ -185,7 +199,7 @@ func awaitDatabase(ctx context.Context, st *postgres.Store, timeout time.Duratio
 	waiting := func(err error) {
 		if time.Since(logged) > databaseLogEvery {
 			logged = time.Now()
-			logger.Warn("waiting for the database", "error", err)
+			logger.Warn("waiting for the database", "error", notConnected(err))
 		}
 	}
 	if err := st.Await(ctx, timeout, waiting); err != nil {

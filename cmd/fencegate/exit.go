@@ -4,13 +4,13 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
-	"net/http"
+	"os"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/alecthomas/kong"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -42,7 +42,8 @@ var exitMeanings = []struct {
 	{exitFailure, "any other failure"},
 	{exitUsage, "the command line is wrong"},
 	{exitLockHeld, "the lock is held by another lease"},
-	{exitNotHolder, "you are not the holder: token_stale, token_unknown, lease_lost,\n     lease_mismatch, lease_expired"},
+	{exitNotHolder, "you are not the holder: token_stale, token_unknown, lease_lost,\n     lease_mismatch, lease_expired; " +
+		"or the number of the write was used before"},
 	{exitNotFound, "there is no such lock, record, session or protected table"},
 	{exitVersionMismatch, "the record has another version than demanded"},
 	{exitUnavailable, "the gateway or its database is unavailable, or did not answer in time, or a\n     table stayed locked"},
@@ -134,17 +135,16 @@ func description() string {
 // comes next; "" where there is nothing to add.
 func hint(err error) string {
 	var problem *api.Problem
-	var foreign *lockclient.AnswerError
-	switch {
-	case errors.As(err, &foreign) && foreign.Status == http.StatusBadRequest && strings.Contains(foreign.Fault, "HTTPS"):
-		return "It speaks TLS there: begin the URL with https:// (--url or FENCEGATE_URL)."
-	case !errors.As(err, &problem):
+	if missing, ok := errors.AsType[*fs.PathError](err); ok && missing.Path == os.TempDir() {
+		return "TMPDIR must name a directory in which this user may write."
+	}
+	if !errors.As(err, &problem) {
 		return ""
 	}
 	switch problem.Code {
 	case api.CodeUnavailable:
 		if failed := (*lockclient.Error)(nil); errors.As(err, &failed) && failed.Cause != nil {
-			return noAnswer(failed.Cause)
+			return noAnswer(failed.Cause, problem.Retryable)
 		}
 	case api.CodeUnauthenticated:
 		return "Give an API key or a token by --token-file or FENCEGATE_BEARER_TOKEN, or a certificate by --cert. " +
@@ -157,12 +157,8 @@ func hint(err error) string {
 			return "Is the URL right? It has a path only where a proxy adds one (--url or FENCEGATE_URL)."
 		}
 	case api.CodeLockHeld:
-		next := "--wait 1m waits in the queue; \"fencegate lock get\" shows the holder; " +
-			"\"fencegate lock break\" ends its lease."
-		if problem.RecommendedRetryMS != nil {
-			next = fmt.Sprintf("Try again in %s. ", time.Duration(*problem.RecommendedRetryMS)*time.Millisecond) + next
-		}
-		return next
+		return "--wait 1m waits in the queue; \"fencegate lock get\" shows the holder; " +
+			"\"fencegate lock break --reason TEXT\" ends its lease."
 	case api.CodeTokenStale:
 		if problem.Reason == "reused" {
 			return nextNumber(problem)
@@ -183,19 +179,16 @@ func hint(err error) string {
 }
 
 // noAnswer returns a hint for a gateway that could not be called.
-func noAnswer(cause error) string {
+func noAnswer(cause error, retryable bool) string {
 	var unknown x509.UnknownAuthorityError
-	var otherName x509.HostnameError
 	var connection *net.OpError
 	switch {
 	case errors.As(cause, &unknown):
-		return "Name the PEM file of the authority that has signed the gateway's certificate: --ca-cert or FENCEGATE_CA_CERT."
-	case errors.As(cause, &otherName):
-		return "Call the gateway by a name or an address that its certificate has: --url or FENCEGATE_URL."
-	case errors.Is(cause, http.ErrSchemeMismatch):
-		return "It speaks no TLS there: begin the URL with http:// (--url or FENCEGATE_URL)."
+		return "--ca-cert or FENCEGATE_CA_CERT names the PEM file of that authority."
 	case errors.As(cause, &connection) && connection.Op == "remote error": // an alert of TLS
 		return "Give a certificate that the authority of the gateway's --client-ca has signed: --cert and --key."
+	case !retryable: // the error says what to do
+		return ""
 	}
 	return "Is the gateway running there? Another is named by --url or FENCEGATE_URL; --timeout allows more time."
 }
@@ -235,6 +228,6 @@ func nextNumber(problem *api.Problem) string {
 		return ""
 	}
 	next := strconv.FormatInt(*problem.LastSequence+1, 10)
-	return "The next number is free: --sequence " + next + ", or --token " + strconv.FormatInt(*problem.Token, 10) +
-		"." + next + "."
+	return fmt.Sprintf("The lease is not lost. The next number is free: --sequence %s, or --token %d.%[1]s.", next,
+		*problem.Token)
 }

@@ -101,7 +101,7 @@ func TestExitOtherFailure(t *testing.T) {
 	}))
 	defer page.Close()
 	s := shell{t, page.URL}
-	s.fails(1, "not fencegate's", "lock", "get", "a")
+	s.fails(1, page.URL+" does not answer as a fencegate gateway (500", "lock", "get", "a")
 	s.fails(1, "no such file", "put", "a", "k", "--token", "1", "--file", filepath.Join(t.TempDir(), "missing"))
 }
 
@@ -126,7 +126,7 @@ func TestExitCodes(t *testing.T) {
 	lease := fields(s.must("lock", "acquire", "lost", "--owner-id", "first", "--ttl", "1h"))
 	token := lease["fencing_token"]
 	s.fails(3, "held by first", "lock", "acquire", "lost", "--owner-id", "second")
-	s.fails(3, ".\nTry again in ", "lock", "acquire", "lost", "--owner-id", "first")
+	s.fails(3, ". Try again in ", "lock", "acquire", "lost", "--owner-id", "first")
 	s.fails(5, "not_found", "lock", "get", "missing")
 	s.fails(6, "no such record now", "put", "lost", "k", "v", "--token", token+".1", "--if-match", "7")
 	version := fields(s.must("put", "lost", "k", "v", "--token", token+".5"))["version"]

@@ -26,7 +26,7 @@ type keysCreateCmd struct {
 	Principal   string           `arg:"" help:"Name of the caller that the key is for."`
 	Grant       []string         `help:"What it may do: scopes (lock, write, read, observe, admin, or all), a colon, and the name that this is for with all names below it; no name: every name. Can be repeated." required:"" sep:"none" placeholder:"SCOPES:NAME"`
 	Description string           `help:"Any text." placeholder:"TEXT"`
-	Lifetime    millisecondsFlag `help:"Time to its end, 1s to 87600h. Default: none." placeholder:"DURATION"`
+	Lifetime    millisecondsFlag `help:"Time to its end, ${limits}. Default: none." set:"limits=1s to 87600h" placeholder:"DURATION"`
 	InDatabase  string           `help:"PostgreSQL in which to create it, instead of by a gateway: for the first key of an administrator. Not FENCEGATE_DATABASE_URL, which is often set for the gateway." placeholder:"URL"`
 }
 
@@ -133,8 +133,8 @@ func keyRow(key api.Key) []string {
 type keysRotateCmd struct {
 	clientFlags
 	ID       string           `arg:"" help:"The id of the key, which list shows."`
-	Overlap  millisecondsFlag `help:"How long the old key still works, at most 720h." default:"24h"`
-	Lifetime millisecondsFlag `help:"Time to the end of the new key. Default: as long as that of the old one was." placeholder:"DURATION"`
+	Overlap  millisecondsFlag `help:"How long the old key still works, ${limits}." set:"limits=0s to 720h" default:"24h"`
+	Lifetime millisecondsFlag `help:"Time to the end of the new key, ${limits}. Default: as long as that of the old one was." set:"limits=1s to 87600h" placeholder:"DURATION"`
 }
 
 // Run replaces a key.

@@ -65,10 +65,10 @@ type acquireCmd struct {
 	clientFlags
 	Lock      string           `arg:"" help:"Name of the lock."`
 	OwnerID   string           `help:"The owner." default:"${owner}"`
-	TTL       millisecondsFlag `help:"How long the lease lasts unless it is renewed, 100ms to 24h. Default: 30s." placeholder:"DURATION"`
+	TTL       millisecondsFlag `help:"How long the lease lasts unless it is renewed, ${limits}. Default: 30s." set:"limits=100ms to 24h" placeholder:"DURATION"`
 	RequestID *string          `help:"An acquire that is repeated with the same id returns the same lease." placeholder:"TEXT"`
 	Metadata  jsonFlag         `help:"A JSON object that others see beside the lease." placeholder:"JSON"`
-	Wait      millisecondsFlag `help:"Wait in the queue for up to this long, at most 10m. Default: don't wait." placeholder:"DURATION"`
+	Wait      millisecondsFlag `help:"Wait in the queue for up to this long, ${limits}. Default: don't wait." set:"limits=0s to 10m" placeholder:"DURATION"`
 	Shared    bool             `help:"Acquire a shared lease: it excludes exclusive leases only, and can't write."`
 	Subtree   bool             `help:"Hold everything below the name, too."`
 	SessionID *string          `help:"Let the lease last as long as this session; it has no TTL of its own then." placeholder:"UUID"`
@@ -106,7 +106,7 @@ type renewCmd struct {
 	clientFlags
 	leaseFlags
 	Lock string           `arg:"" optional:"" help:"Name of the lock. Default: the one in FENCEGATE_LOCK."`
-	TTL  millisecondsFlag `help:"A new TTL, 100ms to 24h. Default: as it was." placeholder:"DURATION"`
+	TTL  millisecondsFlag `help:"A new TTL, ${limits}. Default: as it was." set:"limits=100ms to 24h" placeholder:"DURATION"`
 }
 
 // Run renews a lease.

@@ -146,12 +146,17 @@ var plurals = map[string]string{
 	"rejection": "rejections", "table": "tables",
 }
 
-// singular replaces the plural of a command by its name.
+// singular replaces the plural of a command by its name, and "help COMMAND" by "COMMAND --help".
 func singular(args []string) []string {
-	if len(args) == 0 || plurals[args[0]] == "" {
+	switch {
+	case len(args) == 0:
 		return args
+	case args[0] == "help":
+		return append(singular(args[1:]), "--help")
+	case plurals[args[0]] != "":
+		return slices.Concat([]string{plurals[args[0]]}, args[1:])
 	}
-	return slices.Concat([]string{plurals[args[0]]}, args[1:])
+	return args
 }
 
 // commandOf returns the command that a command line names, as far as the parser could read it.

@@ -1,9 +1,14 @@
 package main
 
 import (
+	"context"
+	"crypto/rand"
+	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
+	"github.com/fencegate/fencegate/internal/test/testenv/process"
 )
 
 // mistake is a command that fails, and what its message has.
@@ -44,12 +50,15 @@ func TestMessagesSayWhatToDo(t *testing.T) {
 			}
 		})
 	}
-	for code, words := range map[string]string{"28P01": "The password of the role", "28000": "createuser"} {
-		if err := noDatabase("--database-url", &pgconn.PgError{Code: code}); !strings.Contains(err.Error(), words) {
+	for code, words := range map[string]string{
+		"28P01": "The password of the role", "28000": "createuser", "08P01": "by --listen-url, too",
+	} {
+		if err := noDatabase("--database-url", &pgconn.PgError{Code: code}); !strings.Contains(err.Error(), words) ||
+			strings.Contains(err.Error(), "Is PostgreSQL running") {
 			t.Errorf("for %s the message is %v", code, err)
 		}
 	}
-	if hint := noAnswer(&net.OpError{Op: "remote error"}); !strings.Contains(hint, "--cert") {
+	if hint := noAnswer(&net.OpError{Op: "remote error"}, false); !strings.Contains(hint, "--cert") {
 		t.Errorf("the hint for a refused client certificate is %q", hint)
 	}
 }
@@ -86,7 +95,11 @@ func commandLineMistakes(plain string) []mistake {
 	return []mistake{
 		{"", "", 2, "Usage: fencegate <command>|\n  lock acquire |!fencegate: "},
 		{plain, "lock ls --token-file /nonexistent", 2, "fencegate: --token-file: |/nonexistent: no such file|!--url"},
-		{plain, "lock acquire held", 3, "Try again in |--wait 1m|\"fencegate lock break\""},
+		{plain, "lock acquire held", 3, ". Try again in |--wait 1m|\"fencegate lock break --reason TEXT\"|!\nTry again|!recommended"},
+		{plain, "lock acquire held --ttl 48h", 2, "--ttl: it is 48h, it must be 100ms to 24h"},
+		{plain, "run --ttl 25h --lock held true", 2, "--ttl: it is 25h, it must be 300ms to 24h"},
+		{plain, "put held k v --token .1", 2, "has no token|FENCEGATE_TOKEN"},
+		{plain, "get held " + strings.Repeat("x", 600), 8, "The name of the key has 600 bytes; at most 512 are allowed.\n"},
 		{plain, "lock get missing", 5, "no lock missing|!Is the URL right?"},
 		{plain, "lock get a//b", 8, "none of them empty"},
 		{plain, "lock ls --timeout 30", 2, "--timeout: \"30\"|" + durations},
@@ -100,6 +113,34 @@ func commandLineMistakes(plain string) []mistake {
 	}
 }
 
+// applicationRole returns a URL of the database with a role that is no gateway's.
+func applicationRole(t *testing.T, database string) string {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), database)
+	check(t, err)
+	role := "app_" + strings.ToLower(rand.Text())
+	_, err = conn.Exec(t.Context(), "create role "+role+" login")
+	check(t, err)
+	t.Cleanup(func() {
+		_, err := conn.Exec(context.Background(), "drop role "+role)
+		check(t, errors.Join(err, conn.Close(context.Background())))
+	})
+	address, err := url.Parse(database)
+	check(t, err)
+	address.User = url.User(role)
+	return address.String()
+}
+
+// A program without a directory for its files says which variable names it.
+func TestMissingTemporaryDirectory(t *testing.T) {
+	t.Parallel()
+	demo := exec.CommandContext(t.Context(), process.Build(t), "demo", "zombie", "--rounds", "1")
+	demo.Env = append(os.Environ(), "TMPDIR=/nonexistent")
+	if out, err := demo.CombinedOutput(); err == nil || !strings.Contains(string(out), "TMPDIR must name a directory") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
 // serverMistakes are commands with a wrong address or database.
 func serverMistakes(t *testing.T, database, taken string) []mistake {
 	t.Helper()
@@ -109,7 +150,12 @@ func serverMistakes(t *testing.T, database, taken string) []mistake {
 		t.Fatal(err)
 	}
 	missing := fmt.Sprintf("postgres://%s:%s@/missing?host=%s&port=%d", config.User, config.Password, config.Host, config.Port)
+	application := applicationRole(t, database)
+	pooler := postgres.NewPooler(t, database).URL(t, database)
+	const serve, noPostgres = "serve --listen 127.0.0.1:0 --database-url ", "|!Is PostgreSQL running|!refused TLS"
 	return []mistake{
+		{"", serve + application, 9, "permission denied for|--gateway-role" + noPostgres},
+		{"", serve + pooler, 1, "--database-url leads through a pooler|--listen-url" + noPostgres},
 		{"", "serve --debug-listen 0.0.0.0:0 --listen 127.0.0.1:0", 2, "--debug-listen 0.0.0.0:0,|--insecure-no-auth"},
 		{"", "serve --listen 0.0.0.0", 1, "Give an address and a port: --listen 0.0.0.0:8080\n"},
 		{"", "serve --listen " + taken, 1, "--listen " + taken + "|another port"},

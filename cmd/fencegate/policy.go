@@ -35,7 +35,7 @@ type policySetCmd struct {
 	Authority             string           `help:"builtin: fencegate issues the tokens; external: another lock service does." enum:"builtin,external" default:"builtin"`
 	RequireLeaseID        bool             `help:"Reject writes without the id of their lease."`
 	RequireLiveLease      bool             `help:"Reject writes under a lease that has expired, also if it was not replaced."`
-	MaxHold               millisecondsFlag `help:"Longest time from the grant of a lease to its end, however often it is renewed, 100ms to 8760h. Default: no limit." placeholder:"DURATION"`
+	MaxHold               millisecondsFlag `help:"Longest time from the grant of a lease to its end, however often it is renewed, ${limits}. Default: no limit." set:"limits=100ms to 8760h" placeholder:"DURATION"`
 	Leases                string           `help:"What keeps the leases: postgres, redis or redlock. Default: the gateway's. FENCEGATE_LEASES, which is for serve, does not set it." enum:",postgres,redis,redlock" default:"" placeholder:"PROVIDER" env:"-"`
 	RequirePrincipalOwner bool             `help:"Demand an owner_id that is the caller's principal, or begins with it and a slash."`
 }

@@ -90,6 +90,9 @@ func TestHelp(t *testing.T) {
 			t.Errorf("%q is not in the help: %s", words, out)
 		}
 	}
+	if s.must("help") != out || s.must("help", "locks", "acquire") != s.must("lock", "acquire", "--help") {
+		t.Error("the command help prints something else than --help")
+	}
 	own, shared, _ := strings.Cut(s.must("put", "--help"), "\nGateway, credentials and output:\n")
 	if !strings.Contains(own, "FENCEGATE_IF_MATCH") || strings.Contains(own, "--url") || !strings.Contains(shared, "--url") {
 		t.Errorf("the flags of put are not before those of all commands:\n%s\n%s", own, shared)

@@ -100,7 +100,7 @@ type underFlags struct {
 	gatewayFlags
 
 	OwnerID   string         `help:"The owner, as others see it. Default: user@host:pid." default:"${run_owner}"`
-	TTL       time.Duration  `help:"How long the lease lasts when renewals fail, 300ms to 24h. It is renewed at a third of it." default:"30s"`
+	TTL       time.Duration  `help:"How long the lease lasts when renewals fail, ${limits}. It is renewed at a third of it." default:"30s" set:"limits=300ms to 24h"`
 	Wait      *time.Duration `help:"How long to wait for the lock, at most. Default: for ever." placeholder:"DURATION"`
 	Try       bool           `help:"Don't wait: if the lock is held, exit with 120." short:"n"`
 	KillAfter *time.Duration `help:"How long after TERM a command that must stop is killed; at most a third of the TTL. Default: 5s, or a third of the TTL if that is less." placeholder:"DURATION"`
@@ -158,8 +158,6 @@ func (c *underFlags) check(lock string) (grace time.Duration, err error) {
 		return 0, usagef("give --try or --wait, not both")
 	case c.Wait != nil && *c.Wait < 0:
 		return 0, usagef("--wait is %s, it can't be negative", *c.Wait)
-	case c.TTL < 300*time.Millisecond:
-		return 0, usagef("--ttl is %s, it must be 300ms at least", c.TTL)
 	case c.TTL%time.Millisecond != 0:
 		return 0, usagef("--ttl is %s, it must be whole milliseconds", c.TTL)
 	case os.Getenv(variableLock) == lock && os.Getenv(variableLeaseID) != "":

@@ -51,7 +51,7 @@ func answerSession[T any](
 type sessionCreateCmd struct {
 	clientFlags
 	OwnerID  string           `help:"The owner." default:"${owner}"`
-	TTL      millisecondsFlag `help:"How long it lasts unless it is kept alive, 100ms to 24h. Default: 30s." placeholder:"DURATION"`
+	TTL      millisecondsFlag `help:"How long it lasts unless it is kept alive, ${limits}. Default: 30s." set:"limits=100ms to 24h" placeholder:"DURATION"`
 	Metadata jsonFlag         `help:"A JSON object that is stored with it." placeholder:"JSON"`
 }
 
