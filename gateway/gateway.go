@@ -143,8 +143,9 @@ type Config struct {
 	Tracing store.Tracing
 }
 
-// waiterBytes is what an acquire that waits adds to the memory of the process, rounded up: docs/sizing.md.
-const waiterBytes = 32 << 10
+// waiterBytes is what an acquire that waits adds to the memory of the process, with the garbage of its arrival, rounded
+// up: docs/sizing.md.
+const waiterBytes = 40 << 10
 
 // waitingWithin returns how many acquires may wait by default, with a memory limit in bytes.
 func waitingWithin(limit int64) int { return int(max(1, min(50_000, limit/2/waiterBytes))) }

@@ -344,7 +344,7 @@ func (h *harness) awaitQueueLength(t *testing.T, lock string, length int) {
 
 // TestWaitingWithin checks how many acquires may wait by default.
 func TestWaitingWithin(t *testing.T) {
-	for limit, want := range map[int64]int{math.MaxInt64: 50_000, 400 << 20: 6_400, 1: 1} {
+	for limit, want := range map[int64]int{math.MaxInt64: 50_000, 400 << 20: 5_120, 1: 1} {
 		if got := waitingWithin(limit); got != want {
 			t.Errorf("with a memory limit of %d, %d acquires may wait, want %d", limit, got, want)
 		}

@@ -82,7 +82,7 @@ type serveCmd struct {
 	EventKeepAlive time.Duration `help:"Time after which an idle event stream sends a keep-alive comment." env:"FENCEGATE_EVENT_KEEP_ALIVE" default:"15s"`
 	WatchesMax     int           `help:"Event streams that are open at the same time, at most." env:"FENCEGATE_WATCHES_MAX" default:"10000"`
 
-	WaitingMax            int `help:"Acquires that wait at the same time, at most; 0: 50000, or as many as half of GOMEMLIMIT holds at 32 KiB each." env:"FENCEGATE_WAITING_MAX" default:"0"`
+	WaitingMax            int `help:"Acquires that wait at the same time, at most; 0: 50000, or as many as half of GOMEMLIMIT holds at 40 KiB each." env:"FENCEGATE_WAITING_MAX" default:"0"`
 	CallerRequestsMax     int `help:"Requests a second of one principal, or without authentication of one address, at most; each write of a bulk request counts. 0: any number." env:"FENCEGATE_CALLER_REQUESTS_MAX" default:"100000"`
 	CallerWaitingMax      int `help:"Acquires of one principal or address that wait, at most; 0: any number." env:"FENCEGATE_CALLER_WAITING_MAX" default:"10000"`
 	CallerLeasesMax       int `help:"Leases and sessions of one principal, at most, on all gateways, by the last count: 1000 or more; 0: any number." env:"FENCEGATE_CALLER_LEASES_MAX" default:"1000000"`
