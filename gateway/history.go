@@ -108,6 +108,21 @@ func (h *history) points(now time.Time, length time.Duration) (points []api.Over
 	return points, each
 }
 
+// lastMinute returns the rates of the sampled steps of the last minute; nil: there are none.
+func (h *history) lastMinute(now time.Time) *api.OverviewRates {
+	var sum historyStep
+	var sampled time.Duration
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for number := stepAt(now.Add(-time.Minute)); number < stepAt(now); number++ {
+		if step := &h.steps[number%historySteps]; step.number == number && step.sampled {
+			sum.add(step)
+			sampled += store.SampleInterval
+		}
+	}
+	return sum.point(now, sampled).OverviewRates
+}
+
 // addDifference adds a part of what one gateway did between two samples.
 func (s *historyStep) addDifference(now, before store.Totals, part float64) {
 	s.sampled = true

@@ -33,7 +33,7 @@ func (h *harness) sampling(t testing.TB) (stop func()) {
 }
 
 // A gateway that shuts down stores its last sample and leaves the list; the others show its last writes. One that dies
-// is shown as silent.
+// is shown as silent, until another one with its name has started.
 func TestOverviewOfGatewaysThatEnd(t *testing.T) {
 	h := newHarness(t, Config{Name: "left"})
 	leaver, dead := h.another(t, Config{Name: "leaver"}), h.another(t, Config{Name: "dead"})
@@ -64,6 +64,10 @@ func TestOverviewOfGatewaysThatEnd(t *testing.T) {
 	}
 	if g := dead.overview(t, "").Gateways[0]; g.State != api.GatewayServing || !g.Self {
 		t.Errorf("the silent gateway shows itself as %+v, want serving", g)
+	}
+	h.another(t, Config{Name: "dead"}).sample(t)
+	if left := h.overview(t, "").Gateways; len(left) != 2 || left[0].Name != "dead" || left[0].State != api.GatewayServing {
+		t.Errorf("after a gateway with the name of the dead one has started, the gateways are %+v", left)
 	}
 }
 
@@ -171,6 +175,13 @@ func TestHistoryStep(t *testing.T) {
 				t.Fatalf("the point of %s within %s is %+v, want 5 accepted writes a second", point.At, length, point.OverviewRates)
 			}
 		}
+	}
+	// Steps without samples, of the last seconds, do not lower the rates of the last minute.
+	if last := h.lastMinute(now.Add(30 * time.Second)); last == nil || last.AcceptedPerS != 5 {
+		t.Errorf("the last minute is %+v, want 5 accepted writes a second", last)
+	}
+	if last := h.lastMinute(now.Add(2 * historyMax)); last != nil {
+		t.Errorf("the last minute of two hours later is %+v, want none", last)
 	}
 	points, _ := h.points(now.Add(2*historyMax), historyMax)
 	if slices.ContainsFunc(points, func(p api.OverviewPoint) bool { return p.OverviewRates != nil }) {

@@ -59,9 +59,25 @@ func (g *Gateway) readOverview(ctx context.Context) (knownOverview, error) {
 	if err != nil {
 		return *g.known.Load(), err
 	}
-	g.known.Store(&known)
 	g.history.add(overview, g.service.GatewayID())
+	known.Gateways = withoutReplaced(overview.Gateways)
+	g.known.Store(&known)
 	return known, nil
+}
+
+// withoutReplaced leaves out silent gateways of which another one has the name and started later: such a gateway was
+// killed, and runs again at its address.
+func withoutReplaced(gateways []store.GatewayState) []store.GatewayState {
+	left := make([]store.GatewayState, 0, len(gateways))
+	for _, gateway := range gateways {
+		replaced := gateway.Silent && slices.ContainsFunc(gateways, func(other store.GatewayState) bool {
+			return other.ID != gateway.ID && other.Name == gateway.Name && other.StartedAt.After(gateway.SeenAt)
+		})
+		if !replaced {
+			left = append(left, gateway)
+		}
+	}
+	return left
 }
 
 // overviewState returns the last known state; failed is the error that kept it from being read now.
@@ -70,6 +86,7 @@ func (g *Gateway) overviewState(known knownOverview, failed error) api.OverviewS
 	if !known.Inventory.At.IsZero() {
 		state.Inventory = inventoryAnswer(known.Inventory)
 	}
+	state.LastMinute = g.history.lastMinute(known.at())
 	state.Database, state.Alerts = databaseAnswer(known, failed, g.service.NotReady()), g.alerts.Load()
 	return state
 }

@@ -27,6 +27,8 @@ type OverviewEvent struct {
 type OverviewState struct {
 	Inventory *Inventory       `json:"inventory,omitempty"`
 	Database  OverviewDatabase `json:"database"`
+	// The work of all gateways in the last minute, or since this gateway knows it. Absent while it knows nothing.
+	LastMinute *OverviewRates `json:"last_minute,omitempty"`
 	// By name. A gateway that shut down is not listed; one that died is, until it is deleted.
 	Gateways []OverviewGateway `json:"gateways" schema:"minItems=1"`
 	Alerts   *OverviewAlerts   `json:"alerts,omitempty"`

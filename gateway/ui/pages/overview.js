@@ -86,7 +86,7 @@ export function mount(container, params, app) {
       }
       history = {step: answer.step_ms, range, started, points: answer.points.map(toPoint)};
       if (state.firstChild !== body) fill(state, body);
-      showState(answer, answer.points.findLast((point) => point.accepted_per_s !== undefined));
+      showState(answer);
       draw();
       newest.load();
     }, (error) => {
@@ -96,7 +96,7 @@ export function mount(container, params, app) {
 
   function tick(event) {
     if (paused || history === null) return;
-    showState(event, event.point);
+    showState(event);
     if (event.point && event.point.at !== pointAt) {
       pointAt = event.point.at;
       addPoint(toPoint(event.point));
@@ -112,10 +112,10 @@ export function mount(container, params, app) {
     draw();
   }
 
-  function showState(now, point) {
+  function showState(now) {
     noteServerTime(now.at, {exact: true});
     problems.update(now);
-    figures.update(now.inventory, point);
+    figures.update(now.inventory, now.last_minute);
     database.update(now.database);
     gateways.update(now.gateways);
   }
@@ -151,8 +151,8 @@ function toPoint(point) {
     accepted: point.accepted_per_s,
     failed: point.failed_per_s,
     rest: Object.entries(byKind).reduce((sum, [kind, each]) => sum + (kind === 'zombie' ? 0 : each), 0),
-    p50: point.p50_ms ?? undefined,
-    p99: point.p99_ms ?? undefined,
+    p50: point.p50_ms, // null: there were no writes
+    p99: point.p99_ms,
     ...none,
     ...byKind,
   }};

@@ -12,8 +12,8 @@ import {longWait} from './problems.js';
 
 export function createFigures() {
   const tiles = {
-    accepted: tile('Writes accepted', {unit: '/s', hint: 'All gateways, in the last two seconds'}),
-    rejected: tile('Writes rejected', {unit: '/s', hint: 'All gateways, in the last two seconds',
+    accepted: tile('Writes accepted', {unit: '/s', hint: 'All gateways, in the last minute'}),
+    rejected: tile('Writes rejected', {unit: '/s', hint: 'All gateways, in the last minute',
       href: link('rejections')}),
     median: tile('Write time p50', {hint: 'Of accepted writes, from the request to the answer'}),
     tail: tile('Write time p99', {hint: 'Of accepted writes, from the request to the answer'}),
@@ -32,13 +32,14 @@ export function createFigures() {
     const rejections = byKind.reduce((sum, [, each]) => sum + each, 0);
     const known = point?.accepted_per_s !== undefined;
     const failed = point?.failed_per_s;
+    const measured = typeof point?.p50_ms === 'number';
     tiles.accepted.set(rate(point?.accepted_per_s), {tone: failed > 0 ? 'bad' : '',
       detail: known ? (failed > 0 ? `✕ ${rate(failed)}/s failed` : 'none failed') : 'not measured'});
     tiles.rejected.set(known ? rate(rejections) : '–',
       {detail: byKind.map(([kind]) => kindLabel(kind)).join(', '),
       tone: byKind.some(([kind]) => isDefect(kind)) ? 'warn' : ''});
-    tiles.median.set(duration(point?.p50_ms), {detail: 'half are faster'});
-    tiles.tail.set(duration(point?.p99_ms), {detail: '1 in 100 is slower'});
+    tiles.median.set(duration(point?.p50_ms), {detail: measured ? 'half are faster' : 'nothing to measure'});
+    tiles.tail.set(duration(point?.p99_ms), {detail: measured ? '1 in 100 is slower' : 'nothing to measure'});
     if (!inventory) return;
     const stale = serverNow() - new Date(inventory.at).getTime();
     const counted = stale > 15_000 ? `counted ${age(stale)}` : '';
