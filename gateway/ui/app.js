@@ -21,10 +21,10 @@
 
 import {account, loadAccount, may, mayAll, mayAny, onAccount, scopesByName, signOut} from './account.js';
 import {address, get, isAborted, open, send} from './api.js';
+import {noteFault, showConnection, tickConnection} from './connection.js';
 import {fill, h, setText} from './dom.js';
-import {clockTime} from './format.js';
 import {tickTimes} from './left.js';
-import {button, errorMessage, name} from './parts.js';
+import {button, errorMessage, loading, name} from './parts.js';
 import {link, pages, parse} from './router.js';
 import {openStream} from './stream.js';
 
@@ -35,9 +35,22 @@ let visit = 0;
 function newScope() {
   const abort = new AbortController();
   const endings = [];
-  let stream = null;
+  let stream = null, hasOverview = false;
+
+  // judge notes why the page can't be current, or that it can: fault is a text or null. Where there is the overview's
+  // stream, that alone says so, since some answers come from the gateway's memory.
+  const judge = (fault) => hasOverview || abort.signal.aborted || noteFault(fault);
   return {
-    get: (path, query) => get(path, query, {signal: abort.signal}),
+    async get(path, query) {
+      try {
+        const answer = await get(path, query, {signal: abort.signal});
+        judge(null);
+        return answer;
+      } catch (error) {
+        if (error.code === 'unavailable') judge(error.message);
+        throw error;
+      }
+    },
     open: (path) => open(address(path), {signal: abort.signal}),
     send: (method, path, body) => send(method, path, body, {signal: abort.signal}),
     run(work, onError = reportError) {
@@ -47,8 +60,15 @@ function newScope() {
     },
     stream(spec) {
       stream?.close();
-      stream = openStream({...spec, status(status) {
+      const {overview} = spec.on;
+      hasOverview = Boolean(overview);
+      const on = hasOverview ? {...spec.on, overview(data) {
+        noteFault(data.point === undefined ? 'The gateway can’t read the database.' : null);
+        overview(data);
+      }} : spec.on;
+      stream = openStream({...spec, on, status(status) {
         if (abort.signal.aborted) return;
+        if (status.state === 'live') judge(null);
         showConnection(status, stream);
         spec.status?.(status);
       }});
@@ -103,6 +123,12 @@ function destination() {
   return first ? {...first, name: null, query: {}} : {...page, page: 'not-allowed', module: 'not-allowed'};
 }
 
+// placeholder is shown while a page is loaded, which may take a while under load.
+function placeholder(target) {
+  const {label = 'fencegate'} = pages.find((each) => each.page === target?.page) ?? {};
+  return h('div', {class: 'page'}, h('h1', null, target?.name ?? label), loading());
+}
+
 async function navigate() {
   const target = destination();
   if (shown && target && shown.page === target.page && shown.name === target.name && shown.update) {
@@ -116,13 +142,14 @@ async function navigate() {
   const scope = shown.scope;
   showConnection({state: 'idle'});
   markNavigation(target);
-  const container = h('div', {class: 'page'});
+  const container = placeholder(target);
   const main = fill(element('main'), container);
   let title = 'Not found';
   try {
     if (target === null) throw new Error('There is no page at this address.');
     const module = await import(`./pages/${target.module}.js`);
     if (number !== visit) return;
+    fill(container);
     title = typeof module.title === 'function' ? module.title(target) : module.title;
     shown.update = module.mount(container, target, scope)?.update;
   } catch (error) {
@@ -141,7 +168,6 @@ function markNavigation(target) {
   for (const anchor of nav.children) {
     if (target !== null && anchor.dataset.page === target.page) {
       anchor.setAttribute('aria-current', 'page');
-      nav.scrollLeft = anchor.offsetLeft - (nav.clientWidth - anchor.offsetWidth) / 2; // on a phone not all fit
     } else anchor.removeAttribute('aria-current');
   }
 }
@@ -167,58 +193,10 @@ function leave() {
   signOut().catch((error) => showConnection({state: 'refused', error}));
 }
 
-const liveTexts = {
-  idle: '', connecting: 'Connecting…', live: 'Live', asleep: 'Paused', lost: 'Not connected', refused: 'Not live',
-};
-let connection = {state: 'idle'}, connectionStream = null, bannerTimer = 0;
-
-function showConnection(status, stream = null) {
-  connection = status;
-  connectionStream = stream;
-  const live = element('live');
-  live.dataset.state = status.state;
-  setText(live, liveTexts[status.state]);
-  clearTimeout(bannerTimer);
-  // A gateway that restarts behind a proxy returns within a moment, which needs no banner.
-  if (status.state === 'lost' && Date.now() - status.since < 1000) bannerTimer = setTimeout(showBanner, 1000);
-  else showBanner();
-}
-
-function showBanner() {
-  const banner = element('banner');
-  const {state, since, retryAt, error} = connection;
-  const bad = state === 'lost' || state === 'refused';
-  if (!bad) {
-    const wasBad = banner.childElementCount > 0 && !banner.classList.contains('good');
-    banner.classList.toggle('good', wasBad && state === 'live');
-    if (wasBad && state === 'live') {
-      fill(banner, h('span', null, 'Connected again. No event was missed.'));
-      bannerTimer = setTimeout(showBanner, 4000);
-    } else if (state !== 'connecting') {
-      banner.classList.remove('good');
-      fill(banner);
-    }
-    return;
-  }
-  banner.classList.remove('good');
-  const text = state === 'lost'
-    ? `Connection lost at ${clockTime(since)}: this page shows the state of that time. ${error.message}`
-    : `Not live: ${error.message}`;
-  // Screen readers announce changes, so the countdown is a separate element, hidden from them.
-  if (banner.dataset.text !== text || banner.childElementCount < 2) {
-    banner.dataset.text = text;
-    fill(banner, h('span', null, text), h('span', {class: 'countdown', 'aria-hidden': 'true'}),
-      state === 'lost' && h('button', {type: 'button', on: {click: () => connectionStream?.retryNow()}}, 'Try now'));
-  }
-  const left = Math.ceil((retryAt - Date.now()) / 1000);
-  const countdown = left > 0 ? `Trying again in ${left} s` : 'Trying again…';
-  setText(banner.querySelector('.countdown'), state === 'lost' ? countdown : '');
-}
-
 function tick() {
   if (document.hidden) return;
   tickTimes();
-  if (connection.state === 'lost' && Date.now() - connection.since >= 1000) showBanner();
+  tickConnection();
 }
 
 function showTheme() {
@@ -246,4 +224,5 @@ onAccount(() => {
   navigate();
   wasSignedIn = account() !== null;
 });
+fill(element('main'), placeholder(parse(location.hash)));
 loadAccount();

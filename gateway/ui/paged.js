@@ -31,7 +31,7 @@ const betweenCounts = 20_000;
 export function pagedList(container, params, app, options) {
   const fields = (options.filters?.fields ?? []).map((field) => field.name);
   let at = position(params.query), number = 0, loading = false;
-  let costMs = 0, endedAt = 0, total = null, countedAt = -Infinity, shown = 0;
+  let costMs = 0, endedAt = 0, total = null, countedAt = -Infinity, anotherQuery = true;
   const stack = []; // the previous positions, since the page was opened
 
   const filters = options.filters && createFilters({...options.filters, query: at.filters, onChange(chosen) {
@@ -70,6 +70,7 @@ export function pagedList(container, params, app, options) {
     }
     stack.length = 0;
     at = where;
+    anotherQuery = true;
     app.setQuery(written(where));
     anew();
   }
@@ -100,9 +101,7 @@ export function pagedList(container, params, app, options) {
     }, (error) => {
       if (mine !== number) return;
       done(began);
-      // The rows stay, unless they answer another query: the banner reports the lost connection.
-      if (shown === 0 || (error.status >= 400 && error.status < 500)) table.setError(error, load);
-      shown = 0;
+      table.setError(error, load, {always: anotherQuery});
     });
   }
 
@@ -115,7 +114,7 @@ export function pagedList(container, params, app, options) {
   function show(answer) {
     const rows = answer[options.rows ?? options.page];
     const next = answer.next_cursor;
-    shown = rows.length;
+    anotherQuery = false;
     table.update(rows, {sort: at.sort, note: noteOf(rows.length, next), pages: {
       before: at.from > 0 || at.cursor !== '' ? back : null,
       next: next ? () => {
@@ -149,7 +148,7 @@ export function pagedList(container, params, app, options) {
     const before = at;
     at = position(now.query);
     filters?.set(at.filters);
-    shown = 0;
+    anotherQuery = true;
     if (JSON.stringify(before.filters) === JSON.stringify(at.filters)) load();
     else anew();
   }};

@@ -22,7 +22,8 @@
 //         // rows: all of them, in order. note: a text beside the pager, such as "the newest 10,000 are shown".
 //         // pages: {before, next}: functions that fetch other pages, or null, if the gateway holds the pages
 //   table.firstPage(), table.reveal(key)    goes to the first page, or to the row's; scrolls there and highlights it
-//   table.setError(error, retry)    shown instead of rows, until the next update
+//   table.setError(error, retry, {always})    shown instead of rows, until the next update. Rows stay while the gateway or
+//         the database can't be reached, which the banner reports, unless always: they answer another query
 //
 // A column with `sort` ('asc' or 'desc': the order at the first press) has a button as its heading, and aria-sort.
 
@@ -169,7 +170,8 @@ export function createTable(options) {
       node.classList.add('revealed');
       node.addEventListener('animationend', () => node.classList.remove('revealed'), {once: true});
     },
-    setError(error, retry) {
+    setError(error, retry, {always = false} = {}) {
+      if (!always && rows.length > 0 && (error.status === 0 || error.status >= 500)) return;
       fill(instead, errorMessage(error, retry));
       show('instead');
     },

@@ -24,14 +24,14 @@ const holds = () => listPart('leases', 'Holds', {note: 'leases that run, the new
   changed: byContent,
   columns: [
     lockColumn, principalColumn,
-    {id: 'token', label: 'Token', number: true, cell: (lease) => String(lease.fencing_token)},
+    {id: 'token', label: 'Token', class: 'whole', number: true, cell: (lease) => String(lease.fencing_token)},
     {id: 'granted', label: 'Granted', class: 'tight', cell: (lease) => timeAgo(lease.granted_at)},
     {id: 'left', label: 'Time left', number: true, hint: 'Until the lease expires, unless it is renewed',
       cell: (lease) => timeLeft(lease.expires_at, lease.ttl_ms)},
     {id: 'session', label: 'Session', class: 'tight',
       cell: (lease) => lease.in_session && badge('in a session', 'info')},
   ],
-  empty: () => emptyMessage('It holds no lock.'),
+  empty: () => emptyMessage('Not holding any lock.'),
 });
 
 const waits = () => listPart('waits', 'Waits for', {note: 'the oldest first'}, {
@@ -46,7 +46,7 @@ const waits = () => listPart('waits', 'Waits for', {note: 'the oldest first'}, {
     {id: 'before', label: 'Next before it', class: 'grow', hint: 'The nearest earlier waiter of the queue',
       cell: (wait) => wait.for.filter((each) => each.relation !== 'holds').slice(-1).map((each) => owner(each))},
   ],
-  empty: () => emptyMessage('It waits for no lock.'),
+  empty: () => emptyMessage('Not waiting for any lock.'),
 });
 
 export function mount(container, {name: id}, app) {
@@ -68,9 +68,9 @@ export function mount(container, {name: id}, app) {
   const rejections = app.frame(() => load(rejected), 1000);
 
   app.stream({path: '/v1/rejections/stream', query: {owner_id: id}, connected: () => parts.forEach(load),
-    on: {rejection: rejections, missed: rejections}});
+    on: {rejection: rejections, missed: rejections}, status: ({state}) => state === 'lost' && load(rejected)});
   app.every(refreshMs, () => [held, waited].forEach(load));
-  fill(container, heading(name(id), {intro: ['An owner of leases.', limitNote('observe')], actions:
+  fill(container, heading(name(id, {whole: true}), {intro: ['Lock owner.', limitNote('observe')], actions:
     h('a', {class: 'button', href: link('rejections', null, {owner_id: id})}, 'Rejections')}),
     ...parts.map((part) => part.element), drawer.element);
 }

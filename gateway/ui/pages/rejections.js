@@ -78,7 +78,8 @@ export function mount(container, params, app) {
   const facts = h('span', {class: 'note', role: 'status'});
   const pause = button('Pause', togglePause, {'aria-pressed': 'false'});
   const timelinePanel = panel('Time and lateness',
-    {actions: legend, note: matchMedia('(pointer: fine)').matches && 'drag over a time to zoom in'}, timeline.element);
+    {actions: legend, note: !isPhone() && matchMedia('(pointer: fine)').matches && 'drag over a time to zoom in'}, timeline.element);
+  timelinePanel.hidden = top.element.hidden = true; // until there are rows
   const all = panel('All rejections', {note: 'one row per group: writes of a token that were rejected alike',
     class: 'rejections'}, table.element);
   container.append(

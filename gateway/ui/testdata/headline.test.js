@@ -24,7 +24,7 @@ test('the headline warns of defects of clients alone', () => {
   assert.deepEqual(leadOf({}, null), {zombies: 0, text: 'No zombie wrote in the last hour.', defects: '', others: ''});
   assert.equal(leadOf({conflict: 12_000}, null).defects, '');
   assert.equal(leadOf({numbering: 1, misuse: 2, conflict: 3}, null).defects,
-    'Defects of clients: 1 reused number, 2 writes without a valid token.');
+    'Client bugs: 1 reused number, 2 writes without a valid token');
 });
 
 test('the headline of a gateway that has started within the hour says since when', () => {

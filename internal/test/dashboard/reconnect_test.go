@@ -2,7 +2,11 @@
 
 package dashboard
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
+)
 
 // TestPagesResumeAfterGatewayRestart kills the gateway of the pages, lets another gateway reject writes meanwhile, and
 // restarts the first. The pages show the lost connection, and then what they missed, without being reloaded. The
@@ -51,5 +55,40 @@ func TestPagesResumeAfterGatewayRestart(t *testing.T) {
 			document.querySelector("#banner").classList.contains("good")`)
 		p.waitText("main", pages[i].shows)
 		checks[i]()
+	}
+}
+
+// TestPagesWithoutDatabase kills PostgreSQL under a gateway that lives: pages say that they are not current, the overview
+// has the error of the driver once, and all are live again when the database is back.
+func TestPagesWithoutDatabase(t *testing.T) {
+	t.Parallel()
+	cluster := postgres.NewCluster(t)
+	g := startGatewayOn(t, cluster.URL())
+	g.hold(t, "jobs/42", "an-owner")
+	hashes := []string{"#/", "#/rejections", "#/locks", lockHash("jobs/42")}
+	tabs := make([]*tab, len(hashes))
+	for i, hash := range hashes {
+		tabs[i] = openTab(t, g, desktop)
+		tabs[i].allow("503")
+		tabs[i].open(hash)
+		tabs[i].waitText("#live", "Live")
+		tabs[i].waitLoaded()
+	}
+	cluster.Kill()
+	for _, p := range tabs {
+		p.waitText("#live", "Not current")
+		p.waitText("#banner", "database")
+	}
+	eval[bool](tabs[2], `Boolean(performance.clearResourceTimings(), true)`)
+	tabs[2].wait("the list was read again and again", `performance.getEntriesByType("resource")
+		.filter((entry) => entry.name.includes("/v1/locks")).length > 1`)
+	if !eval[bool](tabs[2], `document.querySelector("main tbody tr").checkVisibility()`) {
+		t.Error("the rows of the list have disappeared")
+	}
+	tabs[0].waitText("main", "no lock is granted")
+	tabs[0].wait("the driver's error is shown once", `document.body.innerText.split("failed to connect").length === 2`)
+	cluster.Restart()
+	for _, p := range tabs {
+		p.waitText("#live", "Live")
 	}
 }

@@ -36,7 +36,7 @@ export function leadOf(counts, since) {
   return {
     zombies,
     text: zombies > 0 ? `${counted('zombie', zombies)} shut out ${time}; none stored.` : `No zombie wrote ${time}.`,
-    defects: defects && `Defects of clients: ${defects}.`,
+    defects: defects && `Client bugs: ${defects}`,
     others: others && `Also rejected: ${others}.`,
   };
 }
@@ -91,6 +91,7 @@ export function createHeadline(app, {onOpen}) {
       if (row) follow(row);
     }, () => {
       asking = false;
+      render();
     });
   }
 

@@ -16,15 +16,16 @@ export function problems({database, gateways = [], inventory, alerts}) {
   const found = [];
   const add = (tone, text, runbook) => found.push(runbook ? {tone, text, runbook} : {tone, text});
   if (database.state === 'unavailable') add('bad',
-    `The database is unavailable: no lock is granted and no write accepted. ${database.detail ?? ''}`.trim());
+    'The database is unavailable: no lock is granted and no write accepted.');
   if (database.state === 'read_only') add('bad',
-    `The database is read only: no lock is granted and no write accepted. ${database.detail ?? ''}`.trim());
+    'The database is read only: no lock is granted and no write accepted.');
   if (database.state === 'ok' && database.synchronous_expected && database.synchronous_standbys === 0) {
     add('bad', 'Commits wait for a synchronous standby, and there is none.');
   }
-  const silent = gateways.filter((gateway) => gateway.state === 'silent').length;
-  if (silent > 0 && database.state !== 'unavailable') add('bad',
-    `${plural(silent, 'gateway is', 'gateways are')} silent, of ${gateways.length}.`);
+  const silent = gateways.filter((gateway) => gateway.state === 'silent').map((gateway) => gateway.name);
+  if (silent.length > 0 && database.state !== 'unavailable') add('bad',
+    `${silent.length} of ${plural(gateways.length, 'gateway')} ${silent.length === 1 ? 'is' : 'are'} silent: ` +
+      `${silent.join(', ')}`);
   const notNotified = gateways.filter((gateway) => gateway.state === 'serving' && !gateway.listening).length;
   if (notNotified > 0 && database.state !== 'unavailable') add('warn',
     plural(notNotified, 'gateway does', 'gateways do') +
