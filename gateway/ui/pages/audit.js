@@ -15,7 +15,14 @@ const actions = {
   database_accepted: 'database accepted', access_refused: 'access refused',
 };
 
+// subjects are the details that say what an action without a name changed, by the first word of the action.
+const subjects = {table: 'table', key: 'key_id'};
+
+const subjectOf = ({action}) => subjects[action.split('_')[0]];
+
 function nameCell(entry) {
+  const subject = entry.details[subjectOf(entry)];
+  if (subject) return name(subject, {href: entry.action.startsWith('table_') ? link('tables', null, {prefix: subject}) : null});
   if (!entry.name) return /^(policy|names)_/.test(entry.action) && h('span', {class: 'note'}, 'every name');
   return name(entry.name, {href: entry.action.startsWith('policy_') ? null : link('locks', entry.name)});
 }
@@ -27,7 +34,7 @@ function text(value) {
 
 function detailsCell(entry) {
   return h('ul', {class: 'plain'}, Object.entries(entry.details)
-    .filter(([, value]) => value !== null && value !== '')
+    .filter(([label, value]) => value !== null && value !== '' && label !== subjectOf(entry))
     .map(([label, value]) => h('li', null, h('span', {class: 'note'}, label.replaceAll('_', ' '), ' '),
       h('bdi', null, text(value)))));
 }
@@ -37,7 +44,7 @@ const columns = [
   {id: 'principal', label: 'Principal', class: 'grow', hint: 'Who did it; by SQL: the role of the database',
     cell: (entry) => name(entry.principal)},
   {id: 'action', label: 'Action', class: 'tight', cell: (entry) => actions[entry.action] ?? entry.action},
-  {id: 'name', label: 'Name', class: 'grow', cell: nameCell},
+  {id: 'name', label: 'Of', class: 'grow', hint: 'The name, the table or the key', cell: nameCell},
   {id: 'details', label: 'Details', class: 'grow', cell: detailsCell},
   {id: 'address', label: 'Address', class: 'tight', hint: 'Of the client', cell: (entry) => entry.address},
 ];

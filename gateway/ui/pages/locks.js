@@ -78,6 +78,6 @@ export function mount(container, params, app) {
     empty: (filters) => (Object.keys(filters).length > 0
       ? emptyMessage('No lock matches.', h('p', null, 'Case matters. ', !filters.state && showAll(filters)))
       : emptyMessage('No lock is held or waited for.', h('p', null, showAll({})),
-        h('p', null, 'Acquire one, and it appears here:'), command('fencegate run --lock job-42 -- ./work.sh'))),
+        h('p', null, 'Acquire one, and it appears here:'), command(`fencegate run --url ${location.origin} --lock job-42 -- ./work.sh`))),
   });
 }

@@ -1,7 +1,6 @@
 // Policies: the strictness of the fence for a name and everything below it. The API and the command line set them; this
 // page describes them.
 
-import {account} from '../account.js';
 import {fill, h} from '../dom.js';
 import {duration} from '../format.js';
 import {limitNote} from '../grants.js';
@@ -72,15 +71,13 @@ const columns = [
 
 export function mount(container, params, app) {
   let loadedAt = 0;
-  const credential = account()?.kind === 'anonymous' ? '' : '-H "Authorization: Bearer $FENCEGATE_BEARER_TOKEN" ';
   const table = createTable({
     caption: 'Policies', columns, key: (policy) => policy.prefix,
     changed: byContent,
     empty: () => emptyMessage('There is no policy: the default applies to every name.',
       h('p', null,
         'An administrator sets a policy on a name. It applies to everything below it; the longest matching name wins:'),
-      command('curl -X PUT ' + credential + '-H "Content-Type: application/json" -d \'{"rule":"same_token"}\' ' +
-        location.origin + '/v1/policies/imports')),
+      command(`fencegate policy set imports --rule same_token --url ${location.origin}`)),
   });
   function rarely() {
     if (performance.now() - loadedAt > 10_000) load();

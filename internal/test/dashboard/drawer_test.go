@@ -79,7 +79,7 @@ func TestDrawer(t *testing.T) {
 	p.press(kb.Enter)
 	p.clickText("dialog.drawer a", "The owner")
 	p.waitText("main h1", "sleepy-worker")
-	p.waitText("main", "It holds no lock")
+	p.waitText("main", "Not holding any lock")
 	p.waitText("main", "token_stale")
 	p.waitText("#live", "Live")
 	g.hold(t, "jobs/43", "sleepy-worker")

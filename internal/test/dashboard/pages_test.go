@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/fencegate/fencegate/internal/test/testenv/process"
 )
 
 // shownPage is a page of the dashboard, with texts that it shows of the fixture.
@@ -27,7 +29,7 @@ var shownPages = []shownPage{
 	{"lock", lockHash(fixtureLock), fixtureLock, []string{
 		"importer-91bc", "importer-7f3a does not answer", "row/2", "importer-c0de", "superseded", "5 h",
 	}},
-	{"owner", "#/owners/importer-c0de", "importer-c0de", []string{"It holds no lock", fixtureLock, "importer-91bc"}},
+	{"owner", "#/owners/importer-c0de", "importer-c0de", []string{"Not holding any lock", fixtureLock, "importer-91bc"}},
 	{"sessions", "#/sessions", "Sessions", []string{"indexer-1", "live", "5 h", `{"host":"a7"}`}},
 	{"tables", "#/tables", "Tables", []string{
 		"public.accounts", "accounts/{id}", "120", "in place", "observe", "guarded", "free",
@@ -96,7 +98,8 @@ func TestPages(t *testing.T) {
 }
 
 // TestEmptyPages checks the width, structure and accessibility of every page of an empty database. It copies the
-// command that the empty policies page shows, and runs it: it sets a policy, which the page then shows.
+// command that the empty policies page shows, and runs it: it sets a policy, which the page then shows. The page of keys
+// begins with the key of an administrator. A page has its heading before the gateway has answered.
 func TestEmptyPages(t *testing.T) {
 	t.Parallel()
 	g := startGateway(t)
@@ -115,11 +118,12 @@ func TestEmptyPages(t *testing.T) {
 		}
 	}
 	p.open("#/policies")
-	p.waitText("main pre", "curl")
+	p.waitText("main pre", "fencegate policy set")
 	p.clickText("main button", "Copy")
 	p.waitText("main .command", "Copied")
 	hint := eval[string](p, `document.querySelector("main pre").textContent`)
-	output, err := exec.Command("sh", "-c", hint+" --silent --show-error --fail-with-body").CombinedOutput()
+	program := strings.Replace(hint, "fencegate ", process.BuildChecked(t)+" ", 1)
+	output, err := exec.Command("sh", "-c", program).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%s: %v: %s", hint, err, output)
 	}
@@ -127,6 +131,12 @@ func TestEmptyPages(t *testing.T) {
 	p.waitText("main h1", "Overview")
 	p.open("#/policies")
 	p.waitText("main", "imports")
+	p.open("#/keys")
+	p.waitText("main ol li:first-child", "Create a key for yourself that may do all:")
+
+	p.inject(`window.fetch = () => new Promise(() => {})`) // a gateway under load answers late
+	p.open("?again#/locks")
+	p.waitText("main h1", "Locks")
 }
 
 // TestLockPages runs the tests of single locks. Each has locks of its own, so they share a gateway.

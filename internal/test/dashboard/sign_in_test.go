@@ -95,7 +95,7 @@ func TestSignIn(t *testing.T) {
 	p.open("#/owners/an-owner")
 	p.waitText("main table", "jobs/42")
 	p.open("#/owners/another-owner")
-	p.waitText("main", "It holds no lock")
+	p.waitText("main", "Not holding any lock")
 	for _, hash := range []string{"#/keys", lockHash("secret/1")} {
 		p.open(hash)
 		p.waitText("main", "You may not see this page")
