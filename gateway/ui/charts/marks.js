@@ -2,7 +2,8 @@
 //
 //   lateRange(rows) → [from, to] in ms, for a logarithmic axis: whole ticks around all lateness, at least three of them
 //   radius(count) → of a mark, in pixels: 3 for a group of one write, 8 for one of a thousand
-//   layout(rows, x, y, unknownY) → [{row, x, y, r}]      paths(marks, glyph) → {kind: path}
+//   layout(rows, x, y, laneY) → [{row, x, y, r}]; laneY(row) is the place of a row without lateness
+//   paths(marks, glyph) → {kind: path}
 //   tails(marks, x, y) → the path of growing groups, from the first write to the last
 //   index(marks) → (x, y, within) → the nearest mark within so many pixels, or null
 
@@ -33,12 +34,12 @@ export function radius(count) {
   return Math.min(11, 3 + 1.7 * Math.log10(Math.max(1, count)));
 }
 
-export function layout(rows, x, y, unknownY) {
+export function layout(rows, x, y, laneY) {
   const size = Math.max(0.5, Math.min(1, Math.sqrt(1000 / rows.length))); // many are smaller, to stay distinguishable
   return rows.map((row) => ({
     row,
     x: x(row.lastMS),
-    y: row.late_ms === undefined ? unknownY + spread(row.id) : y(row.late_ms),
+    y: row.late_ms === undefined ? laneY(row) + spread(row.id) : y(row.late_ms),
     r: size * radius(row.count),
   }));
 }

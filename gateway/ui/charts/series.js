@@ -1,6 +1,7 @@
 // Points in time, and their drawing. Pure.
 //
-// A point is {at: milliseconds, values: {id: number}}. A missing value is a gap: it was not measured, and is not zero.
+// A point is {at: milliseconds, values: {id: number}}. A missing value is a gap: it was not measured, and is not zero. null
+// is no gap: there was nothing to measure, such as the duration of no writes, and the line goes on to the next value.
 //
 //   linePath(points, id, x, y) → the path of one series; a value between two gaps is a short, visible stroke
 //   areaPath(points, id, x, y, base) → the area below it
@@ -21,6 +22,7 @@ function runs(points, id) {
   let run = null;
   for (const point of points) {
     const value = point.values[id];
+    if (value === null) continue;
     if (!isValue(value)) {
       run = null;
       continue;
@@ -34,7 +36,7 @@ function runs(points, id) {
 export function linePath(points, id, x, y) {
   return runs(points, id).map((run) => {
     const path = run.map(([at, value]) => `${n(x(at))} ${n(y(value))}`);
-    return 'M' + path.join('L') + (path.length === 1 ? 'h1.5' : '');
+    return 'M' + path.join('L') + (path.length === 1 ? 'm-2 0h4' : '');
   }).join('');
 }
 

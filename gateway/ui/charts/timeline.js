@@ -1,6 +1,6 @@
 // The timeline of rejected writes: their time, and their lateness (logarithmic). One mark per group: shape and colour
-// show the kind, the size grows with the count, and a thin line leads to it from the group's first write. Groups of
-// unknown lateness are in a lane below.
+// show the kind, the size grows with the count, and a thin line leads to it from the group's first write. Groups
+// without a lateness are in lanes below: those whose lease had not ended, and zombies, which were late by an unknown time.
 //
 //   const timeline = createTimeline({
 //     height, details: (row) => nodes,           // the content of the readout
@@ -15,9 +15,21 @@ import {fill, s, setAttributes} from '../dom.js';
 import {duration, plural, when} from '../format.js';
 import {index, lateRange, layout, paths, tails} from './marks.js';
 import {createPlot, xAxis} from './plot.js';
+import {lateness} from '../pages/rejections/words.js';
 import {lateTicks, linear, logarithmic, timeTicks} from './ticks.js';
 
-const lane = 44; // pixels, for groups of unknown lateness
+const laneHeight = 44; // pixels, for groups without a lateness
+
+const [unknown, inTime] = [
+  {label: 'unknown', meaning: 'The writer had lost its lock; it is not known when.'},
+  {label: 'not late', meaning: 'There was no lease, or it had not ended.'},
+];
+const lanes = [unknown, inTime];
+
+function laneOf(row) {
+  if (row.late_ms !== undefined) return null;
+  return lateness(row) === 'unknown' ? unknown : inTime;
+}
 
 export function createTimeline({height = 280, details, onChoose, onZoom}) {
   let data = {rows: [], from: 0, to: 1};
@@ -27,8 +39,8 @@ export function createTimeline({height = 280, details, onChoose, onZoom}) {
   plot.svg.classList.add('timeline');
 
   function draw(area) {
-    const unknown = data.rows.some((row) => row.late_ms === undefined);
-    const floor = area.bottom - (unknown ? lane : 0);
+    const used = lanes.filter((lane) => data.rows.some((row) => laneOf(row) === lane));
+    const floor = area.bottom - used.length * laneHeight;
     const [least, most] = lateRange(data.rows);
     x = linear(data.from, data.to, area.left, area.right);
     const y = logarithmic(least, most, floor, area.top + 4);
@@ -39,15 +51,16 @@ export function createTimeline({height = 280, details, onChoose, onZoom}) {
       grid.append(s('line', {x1: area.left, x2: area.right, y1: at, y2: at}),
         s('text', {x: area.left - 7, y: at + 4, 'text-anchor': 'end'}, duration(tick)));
     }
-    if (unknown) {
-      grid.append(s('rect', {class: 'lane', x: area.left, y: floor + 3, width: area.right - area.left,
-        height: lane - 3}),
-        s('text', {x: area.left - 7, y: floor + lane / 2 + 5, 'text-anchor': 'end'}, 'not late',
-          s('title', null, 'There was no lease, it had not ended, or it is no longer remembered.')));
+    const middle = (lane) => floor + (used.indexOf(lane) + 0.5) * laneHeight;
+    for (const lane of used) {
+      grid.append(s('rect', {class: 'lane', x: area.left, y: middle(lane) - laneHeight / 2 + 3,
+        width: area.right - area.left, height: laneHeight - 3}),
+        s('text', {x: area.left - 7, y: middle(lane) + 5, 'text-anchor': 'end'}, lane.label,
+          s('title', null, lane.meaning)));
     }
     grid.append(s('line', {class: 'axis', x1: area.left, x2: area.right, y1: area.bottom, y2: area.bottom}));
     xAxis(grid, timeTicks(data.from, data.to, area.width / 100), x, area);
-    marks = layout(data.rows, x, y, floor + lane / 2 + 2)
+    marks = layout(data.rows, x, y, (row) => middle(laneOf(row)) + 2)
       .filter((mark) => mark.x >= area.left - 1 && mark.x <= area.right + 1);
     nearest = index(marks);
     const dense = marks.length > 1500; // then lines and outlines only add noise

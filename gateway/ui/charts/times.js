@@ -94,7 +94,7 @@ export function createTimeChart({title, height = 190, series, cursor, format, ti
     const area = plot.area();
     const x = state.x(point.at);
     fill(plot.layers.over, s('line', {class: 'cursor', x1: x, x2: x, y1: area.top, y2: area.bottom}),
-      series.filter((each) => point.values[each.id] !== undefined)
+      series.filter((each) => Number.isFinite(point.values[each.id]))
         .map((each) => s('circle', {class: 'dot ' + each.className, cx: x, cy: state.y(point.values[each.id]), r: 3})));
     plot.showReadout(x, (area.top + area.bottom) / 2, [
       h('div', {class: 'readout-title'}, when(point.at)),

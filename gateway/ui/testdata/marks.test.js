@@ -21,13 +21,13 @@ const row = (id, more) => ({id, kind: 'zombie', count: 1, firstMS: 100, lastMS: 
 const same = (value) => value;
 
 test('marks are at their time and lateness', () => {
-  const marks = layout([row(1, {late_ms: 40}), row(2)], same, same, 77);
+  const marks = layout([row(1, {late_ms: 40}), row(2)], same, same, () => 77);
   assert.deepEqual(marks.map(({x, y, r}) => [x, y, r]), [[100, 40, 3], [100, 67, 3]]);
 });
 
 test('marks of one kind are one path', () => {
   const made = paths(layout([row(1), row(2), row(3, {kind: 'conflict'}), row(4, {kind: 'not_known_yet'})], same,
-    same, 0), glyph);
+    same, () => 0), glyph);
   assert.deepEqual(Object.keys(made), ['zombie', 'conflict', 'not_known_yet']);
   assert.equal(made.zombie.split('M').length - 1, 2);
 });
@@ -37,10 +37,10 @@ test('every kind has its own shape', () => {
 });
 
 test('a growing group has a tail from its first write to its last', () => {
-  const marks = layout([row(1, {late_ms: 60, count: 3, firstMS: 50})], same, same, 0);
+  const marks = layout([row(1, {late_ms: 60, count: 3, firstMS: 50})], same, same, () => 0);
   const tail = tails(marks, same, same);
   assert.ok(tail.startsWith('M50 10L') && tail.endsWith('L100 60'), tail);
-  assert.equal(tails(layout([row(1, {late_ms: 60, count: 3}), row(2, {count: 9})], same, same, 0), same, same), '');
+  assert.equal(tails(layout([row(1, {late_ms: 60, count: 3}), row(2, {count: 9})], same, same, () => 0), same, same), '');
 });
 
 test('the index finds the nearest of all marks', () => {

@@ -8,8 +8,16 @@ const same = (value) => value;
 
 test('a gap is neither bridged nor drawn as zero', () => {
   const points = [point(0, 1), point(1, 2), point(2), point(3, 4), point(4), point(5, 6), point(6, 7)];
-  assert.equal(linePath(points, 'a', same, same), 'M0 1L1 2M3 4h1.5M5 6L6 7');
+  assert.equal(linePath(points, 'a', same, same), 'M0 1L1 2M3 4m-2 0h4M5 6L6 7');
   assert.equal(areaPath(points.slice(0, 3), 'a', same, same, 9), 'M0 9L0 1L1 2L1 9z');
+});
+
+test('a line goes on over steps without anything to measure', () => {
+  const idle = (at) => ({at, values: {a: null}});
+  assert.equal(linePath([idle(0), point(1, 2), idle(2), idle(3), point(4, 5), point(5), point(6, 1)], 'a', same, same),
+    'M1 2L4 5M6 1m-2 0h4');
+  assert.deepEqual(mergePoint([point(0, 1), idle(6)], point(12, 4), {step: 6, range: 30}).map((each) => each.values.a),
+    [1, null, 4]);
 });
 
 test('a small bar is visible', () => {

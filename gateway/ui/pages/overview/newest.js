@@ -3,11 +3,12 @@
 //   createNewest(app, {onOpen(id, opener), onRows(rows)}) → {element, load()}       load fetches them again
 
 import {h} from '../../dom.js';
-import {count, duration} from '../../format.js';
+import {count} from '../../format.js';
 import {emptyMessage, name, owner, panel, rejectionButton} from '../../parts.js';
 import {timeAgo} from '../../left.js';
 import {link} from '../../router.js';
 import {createTable} from '../../table.js';
+import {lateness} from '../rejections/words.js';
 
 const shown = 8;
 
@@ -15,7 +16,7 @@ export function createNewest(app, {onOpen, onRows}) {
   const table = createTable({
     caption: 'Newest rejections',
     columns: [
-      {id: 'last', width: '92px', label: 'Last', class: 'tight corner', cell: (row) => timeAgo(row.last_at)},
+      {id: 'last', width: '104px', label: 'Last', class: 'tight corner', cell: (row) => timeAgo(row.last_at)},
       {id: 'kind', width: '136px', label: 'Kind', class: 'lead',
         cell: (row) => rejectionButton(row, onOpen, {code: false})},
       {id: 'resource', label: 'Resource', class: 'grow',
@@ -23,7 +24,7 @@ export function createNewest(app, {onOpen, onRows}) {
       {id: 'owner', label: 'Owner', class: 'grow',
         cell: (row) => row.owner_id && owner({owner_id: row.owner_id})},
       {id: 'late', width: '84px', label: 'Late', hint: 'How long after the end of its lease', number: true,
-        cell: (row) => duration(row.late_ms, {fixed: true})},
+        cell: (row) => lateness(row, {fixed: true})},
       {id: 'count', width: '66px', label: 'Writes', number: true, cell: (row) => count(row.count)},
     ],
     key: (row) => row.id,

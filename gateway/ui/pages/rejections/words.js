@@ -1,6 +1,7 @@
 // A rejection in words. Pure.
 //
 //   inWords(row, {lease, successor}) → pieces: texts, and {name} for names that clients chose
+//   lateness(row, options) → how late its writer was, as duration of format.js; 'unknown', or '' if it was not late
 //   fitting(ms, lengths) → the shortest of the lengths that reaches so far back, or the longest
 
 import {duration, token} from '../../format.js';
@@ -27,6 +28,11 @@ function cause(row, lease, successor) {
   };
   const text = texts[row.reason === 'reused' || row.reason === 'shared' ? row.reason : ended];
   return row.kind !== 'conflict' && row.kind !== 'misuse' && text ? ['; ' + text] : [];
+}
+
+export function lateness(row, options) {
+  if (row.late_ms !== undefined) return duration(row.late_ms, options);
+  return row.kind === 'zombie' ? 'unknown' : '';
 }
 
 export function fitting(ms, lengths) {
