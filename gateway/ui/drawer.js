@@ -7,7 +7,7 @@
 // to the opener, or to the button that has replaced it ([data-rejection], see openButton of parts.js).
 
 import {fill, h} from './dom.js';
-import {count, duration, token} from './format.js';
+import {count, duration, short, token} from './format.js';
 import {kinds} from './kinds.js';
 import {button, errorMessage, fact, kindBadge, loading, name, owner, timeAt} from './parts.js';
 import {link} from './router.js';
@@ -60,15 +60,15 @@ export function createDrawer(app, {onClose} = {}) {
   };
 }
 
-export function pieces(all) {
-  return all.map((piece) => (piece.name === undefined ? piece : name(piece.name)));
+export function pieces(all, options) {
+  return all.map((piece) => (piece.name === undefined ? piece : name(piece.name, options)));
 }
 
 function content(detail, width) {
   const {rejection: row, lease, successor} = detail;
   const sequence = eventsOf(detail);
-  const writer = (row.owner_id || 'unknown owner') + (row.token === undefined ? '' : ` · ${row.token}`);
-  const next = successor ? `${successor.owner_id} · ${successor.fencing_token}` : '';
+  const writer = short(row.owner_id || 'unknown owner', 16) + (row.token === undefined ? '' : ` · ${row.token}`);
+  const next = successor ? `${short(successor.owner_id, 16)} · ${successor.fencing_token}` : '';
   return [
     h('p', {class: 'drawer-lead'}, pieces(inWords(row, {lease, successor})), '.'),
     h('p', null, kindBadge(row.kind), ' ', h('span', {class: 'note'}, kinds[row.kind]?.meaning)),
@@ -76,7 +76,7 @@ function content(detail, width) {
     h('p', {class: 'note'}, 'The drawing is not to scale: the times between its steps are below them.'),
     h('ol', {class: 'events', 'aria-label': 'What happened'}, sequence.events.map((event) =>
       h('li', null, event.at === null ? h('span', {class: 'note'}, 'in between') : timeAt(event.at),
-        h('span', null, pieces(event.pieces))))),
+        h('span', null, pieces(event.pieces, {whole: true}))))),
     lease === undefined && row.token !== undefined && h('p', {class: 'note'},
       'The lease of this token is not known: it was never granted, is not remembered, or is on a name that you may not observe.'),
     h('dl', {class: 'facts'}, facts(row)),
@@ -90,8 +90,8 @@ function facts(row) {
   return [
     fact('Code', h('code', null, row.code), row.reason && [' ', h('span', {class: 'note'}, row.reason)],
       h('p', {class: 'note'}, codes[row.code])),
-    fact('Resource', name(row.resource)),
-    row.key && fact(row.source === 'sql' ? 'Table' : 'Key', name(row.key)),
+    fact('Resource', name(row.resource, {whole: true})),
+    row.key && fact(row.source === 'sql' ? 'Table' : 'Key', name(row.key, {whole: true})),
     fact('Owner', row.owner_id ? owner({owner_id: row.owner_id}) : 'unknown'),
     row.principal && fact('Principal', name(row.principal)),
     fact('Token', row.token === undefined ? 'none' : token(row.token, row.sequence)),

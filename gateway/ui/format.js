@@ -76,6 +76,24 @@ export function token(number, sequence) {
   return isNumber(sequence) ? number + '.' + sequence : String(number);
 }
 
+// short cuts a long text in its middle, since names differ at either end.
+export function short(text, max) {
+  const letters = [...text];
+  if (letters.length <= max) return text;
+  const end = Math.floor((max - 1) * 0.4);
+  return letters.slice(0, max - 1 - end).join('') + '…' + letters.slice(-end).join('');
+}
+
+// isolated is short for SVG, which has no bdi: characters isolate the text.
+export function isolated(text, max) {
+  return '\u2068' + short(text, max) + '\u2069';
+}
+
+// segments cuts a name after its separators, where a line may break: public. accounts, jobs/ 42. A number stays whole.
+export function segments(text) {
+  return text.split(/(?<=[/:_@-]|\.(?!\d))(?=[^/.:_@-])/);
+}
+
 // clockTime is the time of day of an instant (a Date, or what Date takes), in this computer's zone: 15:04:05.
 export function clockTime(instant, {milliseconds = false} = {}) {
   const date = new Date(instant);

@@ -8,18 +8,19 @@
 //   kindBadge(kind)                      the kind of a rejection: its shape, colour and name, as in the charts
 //   rejectionButton(row, onOpen, {code})  the same, with the code unless it is false, as a button: onOpen(row.id, opener)
 //   timeAt(instant)                      <time>; left.js has those that change
-//   name(text)                           a name chosen by a client: isolated (RTL), breakable, complete in its title
+//   name(text, {href, whole})            a name chosen by a client: isolated (RTL), broken at its separators, and cut in
+//                                        its middle where it is long, unless it is whole; its title is complete
 //   owner({owner_id, principal})         the owner, with a link to its page, and the principal whose request it was, if
 //                                        that is another name
 //   ownerText({owner_id, principal})     the same as text
-//   json(value)                          a value chosen by a client, as JSON
+//   json(value, {whole})                 a value chosen by a client, as JSON; cut as a name is
 //   fact(label, ...values)               a term and its description, for a dl with the class "facts"
 //   emptyMessage(title, ...children) · errorMessage(error, retry) · loading(text)   instead of content
 //   button(label, onClick, props)
 //   command(text)                        a command, with a button that copies it
 
 import {h, s, setText} from './dom.js';
-import {when} from './format.js';
+import {segments, short, when} from './format.js';
 import {codes} from './codes.js';
 import {glyph, kindLabel, kinds} from './kinds.js';
 import {link} from './router.js';
@@ -82,8 +83,12 @@ export function timeAt(instant, {milliseconds = true} = {}) {
   return h('time', {datetime: at.toISOString(), title: at.toISOString()}, when(at, Date.now(), {milliseconds}));
 }
 
-export function name(text, {href = null} = {}) {
-  return h(href === null ? 'span' : 'a', {class: 'name', href, title: text}, h('bdi', null, text));
+const nameMax = 48;
+
+export function name(text, {href = null, whole = false} = {}) {
+  const parts = segments(whole ? text : short(text, nameMax));
+  return h(href === null ? 'span' : 'a', {class: 'name', href, title: text},
+    h('bdi', null, parts.map((part, at) => [at > 0 && h('wbr'), part])));
 }
 
 export function owner({owner_id: id, principal}) {
@@ -99,8 +104,11 @@ function namesPrincipal(id, principal) {
   return !principal || principal === id || id.startsWith(principal + '/');
 }
 
-export function json(value) {
-  return h('code', null, h('bdi', null, JSON.stringify(value)));
+const jsonMax = 120;
+
+export function json(value, {whole = false} = {}) {
+  const text = JSON.stringify(value);
+  return h('code', {title: text}, h('bdi', null, whole ? text : short(text, jsonMax)));
 }
 
 export function fact(label, ...values) {

@@ -5,7 +5,7 @@
 //     events as in pages/rejections/events.js; writer and next are texts for the lanes
 
 import {s} from '../dom.js';
-import {duration} from '../format.js';
+import {duration, isolated} from '../format.js';
 
 const lanes = [46, 104];
 const height = 152;
@@ -22,15 +22,15 @@ export function drawSequence({events, silentMS}, {writer, next}, width) {
   const label = (event, place) => !(isCrowded && ['renewed', 'wrote'].includes(event.id)) && s('text', {x: x(place), y: lanes[event.lane] + 20, 'text-anchor': 'middle',
     class: event.id === 'refused' ? 'bad' : null}, event.label);
   return s('svg', {class: 'sequence', width, height, viewBox: `0 0 ${width} ${height}`, 'aria-hidden': 'true'},
-    s('text', {class: 'lane-name', x: 8, y: 16}, short(writer)),
-    taken >= 0 && s('text', {class: 'lane-name', x: Math.min(x(taken) + 8, width - 150), y: lanes[1] - 14}, short(next)),
+    s('text', {class: 'lane-name', x: 8, y: 16}, isolated(writer, 40)),
     granted >= 0 && line(0, x(granted), ended >= 0 ? x(ended) : end, 'held'),
     line(0, ended >= 0 ? x(ended) : x(Math.max(0, granted)), end, ended >= 0 || granted < 0 ? 'lost' : 'held'),
     silentMS !== null && [s('path', {class: 'silent', d: `M${x(from)} ${lanes[0] - 9}H${x(refused)}`}),
       s('text', {x: (x(from) + x(refused)) / 2, y: lanes[0] - 14, 'text-anchor': 'middle'},
         `no renewal for ${duration(silentMS)}`)],
     taken >= 0 && line(1, x(taken), end, 'held next'),
-    taken >= 0 && s('path', {class: 'handover', d: `M${x(taken)} ${lanes[0]}V${lanes[1]}`}),
+    taken >= 0 && [s('path', {class: 'handover', d: `M${x(taken)} ${lanes[0]}V${lanes[1]}`}),
+      s('text', {class: 'lane-name', x: Math.min(x(taken) + 8, width - 220), y: lanes[1] - 14}, isolated(next, 40))],
     events.map((event, place) => [mark(event, x(place)), label(event, place)]),
     events.slice(1).map((event, place) => gap(events[place], event, (x(place) + x(place + 1)) / 2)));
 }
@@ -46,10 +46,4 @@ function mark(event, x) {
 function gap(before, after, x) {
   if (before.at === null || after.at === null) return null;
   return s('text', {class: 'gap', x, y: height - 6, 'text-anchor': 'middle'}, '+' + duration(Math.max(0, after.at - before.at)));
-}
-
-// short keeps a name from running out of the drawing. SVG has no bdi, so characters isolate the text.
-function short(text) {
-  const letters = [...text];
-  return '\u2068' + (letters.length <= 26 ? text : letters.slice(0, 25).join('') + '…') + '\u2069';
 }

@@ -7,7 +7,7 @@
 // drawn: of the earlier waiters, only the nearest.
 
 import {fill, h, s} from '../dom.js';
-import {count} from '../format.js';
+import {count, isolated} from '../format.js';
 import {name, owner, ownerText} from '../parts.js';
 import {link} from '../router.js';
 import {timeSince} from '../left.js';
@@ -134,18 +134,11 @@ function drawEdge(edge, texts, from, to, lock) {
     s('title', null, `${texts.get(edge.from)} waits for ${texts.get(edge.to)}, ${relation} ${edge.lock}`),
     s('path', {d: `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`}),
     s('path', {class: 'head', d: `M${x2 + 5} ${y2}l-7 -4v8z`}),
-    edge.lock !== lock && s('text', {x: (x1 + x2) / 2, y: (y1 + y2) / 2 + 4}, short(edge.lock, 14)));
+    edge.lock !== lock && s('text', {x: (x1 + x2) / 2, y: (y1 + y2) / 2 + 4}, isolated(edge.lock, 14)));
 }
 
 function drawNode(text, at, root) {
   return s('g', {class: ['node', root && 'root']}, s('title', null, text),
     s('rect', {x: at.x, y: at.y, width: box.width, height: box.height, rx: 6}),
-    s('text', {x: at.x + box.width / 2, y: at.y + box.height / 2 + 4}, short(text, 22)));
-}
-
-// short keeps both ends of a text, since names differ at either. SVG has no bdi, so characters isolate the text.
-function short(text, max) {
-  const letters = [...text];
-  const cut = letters.length <= max ? text : letters.slice(0, max - 9).join('') + '…' + letters.slice(-8).join('');
-  return '\u2068' + cut + '\u2069';
+    s('text', {x: at.x + box.width / 2, y: at.y + box.height / 2 + 4}, isolated(text, 22)));
 }

@@ -29,7 +29,7 @@ export function breakDialog(app, lock) {
   result,
   h('div', {class: 'actions end'}, cancel, submit));
   const element = h('dialog', {'aria-labelledby': 'break-title'},
-    h('h2', {id: 'break-title'}, 'Break ', name(lock), '?'), form);
+    h('h2', {id: 'break-title'}, 'Break ', name(lock, {whole: true}), '?'), form);
 
   function open() {
     if (state === null || state.state === 'free') return;
@@ -102,7 +102,7 @@ function tokensOf(state) {
 
 function consequences(state) {
   const owners = state.holders.map((holder, at) =>
-    [at > 0 && ', ', h('strong', null, name(holder.owner_id)), ` (token ${holder.fencing_token})`]);
+    [at > 0 && ', ', h('strong', null, name(holder.owner_id, {whole: true})), ` (token ${holder.fencing_token})`]);
   const next = state.queue[0];
   const several = state.holders.length > 1;
   return [

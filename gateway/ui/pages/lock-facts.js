@@ -67,7 +67,7 @@ function holderFacts(holder) {
       h('span', {class: 'note'}, ' of ' + duration(holder.ttl_ms))),
     holder.hold_until && fact('Hold limit', timeLeft(holder.hold_until),
       h('span', {class: 'note'}, ' left, however often it is renewed')),
-    holder.metadata && fact('Metadata', json(holder.metadata)),
+    holder.metadata && fact('Metadata', json(holder.metadata, {whole: true})),
   ];
 }
 

@@ -8,6 +8,7 @@ import {link} from '../router.js';
 import {timeAgo, timeSince} from '../left.js';
 import {part} from './lock-facts.js';
 import {termBadges} from './locks.js';
+import {lateness} from './rejections/words.js';
 
 export function queuePart() {
   const table = createTable({
@@ -56,7 +57,7 @@ export function rejectionsPart(of, onOpen) {
       {id: 'newer', label: 'Superseded by', class: 'minor', number: true, hint: 'The newer token',
         cell: (rejection) => token(rejection.superseded_by)},
       {id: 'late', label: 'Late', number: true, hint: 'How long after the end of its lease',
-        cell: (rejection) => duration(rejection.late_ms)},
+        cell: (rejection) => lateness(rejection)},
       {id: 'key', label: 'Key', class: 'grow', cell: (rejection) => rejection.key && name(rejection.key)},
       {id: 'count', label: 'Writes', number: true, cell: (rejection) => count(rejection.count)},
     ],
@@ -71,7 +72,8 @@ export function recordsPart(onShow) {
       {id: 'key', label: 'Key', class: 'grow', cell: (record) => name(record.key)},
       {id: 'value', label: 'Value', class: 'narrow', cell: (record) => button('Show', () => onShow(record),
         {'aria-haspopup': 'dialog', 'aria-label': `Show the value of ${record.key}`})},
-      {id: 'token', label: 'Token', number: true, cell: (record) => token(record.fencing_token, record.sequence)},
+      {id: 'token', label: 'Token', class: 'whole', number: true,
+        cell: (record) => token(record.fencing_token, record.sequence)},
       {id: 'version', label: 'Version', number: true, cell: (record) => count(record.version)},
       {id: 'size', label: 'Size', number: true, cell: (record) => bytes(record.size)},
       {id: 'updated', label: 'Written', class: 'tight', cell: (record) => timeAgo(record.updated_at)},
@@ -87,7 +89,7 @@ export function leasesPart() {
     caption: 'Leases, the newest first', key: (lease) => lease.fencing_token, pageSize: () => 10,
     changed: byContent,
     columns: [
-      {id: 'token', label: 'Token', class: 'narrow', cell: (lease) => String(lease.fencing_token)},
+      {id: 'token', label: 'Token', class: 'narrow whole', cell: (lease) => String(lease.fencing_token)},
       {id: 'owner', label: 'Owner', class: 'grow',
         cell: (lease) => h('span', null, owner(lease), ' ', termBadges(lease))},
       {id: 'granted', label: 'Granted', class: 'tight', cell: (lease) => timeAgo(lease.granted_at)},

@@ -32,7 +32,7 @@ export function valueDialog(app, resource) {
     element,
     open(record) {
       shown = record;
-      fill(title, 'Value of ', name(record.key));
+      fill(title, 'Value of ', name(record.key, {whole: true}));
       fill(body, loading());
       element.showModal();
       load(record);

@@ -113,7 +113,7 @@ export function mount(container, {name: lock}, app) {
   const up = h('p', {class: 'note'}, h('a', {href: link('locks')}, 'Locks'), ' ›');
   const rejected = h('a', {class: 'button', href: link('rejections', null, {resource: lock})}, 'Rejections');
   fill(container,
-    h('div', {class: 'heading'}, h('div', null, up, h('h1', null, name(lock))),
+    h('div', {class: 'heading'}, h('div', null, up, h('h1', null, name(lock, {whole: true}))),
       h('div', {class: 'actions'}, rejected, mayBreak && breakButton)),
     h('div', {class: 'columns'}, now, fence), queue, waits, rejections,
     h('div', {class: 'columns'}, records, leases), mayBreak && breaker.element,

@@ -26,7 +26,7 @@ const rejectionsOf = ({table}, range) => link('rejections', null, {source: 'sql'
 // templateCell leads to the locks of the rows, if the template begins with a text, as accounts/{id} does.
 function templateCell({template}) {
   const prefix = template.split('{')[0];
-  return h('span', {class: 'stack'}, h('code', null, h('bdi', null, template)),
+  return h('span', {class: 'stack'}, h('code', null, name(template)),
     prefix && h('a', {class: 'note', href: link('locks', null, {prefix, state: 'any'})}, 'locks'));
 }
 

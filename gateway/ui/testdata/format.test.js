@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import {test} from 'node:test';
 
-import {age, bytes, clockTime, compact, count, day, duration, plural, rate, token, when} from '../format.js';
+import {age, bytes, clockTime, compact, count, day, duration, plural, rate, segments, short, token, when} from '../format.js';
 
 function table(name, format, rows) {
   test(name, () => {
@@ -28,6 +28,15 @@ table('bytes', bytes, [[0, '0 B'], [1023, '1023 B'], [1024, '1 KiB'], [1536, '1.
 test('durations in a column keep their decimals', () => {
   assert.deepEqual([1900, 12_000, 1.2, 340, 7_200_000].map((ms) => duration(ms, {fixed: true})),
     ['1.90 s', '12.0 s', '1.20 ms', '340 ms', '2 h']);
+});
+
+test('a long text is cut in its middle, and a name into segments at which a line may break', () => {
+  assert.equal(short('abcdefghij', 10), 'abcdefghij');
+  assert.equal(short('abcdefghijk', 10), 'abcdef…ijk');
+  assert.equal([...short('👩'.repeat(9), 5)].length, 5);
+  assert.deepEqual(segments('public.accounts'), ['public.', 'accounts']);
+  assert.deepEqual(segments('jobs/63049505967088.2'), ['jobs/', '63049505967088.2']);
+  assert.deepEqual(segments('a--b::c'), ['a--', 'b::', 'c']);
 });
 
 test('token', () => {

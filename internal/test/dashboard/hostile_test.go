@@ -89,11 +89,15 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
-// waitExactText waits for a visible element with exactly this text.
+// waitExactText waits for a visible element with exactly this text, or with both ends of a long one and the whole as its
+// title.
 func (p *tab) waitExactText(text string) {
 	p.t.Helper()
-	p.wait("the text "+text+" is visible", `[...document.querySelectorAll("main bdi")]
-		.some((node) => node.textContent === %s && node.checkVisibility())`, text)
+	p.wait("the text "+text+" is visible", `[...document.querySelectorAll("main bdi")].some((node) => {
+		const [begin, end] = node.textContent.split("…"), whole = node.parentElement.title;
+		return node.checkVisibility() && (node.textContent === %[1]s || end !== undefined && whole === %[1]s &&
+			whole.length > 48 && begin.length + end.length > 40 && whole.startsWith(begin) && whole.endsWith(end));
+	})`, text)
 }
 
 // checkHarmless fails the test if a text became an element.

@@ -44,7 +44,7 @@ func TestNewRejectionAppears(t *testing.T) {
 	}
 
 	const writes = `[...document.querySelectorAll("main tbody tr")]
-		.filter((row) => row.innerText.includes("jobs/42") && row.querySelector("[data-label='Superseded by']"))
+		.filter((row) => row.innerText.includes("jobs/42") && row.querySelector("[data-label=Token]"))
 		.map((row) => row.querySelector("[data-label=Writes]").innerText.trim()).join()`
 	p.wait("the group has one write", writes+` === "1"`)
 	for range 4 {

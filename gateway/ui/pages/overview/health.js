@@ -3,7 +3,7 @@
 //   createDatabase() → {element, update(database)}      createGateways() → {element, update(gateways)}
 
 import {fill, h} from '../../dom.js';
-import {bytes, count, duration} from '../../format.js';
+import {bytes, count, duration, token} from '../../format.js';
 import {badge, emptyMessage, fact, loading, name, panel} from '../../parts.js';
 import {timeAgo} from '../../left.js';
 import {createTable} from '../../table.js';
@@ -49,7 +49,7 @@ function facts(database) {
     (database.standbys ?? []).map((standby) => fact('Standby', name(standby.name),
       ` ${standby.state}, ${standby.sync_state}`,
       standby.lag_bytes !== undefined && `, ${bytes(standby.lag_bytes)} behind`)),
-    fact('Newest token', count(database.newest_token)),
+    fact('Newest token', token(database.newest_token)),
     fact('Token jumps', database.jumps > 0 ? [count(database.jumps), ', the last ',
       database.jumped_at && timeAgo(database.jumped_at)]
       : ['none', h('span', {class: 'note'}, ' – no failover or restore')]),

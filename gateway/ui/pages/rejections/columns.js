@@ -4,10 +4,11 @@
 //   details(row) → nodes
 
 import {h} from '../../dom.js';
-import {count, duration, plural, token, when} from '../../format.js';
+import {count, plural, token, when} from '../../format.js';
 import {kindBadge, name, owner, rejectionButton, timeAt} from '../../parts.js';
 import {timeAgo} from '../../left.js';
 import {link} from '../../router.js';
+import {lateness} from './words.js';
 
 const anonymous = 'The lease is no longer remembered';
 
@@ -20,21 +21,20 @@ export function columns(onOpen) {
     {id: 'kind', width: '174px', label: 'Kind and code', class: 'lead', cell: (row) => rejectionButton(row, onOpen)},
     {id: 'resource', label: 'Resource', class: 'grow',
       cell: (row) => name(row.resource, {href: link('locks', row.resource)})},
-    {id: 'key', width: '116px', label: 'Key', class: 'grow',
+    {id: 'key', width: '160px', label: 'Key', class: 'grow',
       hint: 'The key of the record; of a write by SQL, the protected table', cell: (row) => row.key &&
         name(row.key, {href: row.source === 'sql' ? link('tables', null, {prefix: row.key}) : null})},
-    {id: 'token', width: '92px', label: 'Token', number: true, sort: 'desc',
-      hint: 'The fencing token of the write, with its sequence', cell: tokenText},
-    {id: 'superseded', width: '94px', label: 'Superseded by', class: 'minor', number: true, hint: 'The newer token',
-      cell: (row) => (row.superseded_by === undefined ? '' : token(row.superseded_by))},
+    {id: 'token', width: '156px', label: 'Token', number: true, sort: 'desc',
+      hint: 'The fencing token of the write, with its sequence; below, the newer token that superseded it',
+      cell: (row) => h('span', {class: 'stack'}, tokenText(row),
+        row.superseded_by !== undefined && h('span', {class: 'note'}, 'by ', token(row.superseded_by)))},
     {id: 'late', width: '100px', label: 'Late', number: true, sort: 'desc',
       hint: 'How long after the end of its lease the latest write came',
-      cell: (row) => (row.late_ms === undefined ? '' : duration(row.late_ms, {fixed: true}))},
+      cell: (row) => lateness(row, {fixed: true})},
     {id: 'owner', label: 'Owner', class: 'grow', hint: 'The owner of the token’s lease', cell: (row) =>
       (row.owner_id ? owner({owner_id: row.owner_id})
         : h('span', {class: 'note', title: anonymous}, 'unknown'))},
-    {id: 'address', width: '112px', label: 'Address', class: 'tight minor', cell: (row) => row.address && name(row.address)},
-    {id: 'source', width: '58px', label: 'Source', class: 'tight minor', hint: 'The way by which it came in',
+    {id: 'source', width: '104px', label: 'Source', class: 'tight minor', hint: 'The way by which it came in',
       cell: (row) => row.source},
     {id: 'count', width: '72px', label: 'Writes', number: true, sort: 'desc', cell: (row) => count(row.count)},
   ];
@@ -50,7 +50,7 @@ export function details(row) {
     ...(row.key && row.source === 'sql' ? [['Table', row.key]] : []),
     ['Owner', row.owner_id || 'unknown'],
     ['Token', tokenText(row) + (row.superseded_by === undefined ? '' : `, superseded by ${token(row.superseded_by)}`)],
-    ['Late', row.late_ms === undefined ? 'its lease had not ended, or is no longer remembered' : duration(row.late_ms)],
+    ['Late', lateness(row) || 'no'],
     ['Writes', row.count === 1 ? when(row.last_at)
       : `${plural(row.count, 'write')}, ${when(row.first_at)} to ${when(row.last_at)}`],
   ];
