@@ -170,7 +170,7 @@ endif
 chaos-safeguards: ## Switch off one safeguard after the other: each violation must be found
 	@$(MAKE) chaos WITHOUT=all
 
-screenshots: ## Keep pictures of every page of the dashboard, under a running load with zombies, in artifacts/ (FENCEGATE_ARTIFACTS)
+screenshots: ## Keep pictures of every page of the dashboard, after a restart of PostgreSQL, with SQL clients alone, and without the database, in artifacts/ (FENCEGATE_ARTIFACTS)
 	FENCEGATE_ARTIFACTS='$(abspath $(or $(FENCEGATE_ARTIFACTS),artifacts))' CI=true scripts/with-postgres go test ./internal/test/dashboard -run TestSlow_Screenshots -count=1
 
 golden: ## Rewrite the golden schema from the migrations and guard functions, and those of what users rely on

@@ -27,9 +27,11 @@ const (
 
 // newFixture makes, by the API, two importers, one of which lost its lock and did not notice; waiters; a session; an
 // election; a policy; a key. By SQL it makes protected tables.
-func newFixture(t *testing.T) *fixture {
+func newFixture(t *testing.T) *fixture { return newFixtureAt(t, startGateway(t)) }
+
+func newFixtureAt(t *testing.T, g *gateway) *fixture {
 	t.Helper()
-	f := &fixture{gateway: startGateway(t)}
+	f := &fixture{gateway: g}
 	_, err := f.PutPolicy(t.Context(), "reports", api.PolicyRequest{Rule: "same_token", RequireLiveLease: true})
 	check(t, err)
 

@@ -4,6 +4,7 @@ package dashboard
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"os"
 	"slices"
@@ -11,22 +12,40 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp/kb"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
+	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
 	"github.com/fencegate/fencegate/lockclient/api"
 )
 
-// TestSlow_Screenshots stores pictures of every page on every device, under load at two gateways.
+// TestSlow_Screenshots stores pictures of every page in three states: under load at two gateways after a restart of
+// PostgreSQL, from which on tokens are long; with SQL clients alone; and while the database is down.
 func TestSlow_Screenshots(t *testing.T) {
 	if os.Getenv(artifactsEnv) == "" {
 		t.Skip(artifactsEnv + " names no directory for the pictures")
 	}
-	t.Parallel()
-	f := newFixture(t)
-	other := startGatewayOn(t, f.database)
+	t.Run("restarted", pictureAfterRestart)
+	t.Run("sql", pictureSQLClients)
+	t.Run("down", pictureWithoutDatabase)
+}
+
+func pictureAfterRestart(t *testing.T) {
+	cluster := postgres.NewCluster(t)
+	g := startGatewayOn(t, cluster.URL())
+	other := startGatewayOn(t, cluster.URL())
+	load(t, g, other)
+	await.True(t, "the load writes", func() bool { return g.points(t) > 0 })
+	cluster.Kill()
+	cluster.Restart()
+	await.True(t, "the gateway serves again", func() bool {
+		_, err := g.Acquire(t.Context(), "after/restart", api.AcquireRequest{OwnerID: "an-owner"})
+		return err == nil
+	})
+	f := newFixtureAt(t, g)
 	f.addWaiters(t)
 	f.sleepy(t)
-	load(t, f.gateway, other)
 	await.True(t, "the overview has 8 points with writes", func() bool { return f.points(t) >= 8 })
 	pages := append([]shownPage{
 		{"rejections-of-one", "#/rejections?owner_id=importer-7f3a&range=15m", "Rejections", []string{"importer-7f3a"}},
@@ -54,19 +73,104 @@ func TestSlow_Screenshots(t *testing.T) {
 			case page.name == "lock":
 				p.wait("the wait-for graph is drawn", `document.querySelector(".graph .node")?.checkVisibility()`)
 			}
-			p.picture(page.name+"-"+as.name, pictureHeightMax)
+			p.picture("restarted-"+page.name+"-"+as.name, pictureHeightMax)
 		}
-		p.open("#/rejections?range=15m&owner_id=worker-sleepy")
-		p.openDrawerOf("worker-sleepy")
-		p.waitText("dialog.drawer", "no renewal for")
-		p.picture("drawer-"+as.name, 0)
-		p.open(lockHash(fixtureLock))
-		p.openValue("Grace")
-		p.picture("value-"+as.name, 0)
-		p.press(kb.Escape)
-		p.openBreak(fixtureLock, "importer-91bc")
-		p.write("dialog textarea", "host a7 was replaced, see the incident of today")
-		p.picture("break-"+as.name, 0)
+		f.pictureDialogs(p, as)
+	}
+}
+
+// pictureDialogs stores pictures of the drawer of a rejection, of a value and of the dialog that breaks a lock.
+func (f *fixture) pictureDialogs(p *tab, as device) {
+	p.open("#/rejections?range=15m&owner_id=worker-sleepy")
+	p.openDrawerOf("worker-sleepy")
+	p.waitText("dialog.drawer", "no renewal for")
+	p.picture("restarted-drawer-"+as.name, 0)
+	p.open(lockHash(fixtureLock))
+	p.openValue("Grace")
+	p.picture("restarted-value-"+as.name, 0)
+	p.press(kb.Escape)
+	p.openBreak(fixtureLock, "importer-91bc")
+	p.write("dialog textarea", "host a7 was replaced, see the incident of today")
+	p.picture("restarted-break-"+as.name, 0)
+}
+
+func pictureSQLClients(t *testing.T) {
+	g := startGateway(t)
+	g.protectTables(t)
+	g.sqlRole(t)
+	g.sqlZombie(t)
+	for _, as := range []device{desktop, phone} {
+		p := openTab(t, g, as)
+		for _, page := range shownPages {
+			switch page.name {
+			case "lock":
+				page.hash, page.heading = lockHash("accounts/7"), "accounts/7"
+			case "owner":
+				page.hash, page.heading = "#/owners/biller-next", "biller-next"
+			}
+			p.show(shownPage{hash: page.hash, heading: page.heading})
+			p.waitLoaded()
+			if page.name == "rejections" {
+				p.waitText("main", "biller-asleep")
+			}
+			p.picture("sql-"+page.name+"-"+as.name, pictureHeightMax)
+		}
+	}
+}
+
+// sqlZombie makes an owner lose the lock of a row to another, and write all the same, by SQL.
+func (g *gateway) sqlZombie(t *testing.T) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), g.database)
+	check(t, err)
+	defer conn.Close(t.Context())
+	acquire := func(owner string, ttlMS int64) (token int64) {
+		check(t, conn.QueryRow(t.Context(), "select fencing_token from fence.acquire('accounts/7', $1, $2)", owner, ttlMS).
+			Scan(&token))
+		return token
+	}
+	stale := acquire("biller-asleep", 100)
+	_, err = conn.Exec(t.Context(), "select pg_sleep(0.2)")
+	check(t, err)
+	current := acquire("biller-next", longTTL)
+	_, err = conn.Exec(t.Context(), "select fence.guard('accounts/7', $1)", stale)
+	if refused, ok := errors.AsType[*pgconn.PgError](err); !ok || refused.Code != "LF103" {
+		t.Fatalf("a guard under a superseded lease returned %v, want LF103", err)
+	}
+	_, err = conn.Exec(t.Context(), "select * from fence.try_guard('accounts/7', $1)", stale)
+	check(t, err)
+	tx, err := conn.Begin(t.Context())
+	check(t, err)
+	_, err = tx.Exec(t.Context(), "select fence.guard('accounts/7', $1, 1)", current)
+	check(t, err)
+	_, err = tx.Exec(t.Context(), "update accounts set balance = 90 where id = 7")
+	check(t, err)
+	check(t, tx.Commit(t.Context()))
+}
+
+func pictureWithoutDatabase(t *testing.T) {
+	cluster := postgres.NewCluster(t)
+	f := newFixtureAt(t, startGatewayOn(t, cluster.URL()))
+	t.Cleanup(cluster.Restart) // for the fixture's own
+	for _, as := range []device{desktop, phone} {
+		tabs := make([]*tab, len(shownPages))
+		for i, page := range shownPages {
+			tabs[i] = openTab(t, f.gateway, as)
+			tabs[i].allow("503")
+			tabs[i].show(page)
+		}
+		cluster.Kill()
+		for i, page := range shownPages {
+			if page.name != "api" {
+				tabs[i].wait("the page is not live", `/^Not c/.test(document.querySelector("#live").innerText)`)
+			}
+			tabs[i].picture("down-"+page.name+"-"+as.name, pictureHeightMax)
+			tabs[i].open("?again" + page.hash)
+			tabs[i].wait("the page has a heading", `document.querySelector("main h1")`)
+			tabs[i].waitLoaded()
+			tabs[i].picture("opened-down-"+page.name+"-"+as.name, pictureHeightMax)
+		}
+		cluster.Restart()
 	}
 }
 
