@@ -190,7 +190,12 @@ func testRecordValues(t *testing.T, g *gateway) {
 	p.open(lockHash("jobs/values"))
 	show := func(key string) {
 		t.Helper()
-		p.click(`main button[aria-label="Show the value of ` + key + `"]`)
+		p.wait("the value can be opened", `(() => { // not by coordinates, as in openValue
+			const button = document.querySelector(%s);
+			button?.focus();
+			button?.click();
+			return button;
+		})()`, `main button[aria-label="Show the value of `+key+`"]`)
 		p.waitText("dialog[open] .facts", "Content type")
 	}
 	show("text")
