@@ -30,7 +30,7 @@ export function showConnection(status, stream = null) {
   setText(live, liveTexts[live.dataset.state]);
   clearTimeout(bannerTimer);
   // A gateway that restarts behind a proxy returns within a moment, which needs no banner.
-  if (status.state === 'lost' && Date.now() - status.since < 1000) bannerTimer = setTimeout(showBanner, 1000);
+  if (shownState() === 'lost' && Date.now() - status.since < 1000) bannerTimer = setTimeout(showBanner, 1000);
   else showBanner();
 }
 

@@ -10,8 +10,9 @@ import {stateBadge, termBadges} from './locks.js';
 
 const shownHolders = 20;
 
-// part is a section that shows the answers of one address. An error replaces its content, unless the gateway can't be
-// reached: then the content stays, and the banner reports it. A part with a scope needs that one besides observe.
+// part is a section that shows the answers of one address. An error replaces its content, unless the gateway or the
+// database can't be reached: then the content stays, and the banner says so once for all parts. A part with a scope needs
+// that one besides observe.
 export function part(from, heading, {note, actions, table, scope}, body, show) {
   const noteNode = h('span', {class: 'note'}, note);
   const element = panel(heading, {actions: [noteNode, actions]}, body);
@@ -25,9 +26,11 @@ export function part(from, heading, {note, actions, table, scope}, body, show) {
       show(answer, (text) => setText(noteNode, text));
     },
     fail(error, retry) {
-      if (!empty && (error.status === 0 || error.status >= 500)) return;
-      if (table) table.setError(error, retry);
-      else fill(body, errorMessage(error, retry));
+      const inBanner = error.status === 0 || error.status >= 500;
+      if (!empty && inBanner) return;
+      const shown = inBanner ? {message: 'Not loaded.'} : error;
+      if (table) table.setError(shown, retry);
+      else fill(body, errorMessage(shown, retry));
     },
   };
 }

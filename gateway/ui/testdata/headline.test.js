@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import {test} from 'node:test';
 
 import {countsOf, leadOf} from '../pages/overview/headline.js';
-import {fitting, inWords} from '../pages/rejections/words.js';
+import {fitting, inWords, lateness} from '../pages/rejections/words.js';
 
 const point = (values) => ({at: 0, values});
 const text = (pieces) => pieces.map((piece) => piece.name ?? piece).join('');
@@ -45,6 +45,12 @@ test('a zombie in words', () => {
   assert.match(text(inWords(released, {lease: {end_reason: 'broken'}})), /; its lease had been broken$/);
   assert.match(text(inWords(released)), /; its lease had been released$/);
   assert.match(text(inWords({...released, reason: '', code: 'lease_expired'})), /; its lease had expired$/);
+});
+
+test('how late a write was, where that is known', () => {
+  assert.equal(lateness(row), '1.3 s');
+  assert.equal(lateness({...row, late_ms: undefined}), 'unknown');
+  assert.equal(lateness({kind: 'conflict'}), '');
 });
 
 test('others in words', () => {

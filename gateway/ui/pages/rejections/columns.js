@@ -28,13 +28,13 @@ export function columns(onOpen) {
       hint: 'The fencing token of the write, with its sequence; below, the newer token that superseded it',
       cell: (row) => h('span', {class: 'stack'}, tokenText(row),
         row.superseded_by !== undefined && h('span', {class: 'note'}, 'by ', token(row.superseded_by)))},
-    {id: 'late', width: '100px', label: 'Late', number: true, sort: 'desc',
+    {id: 'late', width: '96px', label: 'Late', number: true, sort: 'desc',
       hint: 'How long after the end of its lease the latest write came',
       cell: (row) => lateness(row, {fixed: true})},
     {id: 'owner', label: 'Owner', class: 'grow', hint: 'The owner of the token’s lease', cell: (row) =>
       (row.owner_id ? owner({owner_id: row.owner_id})
         : h('span', {class: 'note', title: anonymous}, 'unknown'))},
-    {id: 'source', width: '104px', label: 'Source', class: 'tight minor', hint: 'The way by which it came in',
+    {id: 'source', width: '98px', label: 'Source', class: 'tight minor', hint: 'The way by which it came in',
       cell: (row) => row.source},
     {id: 'count', width: '72px', label: 'Writes', number: true, sort: 'desc', cell: (row) => count(row.count)},
   ];
