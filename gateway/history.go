@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,7 +22,7 @@ const (
 	historySteps = int64(historyMax/store.SampleInterval) + 1 // and the one that is not whole yet
 )
 
-// history is the work of all gateways in the last hour, in steps of SampleInterval by the database's clock. It takes some
+// history is the work of all gateways, and by SQL, in the last hour, in steps of SampleInterval by the database's clock. It takes some
 // 600 KiB. Each gateway adds up its own, from the totals that gateways store in the database, and so knows nothing from
 // before its start.
 //
@@ -32,8 +33,31 @@ type history struct {
 
 	mu    sync.Mutex
 	since time.Time                        // the same by the database's clock; zero: nothing was read yet
-	last  map[uuid.UUID]store.GatewayState // the newest sample of each gateway
-	steps [historySteps]historyStep        // a ring: each step is at its number modulo the length
+	last  map[uuid.UUID]store.GatewayState // the newest sample of each gateway; uuid.Nil: of writes by SQL
+	sql   sqlHistory
+	steps [historySteps]historyStep // a ring: each step is at its number modulo the length
+}
+
+// sqlHistory adds up the guards by SQL that there were while they were counted.
+type sqlHistory struct {
+	at      time.Time // of the last reading
+	guards  *int64
+	guarded int64
+}
+
+// sample returns what was done by SQL as if a gateway had done it. Its time is that of the sweep that counted the
+// rejections, however late it came.
+func (s *sqlHistory) sample(read store.Overview) store.GatewayState {
+	now := read.Database.BySQL
+	if read.At.After(s.at) {
+		if s.guards != nil && now.Guards != nil {
+			s.guarded += max(*now.Guards-*s.guards, 0)
+		}
+		s.at, s.guards = read.At, now.Guards
+	}
+	return store.GatewayState{
+		StartedAt: time.Unix(0, 0), SeenAt: now.SweptAt, Totals: store.Totals{Accepted: s.guarded, Rejected: now.Rejected},
+	}
 }
 
 // historyStep is the work in one step, or in several.
@@ -57,7 +81,7 @@ func (h *history) add(read store.Overview, self uuid.UUID) {
 		h.since = read.At.Add(-time.Since(h.started))
 	}
 	oldest := stepAt(read.At) - historySteps + 1
-	for _, now := range read.Gateways {
+	for _, now := range append(slices.Clip(read.Gateways), h.sql.sample(read)) {
 		before, known := h.last[now.ID]
 		if known && !now.SeenAt.After(before.SeenAt) {
 			continue
@@ -129,7 +153,7 @@ func (s *historyStep) addDifference(now, before store.Totals, part float64) {
 	s.accepted += part * float64(now.Accepted-before.Accepted)
 	s.failed += part * float64(now.Failed-before.Failed)
 	for class, writes := range now.Rejected {
-		s.reject(class, part*float64(writes-before.Rejected[class]))
+		s.reject(class, part*float64(max(writes-before.Rejected[class], 0))) // a failover can lose some of those by SQL
 	}
 	for i, writes := range now.Took {
 		s.took[i] += part * float64(writes-before.Took[i])
@@ -166,9 +190,14 @@ func (s *historyStep) point(at time.Time, length time.Duration) api.OverviewPoin
 	point.OverviewRates = &api.OverviewRates{
 		AcceptedPerS: s.accepted / length.Seconds(), FailedPerS: s.failed / length.Seconds(),
 		RejectedPerS: map[api.Code]float64{}, RejectedByKindPerS: map[api.RejectionKind]float64{},
-		P50MS: s.took.quantileMS(0.5), P99MS: s.took.quantileMS(0.99),
+		ObservedByKindPerS: map[api.RejectionKind]float64{},
+		P50MS:              s.took.quantileMS(0.5), P99MS: s.took.quantileMS(0.99),
 	}
 	for class, writes := range s.rejected {
+		if class.Observed {
+			point.ObservedByKindPerS[api.RejectionKind(class.Kind)] += writes / length.Seconds()
+			continue
+		}
 		point.RejectedPerS[api.Code(class.Verdict)] += writes / length.Seconds()
 		point.RejectedByKindPerS[api.RejectionKind(class.Kind)] += writes / length.Seconds()
 	}

@@ -71,6 +71,44 @@ func TestOverviewOfGatewaysThatEnd(t *testing.T) {
 	}
 }
 
+// What was done by SQL is in the step of the sweep that counted it; guards only from when they are counted, and never
+// less than none, whatever PostgreSQL's statistics or a failover forget; what passed apart from what was rejected.
+func TestHistoryBySQL(t *testing.T) {
+	zombies := store.RejectionClass{Verdict: store.VerdictTokenStale, Kind: store.KindZombie}
+	passed := zombies
+	passed.Observed = true
+	at := func(step float64) time.Time {
+		return time.Unix(0, 0).Add(time.Duration((1_000_000 + step) * float64(store.SampleInterval)))
+	}
+	h := &history{started: time.Now(), last: map[uuid.UUID]store.GatewayState{}, since: at(0)}
+	unknown := int64(-1)
+	for _, read := range []struct {
+		at, swept               float64
+		guards, zombies, passed int64
+	}{
+		{0.5, 0.4, unknown, 70, 0}, {1.5, 1.4, 50, 71, 0}, {2.5, 2.4, 54, 71, 4}, {2.4, 2.3, 52, 71, 0},
+		{4.5, 4.4, 3, 77, 4}, {5.5, 5.4, 5, 60, 4},
+	} {
+		sql := store.SQLTotals{SweptAt: at(read.swept), Guards: new(read.guards),
+			Rejected: map[store.RejectionClass]int64{zombies: read.zombies, passed: read.passed}}
+		if read.guards == unknown {
+			sql.Guards = nil
+		}
+		h.add(store.Overview{At: at(read.at), Database: store.DatabaseState{BySQL: sql}}, uuid.New())
+	}
+	points, _ := h.points(at(6), time.Minute)
+	var got [6][3]float64 // writes by step: guarded, zombies, passed
+	for i, point := range points[len(points)-6:] {
+		if rates := point.OverviewRates; rates != nil {
+			got[i] = [3]float64{2 * rates.AcceptedPerS, 2 * rates.RejectedByKindPerS[api.KindZombie],
+				2 * rates.ObservedByKindPerS[api.KindZombie]}
+		}
+	}
+	if want := [6][3]float64{{}, {0, 1, 0}, {4, 0, 4}, {0, 3, 0}, {0, 3, 0}, {2, 0, 0}}; got != want {
+		t.Errorf("the writes by step are %v, want %v", got, want)
+	}
+}
+
 // The points of a history add up to the totals of all gateways since its start, each in its step.
 func TestHistory(t *testing.T) {
 	class := store.RejectionClass{Verdict: store.VerdictTokenStale, Kind: store.KindZombie}

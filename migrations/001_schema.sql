@@ -339,7 +339,8 @@ create table fence.table_callers (
 -- user only inserts here, so it never waits for another one, and never makes one wait.
 create table fence.reported (
     id            bigint generated always as identity primary key,
-    at            timestamptz not null default clock_timestamp(),
+    first_at      timestamptz not null default clock_timestamp(),
+    last_at       timestamptz not null default clock_timestamp(),
     resource      text collate "C" not null,
     table_name    text collate "C" not null,
     code          text not null,
@@ -361,13 +362,17 @@ create index reported_in on fence.reported (reported_in);
 comment on column fence.reported.table_name is
     'the protected table, with its schema; '''' for a rejection by try_guard';
 
--- The number of rejections by SQL. A sequence for each code counts them, those among them whose transaction rolls back:
--- nextval is not transactional. The sweep adds up what is new (fence.sweep_reported).
+-- The number of rejections by SQL. A sequence for each cause counts them, those among them whose transaction rolls back:
+-- nextval is not transactional. The sweep adds up what is new (fence.sweep_reported). In the mode "observe" the writes
+-- passed, and would be rejected in the mode "enforce".
 create table fence.rejected_by_sql (
-    code       text primary key,
+    code       text,
+    reason     text,
+    mode       text check (mode in ('enforce', 'observe')),
     counter    regclass not null,
     read       bigint not null default 0,
-    rejections bigint not null default 0
+    rejections bigint not null default 0,
+    primary key (code, reason, mode)
 ) with (fillfactor = 50);
 
 comment on column fence.rejected_by_sql.read is 'the value of the sequence when it was read';
@@ -380,12 +385,15 @@ comment on column fence.rejected_by_sql.read is 'the value of the sequence when 
 -- key    names the sequence of the hash of the group, with how often it was rejected in the lowest 20 bits
 -- cause  the token, the code and the reason, and the lowest 6 bits of the role's oid
 -- place  the block of the fence in fence.fences, and the protected table
+-- first, last  when the group took the slot and when its last rejection was, in microseconds since 1970
 -- read   the value of key when it was read; missed: it could not be read then
 create table fence.rejected_slots (
     slot   integer primary key,
     key    regclass not null,
     cause  regclass not null,
     place  regclass not null,
+    first  regclass not null,
+    last   regclass not null,
     read   bigint not null default 0,
     missed bigint not null default 0
 ) with (fillfactor = 50);
@@ -394,21 +402,27 @@ create sequence fence.rejected_slot minvalue 0 start 0 maxvalue 31 cycle;
 
 do $$
 declare
-    v_name text;
+    v_cause text;
+    v_name  text;
 begin
-    foreach v_name in array array['token_required', 'token_unknown', 'token_stale', 'token_reused', 'lease_mismatch',
-        'lease_expired', 'truncate']
+    foreach v_cause in array array['token_required/', 'token_unknown/', 'token_stale/superseded', 'token_stale/released',
+        'token_stale/reused', 'token_stale/shared', 'token_reused/', 'lease_mismatch/', 'lease_expired/', 'truncate/']
     loop
-        execute format('create sequence fence.rejected_by_sql_%s', v_name);
-        insert into fence.rejected_by_sql (code, counter) values (v_name, 'fence.rejected_by_sql_' || v_name);
+        foreach v_name in array array['rejected', 'observed'] loop
+            v_name := v_name || '_by_sql_' || rtrim(replace(v_cause, '/', '_'), '_');
+            execute format('create sequence fence.%s', v_name);
+            insert into fence.rejected_by_sql (code, reason, mode, counter)
+            values (split_part(v_cause, '/', 1), split_part(v_cause, '/', 2),
+                case when v_name ~ '^rejected' then 'enforce' else 'observe' end, 'fence.' || v_name);
+        end loop;
     end loop;
     for v_slot in 0 .. 31 loop
-        foreach v_name in array array['key', 'cause', 'place'] loop
+        foreach v_name in array array['key', 'cause', 'place', 'first', 'last'] loop
             execute format('create sequence fence.rejected_%s_%s minvalue 0 start 0', v_name, v_slot);
         end loop;
-        insert into fence.rejected_slots (slot, key, cause, place)
+        insert into fence.rejected_slots (slot, key, cause, place, first, last)
         values (v_slot, 'fence.rejected_key_' || v_slot, 'fence.rejected_cause_' || v_slot,
-            'fence.rejected_place_' || v_slot);
+            'fence.rejected_place_' || v_slot, 'fence.rejected_first_' || v_slot, 'fence.rejected_last_' || v_slot);
     end loop;
 end
 $$;
@@ -499,7 +513,7 @@ comment on column fence.audit_seals.hash is
 -- Observation: rejections, reports of the gateways, the inventory
 
 -- Rejected writes. The unique key says which rejections are one group: a zombie that retries in a loop is one row
--- with a count. first_at and last_at are by the clocks of the gateways. changed_at is by the database's clock: readers
+-- with a count. first_at and last_at are by the clocks of the gateways, of writes by SQL by the database's. changed_at is by the database's clock: readers
 -- follow the changes by it, and the sweep deletes by it.
 create table fence.rejections (
     id            bigint generated always as identity primary key,

@@ -39,7 +39,7 @@ begin
     for v_relation in
         select oid from pg_class
         where relnamespace = 'fence'::regnamespace
-            and (relkind = 'S' and relname !~ '^(rejected|jumped)' or relkind = 'r' and relname not in ('tables_version',
+            and (relkind = 'S' and relname !~ '^(rejected|observed|jumped)' or relkind = 'r' and relname not in ('tables_version',
                 'guard_revision', 'database_identity', 'rejected_by_sql', 'rejected_slots', 'sweeps', 'inventory', 'key_changes'))
     loop
         perform pg_extension_config_dump(v_relation, '');

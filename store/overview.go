@@ -46,11 +46,20 @@ type DatabaseState struct {
 	// Jumps is how often the tokens jumped past those of a database that was lost.
 	Jumps    int64
 	JumpedAt time.Time // zero: never
-	// RejectedBySQL counts the rejections by SQL, including those whose transaction was rolled back, as of the last
-	// sweep. A crash of the server may lose the last 32 of a code.
-	RejectedBySQL map[Verdict]int64
-	// UnlistedBySQL is how many of them are not among the rejections, as of the last sweep.
-	UnlistedBySQL int64
+	BySQL    SQLTotals
+}
+
+// SQLTotals are what clients did by SQL, as PostgreSQL has counted it.
+type SQLTotals struct {
+	// SweptAt is when the sweep counted the rejections last; zero: never yet.
+	SweptAt time.Time
+	// Rejected includes those whose transaction was rolled back. A crash of the server may lose the last 32 of a cause.
+	Rejected map[RejectionClass]int64
+	// Unlisted is how many of them are not among the rejections.
+	Unlisted int64
+	// Guards is how often fence.guard, or what stands for it, has admitted a transaction. Unlike the others it is as of
+	// now, and may go back to 0 with PostgreSQL's statistics. nil where these do not have it (track_functions).
+	Guards *int64
 }
 
 // Standby is one that follows the database.

@@ -26,7 +26,7 @@ type Rejection struct {
 	OwnerID string         // whose lease the token was; "" if that is not remembered
 	Late    *time.Duration // how long after its lease had ended the latest came; nil if it had not, or is not remembered
 	Count   int64
-	FirstAt time.Time // by the clock of the gateway that saw it, like LastAt
+	FirstAt time.Time // by the clock of the gateway that saw it, by SQL of the database, like LastAt
 	LastAt  time.Time
 	// ChangedAt is when it was last recorded, by the database's clock.
 	ChangedAt time.Time
@@ -40,6 +40,10 @@ func (r *Rejection) SupersededBy() int64 {
 	}
 	return max(r.GrantedToken, r.LastToken)
 }
+
+// Observed reports whether the write passed, because its table is in the mode "observe". Of the rejections by SQL, only
+// those have a table and an address: a table of the mode "enforce" has the transaction rolled back, and its address too.
+func (r *Rejection) Observed() bool { return r.Source == "sql" && r.Key != "" && r.Address != "" }
 
 // RejectionFilter selects rejections; a zero field selects all.
 type RejectionFilter struct {

@@ -83,13 +83,16 @@ func checkKind(kind RejectionKind) error {
 type RejectionClass struct {
 	Verdict Verdict
 	Kind    RejectionKind
+	// Observed: the writes passed, because their tables are in the mode "observe". Only writes by SQL, which no gateway
+	// counts, so it is no part of the text.
+	Observed bool
 }
 
-// RejectionClasses returns all classes, in no order.
+// RejectionClasses returns all classes of enforced rejections, in no order.
 func RejectionClasses() []RejectionClass {
 	classes := map[RejectionClass]bool{}
 	for cause, kind := range kindOfCause {
-		classes[RejectionClass{cause.Verdict, kind}] = true
+		classes[RejectionClass{Verdict: cause.Verdict, Kind: kind}] = true
 	}
 	return slices.Collect(maps.Keys(classes))
 }

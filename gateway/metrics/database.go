@@ -190,11 +190,17 @@ var tableSubject = &subject{
 
 var (
 	sqlRejectionsFamily = tableSubject.counter("fencegate_sql_rejections_total",
-		"Rejections by SQL, by code: by fence.guard, fence.try_guard and the triggers of protected tables, also those "+
-			"whose transaction was rolled back.",
-		"`token_required`: a program writes to a protected table and does not call fence.guard; `token_stale`: zombies. "+
-			"As of the last sweep. After a crash of the database's server, up to 32 of a code may be missing.",
-		Label{Name: "code", Values: texts(store.SQLVerdicts...)})
+		"Rejections by SQL: by fence.guard, fence.try_guard and the triggers of protected tables, also those whose "+
+			"transaction was rolled back. In the mode `observe` the write passed.",
+		"`token_required`: a program writes to a protected table and does not call fence.guard; the kinds are those of "+
+			"`fencegate_rejected_writes_total`. As of the last sweep. After a crash of the database's server, up to 32 of "+
+			"each may be missing.",
+		Label{Name: "code", Values: texts(store.SQLVerdicts...)}, Label{Name: "kind", Values: kindNames()},
+		Label{Name: "mode", Values: []string{"enforce", "observe"}})
+	sqlGuardsFamily = tableSubject.counter("fencegate_sql_guards_total",
+		"Transactions that fence.guard, or what stands for it, has admitted, as PostgreSQL's statistics have it; absent "+
+			"where `track_functions` is `none`.",
+		"Guarded writes by SQL. Some seconds late, and with those that were rolled back later.")
 	unlistedFamily = tableSubject.gauge("fencegate_sql_rejections_unlisted",
 		"How many of these the list of rejections misses, as of the last sweep.",
 		"More than 32 groups came within a sweep interval, or fence.guard was called for a name on which no lease was ever "+
@@ -210,10 +216,18 @@ var (
 )
 
 func (r *readings) tables(overview *store.Overview) {
-	for verdict, rejections := range overview.Database.RejectedBySQL {
-		r.value(sqlRejectionsFamily, float64(rejections), string(verdict))
+	bySQL := overview.Database.BySQL
+	for class, rejections := range bySQL.Rejected {
+		mode := "enforce"
+		if class.Observed {
+			mode = "observe"
+		}
+		r.value(sqlRejectionsFamily, float64(rejections), string(class.Verdict), string(class.Kind), mode)
 	}
-	r.value(unlistedFamily, float64(overview.Database.UnlistedBySQL))
+	r.value(unlistedFamily, float64(bySQL.Unlisted))
+	if bySQL.Guards != nil {
+		r.value(sqlGuardsFamily, float64(*bySQL.Guards))
+	}
 	if inventory := overview.Inventory; !inventory.At.IsZero() {
 		r.value(protectedTablesFamily, float64(inventory.TablesEnforce), "enforce")
 		r.value(protectedTablesFamily, float64(inventory.TablesObserve), "observe")

@@ -75,7 +75,7 @@ func rejectionAnswer(rejection store.Rejection) api.Rejection {
 		Sequence: rejection.Sequence, GrantedToken: rejection.GrantedToken, LastToken: rejection.LastToken,
 		LastSequence: rejection.LastSequence, SupersededBy: endpoint.Optional(rejection.SupersededBy()),
 		OwnerID: rejection.OwnerID, LateMS: endpoint.OptionalMS(rejection.Late), Source: rejection.Source,
-		Address: rejection.Address, Principal: rejection.Principal, Count: rejection.Count,
+		Address: rejection.Address, Principal: rejection.Principal, Observed: rejection.Observed(), Count: rejection.Count,
 		FirstAt: api.Time{Time: rejection.FirstAt}, LastAt: api.Time{Time: rejection.LastAt},
 	}
 }

@@ -97,8 +97,8 @@ type Table struct {
 	CheckedAt *Time `json:"checked_at,omitempty"`
 	// An estimate, as of the last vacuum or analyze; absent before the first.
 	Rows *int64 `json:"rows,omitempty" schema:"minimum=0"`
-	// The recorded rejections of groups that were last seen in the last 24 hours. Those whose transaction was rolled
-	// back are not recorded, only counted (`fencegate_sql_rejections_total`).
+	// The rejections by SQL of groups that were last seen in the last 24 hours: by the triggers of the table, and by
+	// `fence.guard` and `fence.try_guard` on a resource of its template, which other tables may have, too.
 	Rejections int64 `json:"rejections" schema:"minimum=0"`
 }
 
@@ -162,7 +162,7 @@ type Rejection struct {
 	// The owner of the token's lease, while the database has it.
 	OwnerID string `json:"owner_id,omitempty" schema:"OwnerID"`
 	// The time from the end of the lease to the latest of the writes. By the gateway's clock, so it may be a little
-	// off.
+	// off; of writes by SQL by the database's.
 	LateMS *int64 `json:"late_ms,omitempty"`
 	// A single write, a write of an array, a transaction, or plain SQL.
 	Source string `json:"source" schema:"enum=http|bulk|transaction|sql"`
@@ -170,9 +170,11 @@ type Rejection struct {
 	Address string `json:"address,omitempty"`
 	// Who sent the writes; by SQL `sql:` and a role. Absent without authentication.
 	Principal string `json:"principal,omitempty"`
-	Count     int64  `json:"count" schema:"minimum=1"`
-	FirstAt   Time   `json:"first_at"`
-	LastAt    Time   `json:"last_at"`
+	// Whether the writes passed: they are by SQL, to a table of the mode `observe`. Absent: they were rejected.
+	Observed bool  `json:"observed,omitempty"`
+	Count    int64 `json:"count" schema:"minimum=1"`
+	FirstAt  Time  `json:"first_at"`
+	LastAt   Time  `json:"last_at"`
 }
 
 // Rejections is a page of GET /v1/rejections.

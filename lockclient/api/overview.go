@@ -122,9 +122,14 @@ type DatabaseFacts struct {
 	JumpedAt *Time `json:"jumped_at,omitempty"`
 	// Rejections by SQL, by code, those among them whose transaction was rolled back. Codes without any are absent.
 	RejectedBySQL map[Code]int64 `json:"rejected_by_sql"`
-	// How many of them the list of rejections misses, as of the last sweep: too many came at once, or by `fence.guard`
+	// Those that tables of the mode `observe` let pass, likewise.
+	ObservedBySQL map[Code]int64 `json:"observed_by_sql"`
+	// How many of both the list of rejections misses, as of the last sweep: too many came at once, or by `fence.guard`
 	// for a name on which no lease was ever granted.
 	UnlistedBySQL int64 `json:"unlisted_by_sql" schema:"minimum=0"`
+	// How often `fence.guard` has admitted a transaction, since PostgreSQL's statistics were reset. Absent where these
+	// do not have it: `track_functions` is `none`.
+	GuardsBySQL *int64 `json:"guards_by_sql,omitempty" schema:"minimum=0"`
 }
 
 // Standby is a standby of the database.
@@ -179,16 +184,19 @@ type OverviewPoint struct {
 	*OverviewRates
 }
 
-// OverviewRates are writes per second.
+// OverviewRates are writes per second, by HTTP and by SQL.
 type OverviewRates struct {
+	// Those by SQL only while `guards_by_sql` is known. PostgreSQL may report them some seconds late.
 	AcceptedPerS float64 `json:"accepted_per_s" schema:"minimum=0"`
 	// By code; only those that there were.
 	RejectedPerS map[Code]float64 `json:"rejected_per_s"`
 	// The same writes by kind, as `kind` of a rejection; only those that there were.
 	RejectedByKindPerS map[RejectionKind]float64 `json:"rejected_by_kind_per_s"`
-	// Writes that got no verdict, mostly since the database did not answer.
+	// Writes by SQL that passed, because their table is in the mode `observe`, by kind; only those that there were.
+	ObservedByKindPerS map[RejectionKind]float64 `json:"observed_by_kind_per_s"`
+	// Writes by HTTP that got no verdict, mostly since the database did not answer.
 	FailedPerS float64 `json:"failed_per_s" schema:"minimum=0"`
-	// How long accepted writes took in the gateway, of which half were faster. null: there were none.
+	// How long accepted writes by HTTP took in the gateway, of which half were faster. null: there were none.
 	P50MS *float64 `json:"p50_ms" schema:"minimum=0 nullable"`
 	// Likewise, of which 99 in 100 were faster.
 	P99MS *float64 `json:"p99_ms" schema:"minimum=0 nullable"`

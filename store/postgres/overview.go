@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -35,11 +36,15 @@ const (
 			i.jumps, i.jumped_at,
 			c.at, c.locks, c.held, c.leases_of, c.expiring, c.expired, c.overdue_ms * interval '1 millisecond', c.waiting, c.oldest_wait_ms * interval '1 millisecond', c.stuck_ms * interval '1 millisecond', c.sessions, c.newest_token,
 			c.tables_enforce, c.tables_observe, c.tables_with_problems,
-			r.by_code, greatest(r.rejections - (select s.counted from fence.sweeps s where s.part = 'reported'), 0)
+			coalesce(nullif(w.swept_at, '-infinity'), 'epoch'), r.by_cause, greatest(r.rejections - w.counted, 0),
+			case when current_setting('track_functions') <> 'none' then
+				coalesce(pg_stat_get_function_calls('fence.guard(text, bigint, bigint, uuid, bytea)'::regprocedure), 0)
+				+ coalesce(pg_stat_get_function_calls('fence.count_guard()'::regprocedure), 0) end
 		from fence.inventory c, fence.database_identity i, (
-			select jsonb_object_agg(r.code, r.rejections) as by_code, sum(r.rejections)::bigint as rejections
+			select jsonb_object_agg(concat_ws('/', r.code, r.reason, r.mode), r.rejections) as by_cause,
+				sum(r.rejections)::bigint as rejections
 			from fence.rejected_by_sql r
-		) r, (
+		) r, (select * from fence.sweeps s where s.part = 'reported') w, (
 			select (select sum(d.numbackends)::bigint from pg_stat_database d) as connections,
 				coalesce(max(clock_timestamp() - s.xact_start) filter (where s.pid <> pg_backend_pid() and s.datname = current_database()), interval '0') as oldest,
 				max(clock_timestamp() - s.xact_start) filter (where s.pid <> pg_backend_pid() and s.datname = current_database()
@@ -73,22 +78,36 @@ func (s *Store) Overview(ctx context.Context) (store.Overview, error) {
 	var o store.Overview
 	var countedAt, jumpedAt pgtype.Timestamptz
 	var replicated []string
+	var byCause map[string]int64
 	d, c := &o.Database, &o.Inventory
 	err := s.queryRow(ctx, statement{}, databaseStateSQL, nil,
 		&o.At, &d.ReadOnly, &d.Version, &d.SizeBytes, &d.Connections, &d.ConnectionsMax, &d.OldestTransaction,
 		&d.OldestSnapshot, &replicated, &d.SynchronousExpected, &d.SynchronousStandbys, &d.Jumps, &jumpedAt,
 		&countedAt, &c.Locks, &c.Held, &c.LeasesOf, &c.Expiring, &c.Expired, &c.Overdue, &c.Waiting, &c.OldestWait, &c.Stuck, &c.Sessions, &c.NewestToken,
-		&c.TablesEnforce, &c.TablesObserve, &c.TablesWithProblems, &d.RejectedBySQL, &d.UnlistedBySQL)
+		&c.TablesEnforce, &c.TablesObserve, &c.TablesWithProblems,
+		&d.BySQL.SweptAt, &byCause, &d.BySQL.Unlisted, &d.BySQL.Guards)
 	if err != nil {
 		return store.Overview{}, err
 	}
-	c.At, d.JumpedAt = countedAt.Time, jumpedAt.Time
+	c.At, d.JumpedAt, d.BySQL.Rejected = countedAt.Time, jumpedAt.Time, classesOf(byCause)
 	d.OldestSnapshot = max(d.OldestSnapshot, s.replicated.oldest(replicated, time.Now()))
 	if d.Standbys, err = collect(ctx, s.query, standbysSQL, nil, pgx.RowToStructByPos[store.Standby]); err != nil {
 		return store.Overview{}, err
 	}
 	o.Gateways, err = collect(ctx, s.query, gatewaysSQL, []any{store.SilentAfter}, gatewayState)
 	return o, err
+}
+
+// classesOf adds up rejections by "code/reason/mode".
+func classesOf(byCause map[string]int64) map[store.RejectionClass]int64 {
+	classes := map[store.RejectionClass]int64{}
+	for cause, rejections := range byCause {
+		verdict, rest, _ := strings.Cut(cause, "/")
+		reason, mode, _ := strings.Cut(rest, "/")
+		of := store.RejectionCause{Verdict: store.Verdict(verdict), Reason: reason}
+		classes[store.RejectionClass{Verdict: of.Verdict, Kind: of.Kind(), Observed: mode == "observe"}] += rejections
+	}
+	return classes
 }
 
 // xmins remembers since when slots and standbys have asked for old versions of rows, by the id of the transaction from

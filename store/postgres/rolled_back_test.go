@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/fencegate/fencegate/store"
@@ -16,14 +19,21 @@ import (
 )
 
 // rolledBackCases are about rejections by SQL that raise.
-var rolledBackCases = []storeCase{{"rejections that are rolled back are counted as often as they came", func(
+var rolledBackCases = []storeCase{{"rejections that are rolled back are counted as often as they came, with their times", func(
 	ctx context.Context, s *fixture,
 ) error {
 	err := s.do(ctx, acquire, replace)
-	for _, times := range []int{2, 3} {
-		for range times {
+	var times []time.Time // by the database's clock: before the first rejection, after it, before the last, after it
+	for _, round := range []int{2, 3} {
+		for i := range round {
+			var before, after time.Time
+			err = errors.Join(err, s.SQL.QueryRow(ctx, "select clock_timestamp()").Scan(&before))
 			if _, rejected := s.SQL.Exec(ctx, "select fence.guard($1, $2, 1)", s.lock, s.leases[0].Token); rejected == nil {
 				err = errors.Join(err, errors.New("the former holder was admitted"))
+			}
+			err = errors.Join(err, s.SQL.QueryRow(ctx, "select clock_timestamp()").Scan(&after))
+			if (round == 2) == (i == 0) {
+				times = append(times[:min(len(times), 2)], before, after)
 			}
 		}
 		_, swept := s.SQL.Exec(ctx, "select fence.sweep('reported', '0', 1000, '0', 0)")
@@ -31,9 +41,12 @@ var rolledBackCases = []storeCase{{"rejections that are rolled back are counted 
 	}
 	var listed string
 	err = errors.Join(err, s.SQL.QueryRow(ctx, `
-		select coalesce(string_agg(concat_ws(' ', resource, reason, fencing_token, owner_id, count), ', '), 'none')
-		from fence.rejections where source = 'sql' and fencing_token = $1`, s.leases[0].Token).Scan(&listed))
-	want := fmt.Sprintf("%s superseded %d %s 5", s.lock, s.leases[0].Token, s.leases[0].OwnerID)
+		select coalesce(string_agg(concat_ws(' ', resource, reason, fencing_token, owner_id, count,
+			case when first_at between $2 and $3 and last_at between $4 and $5 then 'in time'
+				else format('from %s to %s', first_at, last_at) end), ', '), 'none')
+		from fence.rejections where source = 'sql' and fencing_token = $1`,
+		s.leases[0].Token, times[0], times[1], times[2], times[3]).Scan(&listed))
+	want := fmt.Sprintf("%s superseded %d %s 5 in time", s.lock, s.leases[0].Token, s.leases[0].OwnerID)
 	if err == nil && listed != want {
 		err = fmt.Errorf("listed is %s, want %s", listed, want)
 	}
@@ -67,6 +80,12 @@ var rolledBackMutations = []mutation{
 		[]string{rolledBackCases[0].name}},
 	{"a slot that was read is counted from the start", "read_slots",
 		replacing("(s.read | 1048575)", "s.read"), []string{rolledBackCases[0].name}},
+	{"a rejection has the time of the sweep", "read_slots",
+		replacing("select v_slot.first, v_slot.last,", "select clock_timestamp(), clock_timestamp(),"), []string{rolledBackCases[0].name}},
+	{"a group begins with its last rejection", "read_slots",
+		replacing("select v_slot.first,", "select v_slot.last,"), []string{rolledBackCases[0].name}},
+	{"only the first rejection of a group has its time", "note_rejection",
+		removing("perform setval(v_slot.last, v_at);"), []string{rolledBackCases[0].name}},
 	{"a slot is read again and again", "read_slots", replacing("set read = v_slot.key", "set read = v_slot.read"),
 		[]string{rolledBackCases[0].name}},
 	{"a name is taken without its hash", "read_slots",
@@ -123,8 +142,8 @@ func TestFloodOfRejections(t *testing.T) {
 	const slots = 32
 	expectSQL(t, b, fmt.Sprintf("%d groups, %d writes", zombies+slots, clients*each+slots), listed)
 	overview, err := b.Overview(t.Context())
-	if err != nil || overview.Database.UnlistedBySQL != crowd-zombies-slots {
-		t.Errorf("%d are unlisted (%v), want %d", overview.Database.UnlistedBySQL, err, crowd-zombies-slots)
+	if err != nil || overview.Database.BySQL.Unlisted != crowd-zombies-slots {
+		t.Errorf("%d are unlisted (%v), want %d", overview.Database.BySQL.Unlisted, err, crowd-zombies-slots)
 	}
 }
 
@@ -179,6 +198,84 @@ func TestRolledBackRejectionsAreListed(t *testing.T) {
 	b.Exec(t, "drop sequence fence.rejected_slot") // then it can't be listed, and is rejected all the same
 	reject("insert into stopped select 'x' || $1", "1")
 	reject("select fence.guard('stopped/1', $1, 2)", holder.Token+1)
+}
+
+// TestTotalsBySQL checks that guarded writes by SQL are counted where PostgreSQL counts calls, whichever way a
+// transaction was admitted; that rejections are counted by their kind; and those that a table lets pass apart.
+func TestTotalsBySQL(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	if overview, err := b.Overview(t.Context()); err != nil || overview.Database.BySQL.Guards != nil {
+		t.Errorf("without track_functions there are %v guards (%v), want an unknown number", overview.Database.BySQL.Guards, err)
+	}
+	alterDatabase(t, b, "track_functions = pl")
+	counting := openStore(t, postgres.Config{DatabaseURL: b.URL})
+	client, err := pgx.Connect(t.Context(), b.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close(context.Background())
+	for name, mode := range map[string]string{"counted": "enforce", "observed": "observe"} {
+		b.Exec(t, fmt.Sprintf("create table %[1]s (id text); select fence.protect('%[1]s', '%[1]s/{id}', '%[2]s')", name, mode))
+	}
+	former := b.granted(t, store.AcquireRequest{Lock: "counted/1", OwnerID: "former"})
+	if err := b.Release(t.Context(), former.Ref()); err != nil {
+		t.Fatal(err)
+	}
+	holder := b.granted(t, store.AcquireRequest{Lock: "counted/1", OwnerID: "holder"})
+	stale := b.granted(t, store.AcquireRequest{Lock: "observed/1", OwnerID: "stale"})
+	if err := b.Release(t.Context(), stale.Ref()); err != nil {
+		t.Fatal(err)
+	}
+	for _, sql := range []string{
+		fmt.Sprintf("select fence.guard('counted/1', %d, 1)", holder.Token),
+		fmt.Sprintf("select fence.guard('counted/1', %d, 2, digest => 'x')", holder.Token), // by the whole rule
+		fmt.Sprintf("select fence.try_guard('counted/1', %d, 3)", holder.Token),
+		fmt.Sprintf("select fence.set_token(%d, 4); insert into counted values (1)", holder.Token),
+		fmt.Sprintf("select fence.try_guard('counted/1', %d, 1)", former.Token),                    // a zombie
+		fmt.Sprintf("select fence.guard('counted/1', %d, 1)", former.Token),                        // another
+		fmt.Sprintf("select fence.guard('counted/1', %d, 1)", holder.Token),                        // a reused number
+		"insert into counted values (2)",                                                           // without a token
+		fmt.Sprintf("select fence.set_token(%d, 1); insert into observed values (1)", stale.Token), // passes
+		"select pg_stat_force_next_flush()",
+	} {
+		_, err := client.Exec(t.Context(), sql)
+		if rejection, ok := errors.AsType[*pgconn.PgError](err); err != nil && (!ok || !strings.HasPrefix(rejection.Code, "LF10")) {
+			t.Errorf("%s: %v", sql, err)
+		}
+	}
+	if _, err := newSweeper(t, b.Store, postgres.SweeperConfig{}).Sweep(t.Context()); err != nil {
+		t.Error(err)
+	}
+	overview, err := counting.Overview(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := overview.Database.BySQL
+	if got.Guards == nil || *got.Guards != 4 {
+		t.Errorf("the number of guards is %v, want 4", got.Guards)
+	}
+	maps.DeleteFunc(got.Rejected, func(_ store.RejectionClass, writes int64) bool { return writes == 0 })
+	if want := map[store.RejectionClass]int64{
+		{Verdict: store.VerdictTokenStale, Kind: store.KindZombie}:                 2,
+		{Verdict: store.VerdictTokenStale, Kind: store.KindNumbering}:              1,
+		{Verdict: store.VerdictTokenRequired, Kind: store.KindMisuse}:              1,
+		{Verdict: store.VerdictTokenStale, Kind: store.KindZombie, Observed: true}: 1,
+	}; !maps.Equal(got.Rejected, want) {
+		t.Errorf("the rejections are %v, want %v", got.Rejected, want)
+	}
+	if got.SweptAt.Before(holder.GrantedAt) || got.SweptAt.After(overview.At) {
+		t.Errorf("they were counted at %s, want between %s and %s", got.SweptAt, holder.GrantedAt, overview.At)
+	}
+	rejections, err := b.Rejections(t.Context(), store.RejectionQuery{Limit: 10})
+	for i := range rejections {
+		if got, want := rejections[i].Observed(), rejections[i].Resource == "observed/1"; got != want {
+			t.Errorf("whether %+v passed is shown as %v, want %v", rejections[i], got, want)
+		}
+	}
+	if err != nil || len(rejections) != 5 {
+		t.Errorf("%d groups are listed (%v), want 5", len(rejections), err)
+	}
 }
 
 // TestRejectionsAfterCrash checks that rejections which never came are neither counted nor listed after a crash of the

@@ -79,8 +79,8 @@ func zombies() []panel {
 func tables() []panel {
 	return []panel{
 		stack("Rejected by SQL, by code", "wps", "By fence.guard and the triggers of protected tables, also where the "+
-			"transaction was rolled back.",
-			q(`max by (code) (rate(fencegate_sql_rejections_total{@}[#]))`, "{{code}}")),
+			"transaction was rolled back. In the mode observe the writes passed.",
+			q(`max by (code, kind, mode) (rate(fencegate_sql_rejections_total{@}[#]))`, "{{code}} {{kind}} {{mode}}")),
 		chart("Protected tables, by mode", "none", "observe only records what enforce rejects.",
 			q(`max by (mode) (fencegate_protected_tables{@})`, "{{mode}}")),
 		number("Tables with problems", "none", "The fence does not check all of their rows; `fencegate check` says why.",

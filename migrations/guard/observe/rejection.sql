@@ -94,13 +94,15 @@ declare
     v_count bigint;
 begin
     for v_slot in
-        select s.slot, s.missed, now.key, now.cause, now.place, case
+        select s.slot, s.missed, now.key, now.cause, now.place, now.first, now.last, case
             when now.key between s.read and (s.read | 1048575) then s.read
             else now.key >> 20 << 20 end as read -- another group, or one that came back
         from fence.rejected_slots s
         cross join lateral (
             select pg_sequence_last_value(s.key) as key, pg_sequence_last_value(s.cause) as cause,
-                pg_sequence_last_value(s.place) as place
+                pg_sequence_last_value(s.place) as place,
+                to_timestamp(pg_sequence_last_value(s.first) / 1e6) as first,
+                to_timestamp(pg_sequence_last_value(s.last) / 1e6) as last
             offset 0
         ) now
         where now.key <> s.read
@@ -109,9 +111,9 @@ begin
         v_count := v_slot.key - v_slot.read;
         v_count := v_count - least(p_ahead, v_count - (v_slot.read & 1048575 = 0)::integer);
         insert into fence.reported (
-            resource, table_name, code, reason, address, principal, fencing_token, granted_token, last_token,
-            last_sequence, count)
-        select named.name, coalesce(p.table_name, ''), split_part(cause.said, '/', 1), split_part(cause.said, '/', 2), '',
+            first_at, last_at, resource, table_name, code, reason, address, principal, fencing_token, granted_token,
+            last_token, last_sequence, count)
+        select v_slot.first, v_slot.last, named.name, coalesce(p.table_name, ''), split_part(cause.said, '/', 1), split_part(cause.said, '/', 2), '',
             'sql:' || r.rolname, v_slot.cause >> 10, named.granted_token, named.last_token, named.last_sequence,
             v_count
         from (
@@ -143,7 +145,7 @@ $$;
 
 -- fence.sweep_reported(rows_max) → done: the number of rejections by SQL that were moved to fence.rejections; more. See
 -- fence.sweep. It reads those of rolled back transactions first (fence.read_slots). Those whose row in fence.rejections
--- is locked stay. It also adds up how many there were, by code.
+-- is locked stay. It also adds up how many there were, by cause.
 --
 -- PostgreSQL writes the value of a sequence to its log once for 32 calls of nextval. So after a crash, or the promotion of
 -- a standby, a sequence may be 32 ahead. Then as many of those since the last sweep do not count: rather too few are shown
@@ -158,14 +160,14 @@ declare
 begin
     update fence.rejected_by_sql c
     set rejections = c.rejections + greatest(now.value - c.read - v_ahead, 0), read = now.value
-    from (select r.code, pg_sequence_last_value(r.counter) as value from fence.rejected_by_sql r) now
-    where now.code = c.code and now.value <> c.read;
+    from (select r.counter, pg_sequence_last_value(r.counter) as value from fence.rejected_by_sql r) now
+    where now.counter = c.counter and now.value <> c.read;
     perform fence.read_slots(v_ahead);
     with taken as materialized (
         select r as rejection from fence.reported r order by r.id limit p_rows_max for update skip locked
     ), groups as materialized (
         select row_number() over () as n, array_agg((t.rejection).id) as ids, sum((t.rejection).count)::bigint as count,
-            min((t.rejection).at) as first_at, max((t.rejection).at) as last_at,
+            min((t.rejection).first_at) as first_at, max((t.rejection).last_at) as last_at,
             (array_agg(t.rejection order by (t.rejection).id desc))[1] as newest
         from taken t
         group by (t.rejection).resource, (t.rejection).fencing_token, (t.rejection).code, (t.rejection).reason,

@@ -97,6 +97,9 @@ begin
             v_ruling := fence.guard_by_rule(p_resource, p_token, p_sequence, p_lease_id, null);
         end if;
     end if;
+    if v_ruling.verdict = 'admitted' then
+        perform fence.count_guard();
+    end if;
     return v_ruling;
 end
 $$;
