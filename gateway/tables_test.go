@@ -320,6 +320,7 @@ func protectTables(t *testing.T, h *harness) {
 			execute function fence.check_6_delete(); alter table tampered enable always trigger fencegate_delete`,
 		`create table swapped (id bigint); select fence.protect('swapped', 'swapped/{id}')`,
 		`alter table swapped rename to retired; create table swapped (id bigint)`,
+		`select fence.try_guard('accounts/7', 999999); select fence.try_guard('accounts/7/other', 999999)`,
 		`drop table gone; select fence.sweep('reported', '0', 1000, '0', 0)`,
 	} {
 		for part := range strings.SplitSeq(sql, "; ") {
@@ -359,7 +360,7 @@ func TestProtectedTables(t *testing.T) {
 	expectList(t, h.client, "/v1/tables", strings.Join([]string{
 		gone + " gone/{id} enforce guarded <nil> 0 public.gone was dropped: call fence.protect for a new table of that name, " +
 			"or fence.unprotect(" + gone + ")", odd,
-		"public.accounts accounts/{id} enforce guarded 300 0 ",
+		"public.accounts accounts/{id} enforce guarded 300 1 ", // that of a guard
 		"public.parts parts/{id} enforce guarded <nil> 0 trigger fencegate_truncate on public.parts_1 is missing",
 		"public.renamed renamed/{id} enforce free <nil> 0 the table public.renamed has no column 'id'",
 		"public.retired swapped/{id} enforce guarded <nil> 0 public.swapped is another table now, which is not protected: " +
@@ -387,9 +388,12 @@ func TestProtectedTables(t *testing.T) {
 	h.get(t, overviewPath)
 	metrics, _ := h.scrape(t)
 	metrics.want(t, []wanted{
-		{3, "fencegate_sql_rejections_total", "code token_required"},
+		{1, "fencegate_sql_rejections_total", "code token_required mode enforce"},
+		{2, "fencegate_sql_rejections_total", "code token_required mode observe"},
+		{2, "fencegate_sql_rejections_total", "code token_unknown kind misuse"},
 		{0, "fencegate_sql_rejections_total", "code token_reused"},
 		{0, "fencegate_sql_rejections_total", "code truncate"},
+		{-1, "fencegate_sql_guards_total", ""},
 		{6, "fencegate_protected_tables", "mode enforce"}, {1, "fencegate_protected_tables", "mode observe"},
 		{5, "fencegate_protected_tables_with_problems", ""},
 	})

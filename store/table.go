@@ -235,8 +235,8 @@ type ProtectedTable struct {
 	CheckedAt   *time.Time // when a gateway looked last, some 30 s ago; nil: never yet
 	// Rows is the estimate of the last vacuum or analyze; nil before the first.
 	Rows *int64
-	// Rejections counts the recorded writes of groups seen in the last 24 hours. For a table in mode enforce, only
-	// those reported separately are recorded: a rejection rolls its transaction back.
+	// Rejections counts the rejections by SQL of groups seen in the last 24 hours: those by the triggers of the table, and,
+	// in the newest 10,000 groups, those of guards of a resource that fits the template.
 	Rejections int64
 }
 

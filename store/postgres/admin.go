@@ -251,15 +251,26 @@ func (s *Store) NoteRefusals(ctx context.Context, refusals []store.Refusal) erro
 	return s.exec(ctx, statement{}, "select fence.note_refusals($1)", refusals)
 }
 
-// tablesSQL reads the fields of a ProtectedTable. It waits for no lock on a table: it reads only the catalog.
+// tablesSQL reads the fields of a ProtectedTable. It waits for no lock on a table: it reads only the catalog. A guard
+// names no table, so its rejections count for each table whose template fits the resource: a % stands for the value of a
+// column, which has no slash.
 const tablesSQL = `
+	with guards as materialized (
+		select r.resource, length(r.resource) - length(replace(r.resource, '/', '')) as slashes, r.count
+		from fence.rejections r
+		where r.source = 'sql' and r.key = '' and r.changed_at > clock_timestamp() - interval '24 hours'
+		order by r.changed_at desc limit 10000
+	)
 	select t.id, t.name, t.template, t.mode, t.inserts, t.protected_at,
 		coalesce(t.problem, ''), nullif(t.checked_at, '-infinity'), (
 			select sum(c.reltuples)::bigint
 			from fence.with_partitions(t.table_id) as p (relid) join pg_class c on c.oid = p.relid
 			where c.relkind <> 'p' and c.reltuples >= 0),
-		(select coalesce(sum(r.count), 0)::bigint from fence.rejections r
-		where r.source = 'sql' and r.key = t.name and r.changed_at > clock_timestamp() - interval '24 hours')
+		(select coalesce(sum(r.count), 0) from fence.rejections r
+		where r.source = 'sql' and r.key = t.name and r.changed_at > clock_timestamp() - interval '24 hours')::bigint
+		+ (select coalesce(sum(g.count), 0) from guards g
+		where g.slashes = length(t.template) - length(replace(t.template, '/', '')) and g.resource like
+			regexp_replace(regexp_replace(t.template, '([\\%_])', '\\\1', 'g'), '[{][^{}]+[}]', '%', 'g'))::bigint
 	from (
 		select * from (
 			select p.id, p.table_id, p.template, p.mode, p.inserts, p.protected_at, p.problem, p.checked_at,
