@@ -67,7 +67,7 @@ export function pieces(all, options) {
 function content(detail, width) {
   const {rejection: row, lease, successor} = detail;
   const sequence = eventsOf(detail);
-  const writer = short(row.owner_id || 'unknown owner', 16) + (row.token === undefined ? '' : ` · ${row.token}`);
+  const writer = short(row.owner_id || row.principal || 'unknown writer', 16) + (row.token === undefined ? '' : ` · ${row.token}`);
   const next = successor ? `${short(successor.owner_id, 16)} · ${successor.fencing_token}` : '';
   return [
     h('p', {class: 'drawer-lead'}, pieces(inWords(row, {lease, successor})), '.'),
@@ -78,7 +78,8 @@ function content(detail, width) {
       h('li', null, event.at === null ? h('span', {class: 'note'}, 'in between') : timeAt(event.at),
         h('span', null, pieces(event.pieces, {whole: true}))))),
     lease === undefined && row.token !== undefined && h('p', {class: 'note'},
-      'The lease of this token is not known: it was never granted, is not remembered, or is on a name that you may not observe.'),
+      'The lease of this token is not known: it was never granted, is not remembered, is of another name, or is on a name ' +
+      'that you may not observe.'),
     h('dl', {class: 'facts'}, facts(row)),
     h('p', {class: 'actions'}, h('a', {class: 'button', href: link('locks', row.resource)}, 'The lock'),
       row.owner_id && h('a', {class: 'button', href: link('owners', row.owner_id)}, 'The owner'),

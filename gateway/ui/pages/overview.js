@@ -49,12 +49,13 @@ export function mount(container, params, app) {
   const headline = createHeadline(app, {onOpen: drawer.open});
   const newest = createNewest(app, {onOpen: drawer.open, onRows: headline.newest});
 
+  const uncounted = h('span'); // what the chart of writes does not have
   const pause = button('Pause', togglePause, {'aria-pressed': 'false'});
   const body = h('div', {class: 'page'},
     problems.element,
     headline.element,
     figures.element,
-    h('div', {class: 'columns'}, panel('Writes per second', {actions: writes.legend}, writes.element),
+    h('div', {class: 'columns'}, panel('Writes per second', {actions: writes.legend, note: uncounted}, writes.element),
       panel('Duration of writes', {actions: times.legend}, times.element)),
     h('div', {class: 'columns'}, panel('Rejected per second, by kind', {}, strips.element), newest.element),
     h('div', {class: 'columns'}, gateways.element, database.element));
@@ -100,7 +101,8 @@ export function mount(container, params, app) {
     if (event.point && event.point.at !== pointAt) {
       pointAt = event.point.at;
       addPoint(toPoint(event.point));
-      if (Object.keys(event.point.rejected_by_kind_per_s ?? {}).length > 0) rejectedAt = Date.now();
+      const {rejected_by_kind_per_s: rejected, observed_by_kind_per_s: observed} = event.point;
+      if (Object.keys({...rejected, ...observed}).length > 0) rejectedAt = Date.now();
     }
     if (!event.point) addPoint({at: Date.parse(event.at), values: {}});
     if (Date.now() - rejectedAt < recorded) newest.load();
@@ -115,7 +117,8 @@ export function mount(container, params, app) {
   function showState(now) {
     noteServerTime(now.at, {exact: true});
     problems.update(now);
-    figures.update(now.inventory, now.last_minute);
+    figures.update(now);
+    setText(uncounted, now.database.guards_by_sql === undefined ? 'accepted: by HTTP alone' : '');
     database.update(now.database);
     gateways.update(now.gateways);
   }
@@ -153,6 +156,7 @@ function toPoint(point) {
     rest: Object.entries(byKind).reduce((sum, [kind, each]) => sum + (kind === 'zombie' ? 0 : each), 0),
     p50: point.p50_ms, // null: there were no writes
     p99: point.p99_ms,
+    passed: point.observed_by_kind_per_s.zombie,
     ...none,
     ...byKind,
   }};

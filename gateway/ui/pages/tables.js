@@ -21,7 +21,12 @@ const inserts = {
   free: 'Anybody may insert a row without a token.',
 };
 
-const rejectionsOf = ({table}, range) => link('rejections', null, {source: 'sql', key: table, range});
+// rejectionsOf leads to the rejections on the resources of the rows: a search by the key, which is the table, would miss
+// those of guards, which name no table.
+function rejectionsOf({table, template}, range) {
+  const prefix = template.split('{')[0];
+  return link('rejections', null, {source: 'sql', ...(prefix ? {prefix} : {key: table}), range});
+}
 
 // templateCell leads to the locks of the rows, if the template begins with a text, as accounts/{id} does.
 function templateCell({template}) {
@@ -49,7 +54,8 @@ const columns = [
   {id: 'rows', label: 'Rows', number: true, hint: 'An estimate, as of the last vacuum or analyze',
     cell: (table) => (table.rows === undefined ? h('span', {class: 'note'}, 'not analyzed') : compact(table.rows))},
   {id: 'rejections', label: 'Rejections', number: true,
-    hint: 'Recorded in the last 24 hours; in the mode observe, such writes pass',
+    hint: 'By SQL, in the last 24 hours: by its triggers, and of guards of its resources; in the mode observe, ' +
+      'such writes pass',
     cell: (table) => (table.rejections === 0 ? '0' : h('a', {href: rejectionsOf(table, '24h')},
       count(table.rejections)))},
   {id: 'since', label: 'Protected', class: 'tight', cell: (table) => timeAgo(table.protected_at)},
@@ -83,9 +89,10 @@ function rolesPanel(app) {
 export function mount(container, params, app) {
   const rejected = h('span', {class: 'badges spaced'});
   const showRejected = ({database}) => {
-    const codes = Object.entries(database.rejected_by_sql ?? {});
-    fill(rejected, codes.length > 0 && 'Rejected by SQL so far:',
-      codes.map(([code, writes]) => h('span', null, h('code', null, code), ' ', count(writes))),
+    const listed = (text, byCode) => Object.keys(byCode ?? {}).length > 0 && [text, Object.entries(byCode)
+      .map(([code, writes]) => h('span', null, h('code', null, code), ' ', count(writes)))];
+    fill(rejected, listed('Rejected by SQL so far:', database.rejected_by_sql),
+      listed('Let through in the mode observe:', database.observed_by_sql),
       database.unlisted_by_sql > 0 && h('span', {class: 'note',
         title: 'Too many came at once, or for names on which no lease was ever granted'},
       count(database.unlisted_by_sql), ' of them are not listed'));

@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict';
 import {test} from 'node:test';
 
+import {acceptedText} from '../pages/overview/figures.js';
 import {countsOf, leadOf} from '../pages/overview/headline.js';
-import {fitting, inWords, lateness} from '../pages/rejections/words.js';
+import {fitting, inWords, lateness, noLease} from '../pages/rejections/words.js';
 
 const point = (values) => ({at: 0, values});
 const text = (pieces) => pieces.map((piece) => piece.name ?? piece).join('');
@@ -11,6 +12,7 @@ test('points add up to writes by kind', () => {
   assert.deepEqual(countsOf([point({zombie: 1.5, conflict: 0}), point({}), point({zombie: 17})], 2000), {zombie: 37});
   assert.deepEqual(countsOf([point({reader: 0.001})], 2000), {reader: 1}); // a share of a late sample is not nothing
   assert.deepEqual(countsOf([], 2000), {});
+  assert.deepEqual(countsOf([point({passed: 1})], 2000), {passed: 2});
 });
 
 test('the headline counts zombies, and names the rest', () => {
@@ -21,10 +23,29 @@ test('the headline counts zombies, and names the rest', () => {
 });
 
 test('the headline warns of defects of clients alone', () => {
-  assert.deepEqual(leadOf({}, null), {zombies: 0, text: 'No zombie wrote in the last hour.', defects: '', others: ''});
+  assert.deepEqual(leadOf({}, null),
+    {zombies: 0, text: 'No zombie wrote in the last hour.', passed: '', defects: '', others: ''});
   assert.equal(leadOf({conflict: 12_000}, null).defects, '');
   assert.equal(leadOf({numbering: 1, misuse: 2, conflict: 3}, null).defects,
     'Client bugs: 1 reused number, 2 writes without a valid token');
+});
+
+test('a zombie write that passed is neither none nor shut out', () => {
+  const lead = leadOf({passed: 2, conflict: 1}, null);
+  assert.equal(lead.text, 'No zombie write was shut out in the last hour.');
+  assert.match(lead.passed, /^2 zombie writes by SQL passed: /);
+  assert.equal(lead.others, 'Also rejected: 1 data conflict.');
+  assert.equal(leadOf({zombie: 1, passed: 1}, null).text, '1 zombie write shut out in the last hour; none stored.');
+});
+
+test('accepted writes that nobody has counted are not 0', () => {
+  const point = (accepted, failed = 0) => ({accepted_per_s: accepted, failed_per_s: failed});
+  const text = (...of) => Object.values(acceptedText(...of)).slice(0, 2).join(' ');
+  assert.equal(text({guards_by_sql: 7}, point(0)), '0 none failed');
+  assert.equal(text({}, point(0)), '– SQL not counted');
+  assert.equal(text({}, point(5)), '5.0 SQL not counted');
+  assert.equal(text({guards_by_sql: 7}, undefined), '– not measured');
+  assert.equal(text({}, point(5, 1)), '5.0 ✕ 1.0/s failed');
 });
 
 test('the headline of a gateway that has started within the hour says since when', () => {
@@ -60,7 +81,9 @@ test('others in words', () => {
   assert.equal(text(inWords({...base, kind: 'conflict', code: 'version_mismatch', reason: undefined},
     {lease: {end_reason: 'expired'}})), 'worker-2 on job-4, token 9');
   assert.equal(text(inWords({...base, owner_id: undefined, token: undefined, kind: 'misuse', reason: undefined})),
-    'an unknown owner on job-4, without a token');
+    'an unknown writer on job-4, without a token');
+  assert.equal(text(inWords({...row, owner_id: undefined, principal: 'sql:app', late_ms: undefined})),
+    `sql:app on job-4, token 9; the newest token was 32; ${noLease}`);
 });
 
 test('the shortest range that has data', () => {

@@ -1,6 +1,7 @@
 // The figures at the top of the overview.
 //
-//   createFigures() → {element, update(inventory, point)}
+//   createFigures() → {element, update({inventory, database}, point)}
+//   acceptedText(database, point) → {text, detail, tone} of the accepted writes. Pure.
 
 import {h} from '../../dom.js';
 import {age, compact, count, duration, plural, rate} from '../../format.js';
@@ -10,13 +11,24 @@ import {link} from '../../router.js';
 import {serverNow} from '../../clock.js';
 import {longWait} from './problems.js';
 
+// acceptedText shows no 0 for writes that nobody has counted: PostgreSQL counts guarded writes by SQL only where it is
+// told to.
+export function acceptedText(database, point) {
+  const accepted = point?.accepted_per_s, failed = point?.failed_per_s;
+  if (accepted === undefined) return {text: rate(undefined), detail: 'not measured'};
+  if (failed > 0) return {text: rate(accepted), detail: `✕ ${rate(failed)}/s failed`, tone: 'bad'};
+  if (database.guards_by_sql !== undefined) return {text: rate(accepted), detail: 'none failed'};
+  return {text: rate(accepted || undefined), detail: 'SQL not counted'};
+}
+
 export function createFigures() {
   const tiles = {
-    accepted: tile('Writes accepted', {unit: '/s', hint: 'All gateways, in the last minute'}),
-    rejected: tile('Writes rejected', {unit: '/s', hint: 'All gateways, in the last minute',
+    accepted: tile('Writes accepted', {unit: '/s', hint: 'In the last minute; guarded writes by SQL are counted where ' +
+      'PostgreSQL’s setting track_functions is pl, and shown some seconds later'}),
+    rejected: tile('Writes rejected', {unit: '/s', hint: 'By HTTP and SQL, in the last minute',
       href: link('rejections')}),
-    median: tile('Write time p50', {hint: 'Of accepted writes, from the request to the answer'}),
-    tail: tile('Write time p99', {hint: 'Of accepted writes, from the request to the answer'}),
+    median: tile('Write time p50', {hint: 'Of accepted writes by HTTP, from the request to the answer'}),
+    tail: tile('Write time p99', {hint: 'Of accepted writes by HTTP, from the request to the answer'}),
     held: tile('Leases held', {href: link('locks', null, {state: 'held'})}),
     expiring: tile('Expiring',
       {hint: 'Held leases with less than a quarter of their TTL left, whose holders renew late; ' +
@@ -26,20 +38,19 @@ export function createFigures() {
     sessions: tile('Sessions', {href: link('sessions')}),
   };
 
-  function update(inventory, point) {
+  function update({inventory, database}, point) {
     const rates = point?.rejected_by_kind_per_s ?? {};
     const byKind = kindNames.filter((kind) => rates[kind] > 0).map((kind) => [kind, rates[kind]]);
     const rejections = byKind.reduce((sum, [, each]) => sum + each, 0);
     const known = point?.accepted_per_s !== undefined;
-    const failed = point?.failed_per_s;
-    const measured = typeof point?.p50_ms === 'number';
-    tiles.accepted.set(rate(point?.accepted_per_s), {tone: failed > 0 ? 'bad' : '',
-      detail: known ? (failed > 0 ? `✕ ${rate(failed)}/s failed` : 'none failed') : 'not measured'});
+    const accepted = acceptedText(database, point);
+    tiles.accepted.set(accepted.text, accepted);
     tiles.rejected.set(known ? rate(rejections) : '–',
       {detail: byKind.map(([kind]) => kindLabel(kind)).join(', '),
       tone: byKind.some(([kind]) => isDefect(kind)) ? 'warn' : ''});
-    tiles.median.set(duration(point?.p50_ms), {detail: measured ? 'half are faster' : 'nothing to measure'});
-    tiles.tail.set(duration(point?.p99_ms), {detail: measured ? '1 in 100 is slower' : 'nothing to measure'});
+    const measured = typeof point?.p50_ms === 'number';
+    tiles.median.set(duration(point?.p50_ms), {detail: measured ? 'half are faster' : 'no write by HTTP'});
+    tiles.tail.set(duration(point?.p99_ms), {detail: measured ? '1 in 100 is slower' : 'no write by HTTP'});
     if (!inventory) return;
     const stale = serverNow() - new Date(inventory.at).getTime();
     const counted = stale > 15_000 ? `counted ${age(stale)}` : '';

@@ -8,9 +8,7 @@ import {count, plural, token, when} from '../../format.js';
 import {kindBadge, name, owner, rejectionButton, timeAt} from '../../parts.js';
 import {timeAgo} from '../../left.js';
 import {link} from '../../router.js';
-import {lateness} from './words.js';
-
-const anonymous = 'The lease is no longer remembered';
+import {lateness, noLease} from './words.js';
 
 export function columns(onOpen) {
   return [
@@ -33,7 +31,7 @@ export function columns(onOpen) {
       cell: (row) => lateness(row, {fixed: true})},
     {id: 'owner', label: 'Owner', class: 'grow', hint: 'The owner of the token’s lease', cell: (row) =>
       (row.owner_id ? owner({owner_id: row.owner_id})
-        : h('span', {class: 'note', title: anonymous}, 'unknown'))},
+        : h('span', {class: 'note', title: row.token === undefined ? '' : noLease}, 'unknown'))},
     {id: 'source', width: '98px', label: 'Source', class: 'tight minor', hint: 'The way by which it came in',
       cell: (row) => row.source},
     {id: 'count', width: '72px', label: 'Writes', number: true, sort: 'desc', cell: (row) => count(row.count)},

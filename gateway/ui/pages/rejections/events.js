@@ -52,11 +52,13 @@ function lastRenewal(lease, granted, last) {
 
 function refusals(row, writer, first, last) {
   const number = row.token === undefined ? 'without a token' : `with token ${token(row.token, row.sequence)}`;
-  // By SQL, the mode observe and fence.try_guard leave the decision to the transaction.
-  const verdict = row.source === 'sql' ? 'recorded' : 'rejected';
+  const verdict = row.observed ? 'let through' : 'rejected';
+  // By SQL a transaction that was not rolled back has an address: fence.try_guard leaves the decision to it.
+  const undone = row.source !== 'sql' || !row.address;
   const events = [{id: 'refused', at: first, lane: 0, label: verdict, pieces: [writer, ' writes ',
     ...(row.key ? [{name: row.key}, ' '] : []), `${number}: ${verdict}, ${row.code}`,
-    row.reason ? ` (${row.reason}).` : '.', verdict === 'rejected' ? ' Nothing is stored.' : '']}];
+    row.reason ? ` (${row.reason}).` : '.', undone ? ' Nothing is stored.'
+      : row.observed ? ' The table is in the mode observe.' : '']}];
   if (row.count > 1) events.push({id: 'again', at: last, lane: 0, label: `${row.count}×`,
     pieces: [`${plural(row.count, 'write')} were ${verdict} alike, the last at ${clockTime(last)}.`]});
   return events;

@@ -7,12 +7,18 @@
 import {duration, token} from '../../format.js';
 
 // inWords is one sentence without its full stop: 'worker-2 on job-4, token 9, 1.3 s late; worker-3 had taken over with
-// 32'. The leases are known only while the database has them.
+// 32'. The leases are known only while the database has them. Without one, who wrote is known by its credential, and of
+// the token that no lease of the name has it.
 export function inWords(row, {lease, successor} = {}) {
-  return [row.owner_id ? {name: row.owner_id} : 'an unknown owner', ' on ', {name: row.resource},
+  const writer = row.owner_id || row.principal;
+  return [writer ? {name: writer} : 'an unknown writer', ' on ', {name: row.resource},
     row.token === undefined ? ', without a token' : `, token ${token(row.token, row.sequence)}`,
-    row.late_ms === undefined ? '' : `, ${duration(row.late_ms)} late`, ...cause(row, lease, successor)];
+    row.late_ms === undefined ? '' : `, ${duration(row.late_ms)} late`, ...cause(row, lease, successor),
+    row.token === undefined || row.owner_id ? '' : `; ${noLease}`];
 }
+
+export const noLease = 'no lease on this name is known to have had this token: it ended long ago, or the token is of ' +
+  'another name';
 
 function cause(row, lease, successor) {
   if (successor?.owner_id === row.owner_id && row.owner_id) {
