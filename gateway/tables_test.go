@@ -393,7 +393,6 @@ func TestProtectedTables(t *testing.T) {
 		{2, "fencegate_sql_rejections_total", "code token_unknown kind misuse"},
 		{0, "fencegate_sql_rejections_total", "code token_reused"},
 		{0, "fencegate_sql_rejections_total", "code truncate"},
-		{-1, "fencegate_sql_guards_total", ""},
 		{6, "fencegate_protected_tables", "mode enforce"}, {1, "fencegate_protected_tables", "mode observe"},
 		{5, "fencegate_protected_tables_with_problems", ""},
 	})

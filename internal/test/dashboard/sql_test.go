@@ -12,6 +12,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
 )
 
 // TestOverviewOfSQLClients checks that the overview of a database which only SQL clients use shows what they do: a zombie
@@ -19,7 +21,10 @@ import (
 // a table of the mode observe let pass; and that the page of tables counts the rejection of a guard.
 func TestOverviewOfSQLClients(t *testing.T) {
 	t.Parallel()
-	g := startGateway(t)
+	const track = `do $$ begin execute format('alter database %I set track_functions = none', current_database()); end $$`
+	g := &gateway{database: postgres.Migrated(t)}
+	g.sql(t, track)
+	g = startGatewayOn(t, g.database)
 	p := openTab(t, g, desktop)
 	p.open("#/")
 	p.waitText(".headline", "No zombie wrote since ")
@@ -30,7 +35,7 @@ func TestOverviewOfSQLClients(t *testing.T) {
 	g.sql(t, `create table accounts (id bigint primary key, balance int)`, `insert into accounts values (42, 100)`,
 		`select fence.protect('accounts', 'accounts/{id}')`,
 		`create table orders (id bigint)`, `select fence.protect('orders', 'orders/{id}', 'observe')`,
-		`do $$ begin execute format('alter database %I set track_functions = pl', current_database()); end $$`)
+		strings.Replace(track, "none", "pl", 1))
 	counting := startGatewayOn(t, g.database)
 	sql := newSQLClient(t, g.database)
 	stale := sql.acquire("accounts/42", "worker-1")

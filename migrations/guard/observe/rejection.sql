@@ -156,7 +156,7 @@ as $$
 declare
     v_reset timestamptz := (select a.stats_reset from pg_stat_archiver a);
     v_ahead integer := case
-        when v_reset <> (select s.stats_reset from fence.sweeps s where s.part = 'reported') then 32 else 0 end;
+        when v_reset is distinct from (select s.stats_reset from fence.sweeps s where s.part = 'reported') then 32 else 0 end;
 begin
     update fence.rejected_by_sql c
     set rejections = c.rejections + greatest(now.value - c.read - v_ahead, 0), read = now.value
