@@ -190,21 +190,17 @@ var tableSubject = &subject{
 
 var (
 	sqlRejectionsFamily = tableSubject.counter("fencegate_sql_rejections_total",
-		"Rejections by SQL: by fence.guard, fence.try_guard and the triggers of protected tables, also those whose "+
-			"transaction was rolled back. In the mode `observe` the write passed.",
-		"`token_required`: a program writes to a protected table and does not call fence.guard; the kinds are those of "+
-			"`fencegate_rejected_writes_total`. As of the last sweep. After a crash of the database's server, up to 32 of "+
-			"each may be missing.",
+		"Rejections by SQL, also those whose transaction was rolled back; in the mode `observe` the write passed.",
+		"`token_required`: a program writes to a protected table and does not call fence.guard. As of the last sweep. "+
+			"After a crash of the database's server, up to 32 of each may be missing.",
 		Label{Name: "code", Values: texts(store.SQLVerdicts...)}, Label{Name: "kind", Values: kindNames()},
 		Label{Name: "mode", Values: []string{"enforce", "observe"}})
 	sqlGuardsFamily = tableSubject.counter("fencegate_sql_guards_total",
-		"Transactions that fence.guard, or what stands for it, has admitted, as PostgreSQL's statistics have it; absent "+
-			"where `track_functions` is `none`.",
-		"Guarded writes by SQL. Some seconds late, and with those that were rolled back later.")
+		"Guarded writes by SQL, as PostgreSQL's statistics have them; absent where `track_functions` is `none`.",
+		"Some seconds late. Also those that were rolled back after the guard.")
 	unlistedFamily = tableSubject.gauge("fencegate_sql_rejections_unlisted",
 		"How many of these the list of rejections misses, as of the last sweep.",
-		"More than 32 groups came within a sweep interval, or fence.guard was called for a name on which no lease was ever "+
-			"granted: the writes were rejected all the same.")
+		"[Why](sql/guard.md#how-rejections-are-counted). The writes were rejected all the same.")
 	protectedTablesFamily = tableSubject.gauge("fencegate_protected_tables",
 		"Protected tables by mode, as of the inventory.",
 		"`observe` only records what `enforce` rejects.",
