@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -217,6 +218,8 @@ func (o *onlooker) tablesMove(t *testing.T) {
 	o.exec(t, "select fence.try_guard('moved/1', 1)")
 	o.exec(t, "do $$ begin perform fence.guard('never/granted', 1); exception when others then null; end $$")
 	o.exec(t, "select fence.sweep('reported', '0', 1000, '0', 0)")
+	o.exec(t, fmt.Sprintf("select fence.guard('guarded', %d); select pg_stat_force_next_flush()",
+		o.acquire(t, "guarded", "w").FencingToken))
 	o.exec(t, "alter table moved disable trigger fencegate_insert")
 	o.recount(t)
 	o.look(t)

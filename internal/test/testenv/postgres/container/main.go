@@ -60,7 +60,7 @@ func run(command []string) (status int, err error) {
 	// A second container, which the library starts, removes this one if this process is killed.
 	server, err := testcontainers.Run(ctx, image,
 		testcontainers.WithEnv(map[string]string{"POSTGRES_USER": user, "POSTGRES_PASSWORD": user}),
-		testcontainers.WithCmd("postgres", "-c", "max_connections=200"),
+		testcontainers.WithCmd("postgres", "-c", "max_connections=200", "-c", "track_functions=pl"),
 		testcontainers.WithExposedPorts(port),
 		testcontainers.WithWaitStrategyAndDeadline(startTimeout,
 			// Once while the image prepares the cluster, and once for good.
