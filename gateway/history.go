@@ -22,9 +22,9 @@ const (
 	historySteps = int64(historyMax/store.SampleInterval) + 1 // and the one that is not whole yet
 )
 
-// history is the work of all gateways, and by SQL, in the last hour, in steps of SampleInterval by the database's clock. It takes some
-// 600 KiB. Each gateway adds up its own, from the totals that gateways store in the database, and so knows nothing from
-// before its start.
+// history is the work of all gateways, and by SQL, in the last hour, in steps of SampleInterval by the database's
+// clock. It takes some 600 KiB. Each gateway adds up its own, from the totals that gateways store in the database, and
+// so knows nothing from before its start.
 //
 // A gateway samples once in a step, and the difference to its sample before belongs to that step. After missed samples,
 // the difference is spread evenly over the steps since the last one: no write is lost, and none makes a peak.

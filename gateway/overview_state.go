@@ -127,7 +127,8 @@ func databaseAnswer(known knownOverview, failed error, notReady *readiness.NotRe
 		SynchronousStandbys: d.SynchronousStandbys,
 		Standbys:            endpoint.Convert(d.Standbys, func(standby store.Standby) api.Standby { return api.Standby(standby) }),
 		NewestToken:         known.Inventory.NewestToken, Jumps: d.Jumps, JumpedAt: endpoint.OptionalTime(d.JumpedAt),
-		RejectedBySQL: map[api.Code]int64{}, ObservedBySQL: map[api.Code]int64{}, UnlistedBySQL: d.BySQL.Unlisted, GuardsBySQL: d.BySQL.Guards,
+		RejectedBySQL: map[api.Code]int64{}, ObservedBySQL: map[api.Code]int64{}, UnlistedBySQL: d.BySQL.Unlisted,
+		GuardsBySQL: d.BySQL.Guards,
 	}
 	for class, rejections := range d.BySQL.Rejected {
 		to := answer.RejectedBySQL

@@ -512,9 +512,9 @@ comment on column fence.audit_seals.hash is
 
 -- Observation: rejections, reports of the gateways, the inventory
 
--- Rejected writes. The unique key says which rejections are one group: a zombie that retries in a loop is one row
--- with a count. first_at and last_at are by the clocks of the gateways, of writes by SQL by the database's. changed_at is by the database's clock: readers
--- follow the changes by it, and the sweep deletes by it.
+-- Rejected writes. The unique key says which rejections are one group: a zombie that retries in a loop is one row with
+-- a count. first_at and last_at are by the clocks of the gateways, of writes by SQL by the database's. changed_at is by
+-- the database's clock: readers follow the changes by it, and the sweep deletes by it.
 create table fence.rejections (
     id            bigint generated always as identity primary key,
     resource      text collate "C" not null,

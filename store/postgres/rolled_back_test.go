@@ -81,7 +81,8 @@ var rolledBackMutations = []mutation{
 	{"a slot that was read is counted from the start", "read_slots",
 		replacing("(s.read | 1048575)", "s.read"), []string{rolledBackCases[0].name}},
 	{"a rejection has the time of the sweep", "read_slots",
-		replacing("select v_slot.first, v_slot.last,", "select clock_timestamp(), clock_timestamp(),"), []string{rolledBackCases[0].name}},
+		replacing("select v_slot.first, v_slot.last,", "select clock_timestamp(), clock_timestamp(),"),
+		[]string{rolledBackCases[0].name}},
 	{"a group begins with its last rejection", "read_slots",
 		replacing("select v_slot.first,", "select v_slot.last,"), []string{rolledBackCases[0].name}},
 	{"only the first rejection of a group has its time", "note_rejection",
@@ -206,7 +207,8 @@ func TestTotalsBySQL(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	alterDatabase(t, b, "track_functions = none")
-	if overview, err := openStore(t, postgres.Config{DatabaseURL: b.URL}).Overview(t.Context()); err != nil || overview.Database.BySQL.Guards != nil {
+	overview, err := openStore(t, postgres.Config{DatabaseURL: b.URL}).Overview(t.Context())
+	if err != nil || overview.Database.BySQL.Guards != nil {
 		t.Errorf("without track_functions there are %v guards (%v), want an unknown number", overview.Database.BySQL.Guards, err)
 	}
 	alterDatabase(t, b, "track_functions = pl")
@@ -248,8 +250,7 @@ func TestTotalsBySQL(t *testing.T) {
 	if _, err := newSweeper(t, b.Store, postgres.SweeperConfig{}).Sweep(t.Context()); err != nil {
 		t.Error(err)
 	}
-	overview, err := counting.Overview(t.Context())
-	if err != nil {
+	if overview, err = counting.Overview(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	got := overview.Database.BySQL

@@ -1,10 +1,11 @@
 -- fence.note_rejection(resource, token, ruling, table) counts a rejection by SQL that is about to be raised, and leaves
--- behind its time and what else the sweep needs to list it (fence.read_slots), although the transaction will be rolled back: sequences
--- keep what setval and nextval have set. table is the protected table, null for none.
+-- behind its time and what else the sweep needs to list it (fence.read_slots), although the transaction will be rolled
+-- back: sequences keep what setval and nextval have set. table is the protected table, null for none.
 --
--- A group that has a slot already is only counted in it, after its time is set: so who sees the count sees the time. Any other takes the oldest slot: if the sweep has not read that
--- yet, the rejections in it stay counted, and are not listed. Two that take one slot at the same time may spoil it: the
--- sweep finds out by the hash. It waits for nothing (P13).
+-- A group that has a slot already is only counted in it, after its time is set: so who sees the count sees the time.
+-- Any other takes the oldest slot: if the sweep has not read that yet, the rejections in it stay counted, and are not
+-- listed. Two that take one slot at the same time may spoil it: the sweep finds out by the hash. It waits for nothing
+-- (P13).
 --
 -- The name itself would need a dozen sequences a slot. So it leaves the block of the fence, in which the sweep finds the
 -- name by the hash. A resource without a fence is listed by the template of its table; without one, it is not listed.
@@ -49,9 +50,10 @@ begin
 end
 $$;
 
--- fence.report_rejection(resource, token, sequence, ruling, table) → whether it has recorded a rejection by SQL, which lasts
--- if the transaction is committed. It counts each, and records 100 at most in a transaction. table is the protected table in
--- the mode "observe"; null for fence.try_guard. Only the begin of a resource that is too long for a name is recorded: an index could not hold it all.
+-- fence.report_rejection(resource, token, sequence, ruling, table) → whether it has recorded a rejection by SQL, which
+-- lasts if the transaction is committed. It counts each, and records 100 at most in a transaction. table is the
+-- protected table in the mode "observe"; null for fence.try_guard. Only the begin of a resource that is too long for a
+-- name is recorded: an index could not hold it all.
 create or replace function fence.report_rejection(
     p_resource text, p_token bigint, p_sequence bigint, p_ruling fence.ruling, p_table oid) returns boolean
 language plpgsql

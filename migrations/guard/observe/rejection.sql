@@ -113,7 +113,8 @@ begin
         insert into fence.reported (
             first_at, last_at, resource, table_name, code, reason, address, principal, fencing_token, granted_token,
             last_token, last_sequence, count)
-        select v_slot.first, v_slot.last, named.name, coalesce(p.table_name, ''), split_part(cause.said, '/', 1), split_part(cause.said, '/', 2), '',
+        select v_slot.first, v_slot.last, named.name, coalesce(p.table_name, ''), split_part(cause.said, '/', 1),
+            split_part(cause.said, '/', 2), '',
             'sql:' || r.rolname, v_slot.cause >> 10, named.granted_token, named.last_token, named.last_sequence,
             v_count
         from (
@@ -156,7 +157,8 @@ as $$
 declare
     v_reset timestamptz := (select a.stats_reset from pg_stat_archiver a);
     v_ahead integer := case
-        when v_reset is distinct from (select s.stats_reset from fence.sweeps s where s.part = 'reported') then 32 else 0 end;
+        when v_reset is distinct from (select s.stats_reset from fence.sweeps s where s.part = 'reported') then 32
+        else 0 end;
 begin
     update fence.rejected_by_sql c
     set rejections = c.rejections + greatest(now.value - c.read - v_ahead, 0), read = now.value
