@@ -11,8 +11,15 @@
 //   scopesByName(grants) → [{name, scopes}]      the grants in the words of the command line. Pure.
 //
 // Where the gateway can't say who the caller is, everything is shown.
+//
+// What principals may do, in words.
+//
+//   grantList(grants)       a list, one name a line
+//   limitNote(scope)        that the caller sees a part of the names only; null: it sees all
 
 import {get, onUnauthenticated, send} from './api.js';
+import {h} from './dom.js';
+import {name} from './parts.js';
 
 const allScopes = ['lock', 'write', 'read', 'observe', 'admin'];
 const unknown = {principal: '', kind: 'anonymous', grants: allScopes.map((scope) => scope + ':')};
@@ -75,4 +82,16 @@ export function scopesByName(grants) {
     scopes.set(name, [...(scopes.get(name) ?? []), grant.slice(0, colon)]);
   }
   return [...scopes].map(([name, of]) => ({name, scopes: of.length === allScopes.length ? ['all'] : of}));
+}
+
+export function grantList(grants) {
+  if (grants.length === 0) return h('p', null, 'Nothing.');
+  return h('ul', {class: 'grants'}, scopesByName(grants).map(({name: of, scopes}) =>
+    h('li', null, h('code', null, scopes.join(', ')), of === '' ? ' on every name' : [' on ', name(of)])));
+}
+
+export function limitNote(scope) {
+  if (mayAll(scope)) return null;
+  return [' You see only what is on ', namesOf(scope).map((each, at) => [at > 0 && ', ', name(each)]),
+    ' and below.'];
 }

@@ -21,9 +21,9 @@
 
 import {account, loadAccount, may, mayAll, mayAny, onAccount, scopesByName, signOut} from './account.js';
 import {address, get, isAborted, open, send} from './api.js';
+import {tickTimes} from './clock.js';
 import {noteFault, showConnection, tickConnection} from './connection.js';
 import {fill, h, setText} from './dom.js';
-import {tickTimes} from './left.js';
 import {button, errorMessage, loading, name} from './parts.js';
 import {link, pages, parse} from './router.js';
 import {openStream} from './stream.js';

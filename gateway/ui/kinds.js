@@ -5,6 +5,7 @@
 //   counted(kind, number) → '2 zombie writes'
 //   isDefect(kind)        whether the client must be corrected: zombies and data conflicts happen in healthy ones, too
 //   glyph(kind, x, y, r)  the path of its shape, about the size of a circle of radius r
+//   codes[code]           the meaning of a code of a rejected write; codeNames: all of them
 
 import {plural} from './format.js';
 
@@ -57,3 +58,16 @@ export function glyph(kind, x, y, r) {
 function polygon(x, y, points) {
   return 'M' + points.map(([dx, dy]) => `${n(x + dx)} ${n(y + dy)}`).join('L') + 'z';
 }
+
+export const codes = {
+  token_stale: 'The token is not the newest, its lease has ended, or its sequence was used before.',
+  lease_expired: 'The token is the newest, but its lease has expired, and the policy requires a live one.',
+  lease_mismatch: 'The lease_id is not that of the token’s lease.',
+  token_unknown: 'This token was never granted.',
+  token_required: 'The write has no token.',
+  version_mismatch: 'The record has another version than the write requires.',
+  token_reused: 'The transaction with this token and sequence was committed before.',
+  truncate: 'A protected table whose rows belong to many resources was to be truncated.',
+};
+
+export const codeNames = Object.keys(codes);

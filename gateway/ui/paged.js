@@ -15,14 +15,14 @@
 //
 // A list that the gateway answers slowly is fetched less often: for at most a tenth of the time.
 
-import {fill, h, isPhone} from './dom.js';
-import {count} from './format.js';
-import {createFilters, pick} from './filters.js';
+import {limitNote} from './account.js';
 import {noteServerTime} from './clock.js';
-import {limitNote} from './grants.js';
-import {follow} from './live.js';
+import {fill, h, isPhone} from './dom.js';
+import {createFilters, pick} from './filters.js';
+import {count} from './format.js';
 import {heading} from './parts.js';
 import {link, pages} from './router.js';
+import {follow} from './stream.js';
 import {createTable} from './table.js';
 
 const pageSize = 100, phonePageSize = 20;

@@ -7,7 +7,7 @@
 //                                        never by colour alone
 //   kindBadge(kind)                      the kind of a rejection: its shape, colour and name, as in the charts
 //   rejectionButton(row, onOpen, {code})  the same, with the code unless it is false, as a button: onOpen(row.id, opener)
-//   timeAt(instant)                      <time>; left.js has those that change
+//   timeAt(instant)                      <time>; clock.js has those that change
 //   name(text, {href, whole})            a name chosen by a client: isolated (RTL), broken at its separators, and cut in
 //                                        its middle where it is long, unless it is whole; its title is complete
 //   owner({owner_id, principal})         the owner, with a link to its page, and the principal whose request it was, if
@@ -21,8 +21,7 @@
 
 import {h, s, setText} from './dom.js';
 import {segments, short, when} from './format.js';
-import {codes} from './codes.js';
-import {glyph, kindLabel, kinds} from './kinds.js';
+import {codes, glyph, kindLabel, kinds} from './kinds.js';
 import {link} from './router.js';
 
 let ids = 0;

@@ -1,4 +1,4 @@
-// The layout of marks on the timeline of stale writes. Pure. Rows are those of pages/rejections/groups.js.
+// The layout of marks on the timeline of stale writes. Pure. Rows are those of pages/rejections/load.js.
 //
 //   lateRange(rows) → [from, to] in ms, for a logarithmic axis: whole ticks around all lateness, at least three of them
 //   radius(count) → of a mark, in pixels: 3 for a group of one write, 8 for one of a thousand
@@ -7,7 +7,7 @@
 //   tails(marks, x, y) → the path of growing groups, from the first write to the last
 //   index(marks) → (x, y, within) → the nearest mark within so many pixels, or null
 
-import {lateTicks} from './ticks.js';
+import {lateTicks} from './plot.js';
 
 const day = 86_400_000;
 

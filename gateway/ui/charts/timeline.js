@@ -10,13 +10,12 @@
 //
 // Marks of one kind are one path, so that ten thousand of them are six elements. The arrow keys go from mark to mark.
 
-import {glyph} from '../kinds.js';
+import {index, lateRange, layout, paths, tails} from './marks.js';
+import {createPlot, lateTicks, linear, logarithmic, timeTicks, xAxis} from './plot.js';
 import {fill, s, setAttributes} from '../dom.js';
 import {duration, plural, when} from '../format.js';
-import {index, lateRange, layout, paths, tails} from './marks.js';
-import {createPlot, xAxis} from './plot.js';
+import {glyph} from '../kinds.js';
 import {lateness} from '../pages/rejections/words.js';
-import {lateTicks, linear, logarithmic, timeTicks} from './ticks.js';
 
 const laneHeight = 44; // pixels, for groups without a lateness
 

@@ -12,11 +12,10 @@
 //   → {element, update({points, from, to, ids, step})}: one strip of bars per id, below each other with one scale, each
 //   with its name: distinguished by position, not by colour.
 
+import {createPlot, linear, niceTicks, timeTicks, xAxis, yAxis} from './plot.js';
+import {areaPath, barPath, greatest, last, linePath, nearest, summary} from './series.js';
 import {fill, h, s} from '../dom.js';
 import {clockTime, when} from '../format.js';
-import {createPlot, xAxis, yAxis} from './plot.js';
-import {areaPath, barPath, greatest, last, linePath, nearest, summary} from './series.js';
-import {linear, niceTicks, timeTicks} from './ticks.js';
 
 export function createCursor() {
   const listeners = [];

@@ -6,11 +6,11 @@
 // edge leads to a holder, a dashed one to an earlier waiter of the same queue. Edges that follow from others are not
 // drawn: of the earlier waiters, only the nearest.
 
+import {timeSince} from '../clock.js';
 import {fill, h, s} from '../dom.js';
 import {count, isolated} from '../format.js';
 import {name, owner, ownerText} from '../parts.js';
 import {link} from '../router.js';
-import {timeSince} from '../left.js';
 
 const drawnMax = 60;
 const box = {width: 160, height: 30, across: 80, down: 14};

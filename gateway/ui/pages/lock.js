@@ -2,16 +2,14 @@
 // live.
 
 import {may} from '../account.js';
+import {nameInPath} from '../api.js';
+import {waitGraph} from '../charts/waits.js';
 import {fill, h} from '../dom.js';
+import {createDrawer} from '../drawer.js';
+import {breakDialog, valueDialog} from './lock-dialogs.js';
+import {fencePart, leasesPart, nowPart, part, queuePart, recordsPart, rejectionsPart} from './lock-parts.js';
 import {button, name} from '../parts.js';
 import {link} from '../router.js';
-import {createDrawer} from '../drawer.js';
-import {breakDialog} from './lock-break.js';
-import {valueDialog} from './lock-value.js';
-import {fencePart, nowPart, part} from './lock-facts.js';
-import {leasesPart, queuePart, recordsPart, rejectionsPart} from './lock-tables.js';
-import {waitGraph} from '../charts/waits.js';
-import {nameInPath} from '../api.js';
 
 export const title = (params) => params.name;
 

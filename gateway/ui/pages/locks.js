@@ -1,11 +1,11 @@
 // Locks: holders, time left, and waiters. Without a choice, those that are held or have waiters.
 
+import {timeAgo, timeLeft} from '../clock.js';
 import {h} from '../dom.js';
 import {count} from '../format.js';
+import {pagedList} from '../paged.js';
 import {badge, command, emptyMessage, json, name, owner} from '../parts.js';
 import {link} from '../router.js';
-import {pagedList} from '../paged.js';
-import {timeAgo, timeLeft} from '../left.js';
 
 export const title = 'Locks';
 

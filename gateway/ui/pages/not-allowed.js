@@ -1,8 +1,7 @@
 // What is shown in place of a page that the caller may not see.
 
-import {account} from '../account.js';
+import {account, grantList} from '../account.js';
 import {fill, h} from '../dom.js';
-import {grantList} from '../grants.js';
 import {emptyMessage, name} from '../parts.js';
 
 export const title = (params) => params.label;

@@ -4,20 +4,19 @@
 // when the page or the connection is new, and now and then: the gateway's steps are more exact than what the page makes
 // of single points. It shows the last hour, or less if the gateway has started since: it knows no more.
 
-import {noteServerTime, serverNow} from '../clock.js';
-import {fill, h, setText} from '../dom.js';
-import {clockTime, compact, duration, rate} from '../format.js';
-import {createDrawer} from '../drawer.js';
-import {kindLabel, kindNames} from '../kinds.js';
-import {button, errorMessage, heading, kindMark, loading, panel} from '../parts.js';
 import {mergePoint} from '../charts/series.js';
 import {createCursor, createStrips, createTimeChart} from '../charts/times.js';
+import {noteServerTime, serverNow} from '../clock.js';
+import {fill, h, setText} from '../dom.js';
+import {createDrawer} from '../drawer.js';
+import {clockTime, compact, duration, rate} from '../format.js';
+import {kindLabel, kindNames} from '../kinds.js';
 import {createFigures} from './overview/figures.js';
 import {createHeadline} from './overview/headline.js';
-import {createDatabase, createGateways} from './overview/health.js';
-import {createNewest} from './overview/newest.js';
+import {createDatabase, createGateways, createNewest} from './overview/panels.js';
 import {createProblems} from './overview/problems.js';
 import {fitting} from './rejections/words.js';
+import {button, errorMessage, heading, kindMark, loading, panel} from '../parts.js';
 
 export const title = 'Overview';
 

@@ -1,14 +1,14 @@
 // One owner: what it holds, what it waits for, and its rejected writes. An owner_id of several principals is one page.
 
+import {limitNote} from '../account.js';
+import {timeAgo, timeLeft, timeSince} from '../clock.js';
 import {fill, h} from '../dom.js';
 import {createDrawer} from '../drawer.js';
-import {limitNote} from '../grants.js';
+import {listPart, rejectionsPart} from './lock-parts.js';
+import {termBadges} from './locks.js';
 import {badge, emptyMessage, heading, name, owner, timeAt} from '../parts.js';
 import {link} from '../router.js';
 import {byContent} from '../table.js';
-import {timeAgo, timeLeft, timeSince} from '../left.js';
-import {listPart, rejectionsPart} from './lock-tables.js';
-import {termBadges} from './locks.js';
 
 export const title = (params) => params.name;
 

@@ -1,11 +1,11 @@
 // Policies: the strictness of the fence for a name and everything below it. The API and the command line set them; this
 // page describes them.
 
+import {limitNote} from '../account.js';
 import {fill, h} from '../dom.js';
 import {duration} from '../format.js';
-import {limitNote} from '../grants.js';
-import {follow} from '../live.js';
 import {badge, command, emptyMessage, heading, name, panel} from '../parts.js';
+import {follow} from '../stream.js';
 import {byContent, createTable} from '../table.js';
 
 export const title = 'Policies';

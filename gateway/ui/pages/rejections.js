@@ -1,26 +1,22 @@
 // The rejections: a timeline of rejected writes, the owners and resources with the most, and a table of all of them.
 //
 // The page connects the stream first and reads the list then, so nothing falls between them. Both are merged by the id
-// of a group, see rejections/groups.js. Painting is batched by frames, and rarer the more groups there are.
+// of a group, see rejections/load.js. Painting is batched by frames, and rarer the more groups there are.
 
-import {codeNames} from '../codes.js';
-import {createDrawer} from '../drawer.js';
+import {limitNote} from '../account.js';
+import {createTimeline} from '../charts/timeline.js';
+import {serverNow} from '../clock.js';
 import {fill, h, isPhone, setText} from '../dom.js';
+import {createDrawer} from '../drawer.js';
 import {createFilters, pick} from '../filters.js';
 import {count, plural} from '../format.js';
-import {limitNote} from '../grants.js';
-import {counted, kindLabel, kindNames} from '../kinds.js';
+import {codeNames, counted, kindLabel, kindNames} from '../kinds.js';
+import {createLoader, matcher} from './rejections/load.js';
+import {columns, createTop, details, emptyState} from './rejections/tables.js';
+import {createWindow} from './rejections/window.js';
 import {button, heading, kindMark, panel} from '../parts.js';
 import {link} from '../router.js';
-import {serverNow} from '../clock.js';
 import {createTable} from '../table.js';
-import {createTimeline} from '../charts/timeline.js';
-import {columns, details} from './rejections/columns.js';
-import {emptyState} from './rejections/empty.js';
-import {createLoader} from './rejections/load.js';
-import {matcher} from './rejections/groups.js';
-import {createTop} from './rejections/top.js';
-import {createWindow} from './rejections/window.js';
 
 export const title = 'Rejections';
 

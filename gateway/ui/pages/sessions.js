@@ -1,11 +1,11 @@
 // Sessions: one heartbeat for any number of leases. A session_id is a secret, so only its first digits are shown.
 
+import {timeAgo, timeLeft} from '../clock.js';
 import {h} from '../dom.js';
 import {count, duration} from '../format.js';
+import {pagedList} from '../paged.js';
 import {badge, emptyMessage, json, owner} from '../parts.js';
 import {link} from '../router.js';
-import {pagedList} from '../paged.js';
-import {timeAgo, timeLeft} from '../left.js';
 
 export const title = 'Sessions';
 

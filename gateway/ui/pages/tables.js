@@ -1,13 +1,13 @@
 // Protected tables: users' own tables whose rows can be written only under the fence of their resource; and the roles of
 // the database that may guard and lease.
 
+import {timeAgo} from '../clock.js';
 import {fill, h} from '../dom.js';
 import {compact, count} from '../format.js';
-import {badge, command, emptyMessage, name, panel} from '../parts.js';
-import {byContent, createTable} from '../table.js';
-import {link} from '../router.js';
 import {pagedList} from '../paged.js';
-import {timeAgo} from '../left.js';
+import {badge, command, emptyMessage, name, panel} from '../parts.js';
+import {link} from '../router.js';
+import {byContent, createTable} from '../table.js';
 
 export const title = 'Tables';
 

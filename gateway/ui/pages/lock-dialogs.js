@@ -3,10 +3,22 @@
 //
 //   const breaker = breakDialog(app, lock);
 //   breaker.element · breaker.show(state) whenever the lock changes · breaker.open() · breaker.close()
+//
+// The dialog that shows the value of a record. The gateway gives it only to a caller with the scope read on the name.
+//
+//   const dialog = valueDialog(app, resource);     dialog.element · dialog.open(record), a row of the list of records
+//
+// The value of a record, prepared to be shown as text. Pure.
+//
+//   await firstBytes(body, max) → {bytes, whole}     of a ReadableStream; it is canceled after max bytes
+//   shownValue({bytes, whole}) → {kind: 'text', text}, or {kind: 'binary', text: the first bytes as hexadecimal}
+//
+// The bytes alone decide, and not the content type that the writer claimed: text is UTF-8 without control characters.
 
-import {fill, h, setText} from '../dom.js';
-import {button, errorMessage, name} from '../parts.js';
 import {nameInPath} from '../api.js';
+import {fill, h, setText} from '../dom.js';
+import {bytes as sizeOf, count} from '../format.js';
+import {button, errorMessage, fact, loading, name} from '../parts.js';
 
 const reasonBytesMax = 1024;
 
@@ -113,4 +125,93 @@ function consequences(state) {
       : 'There are no waiters: the lock will be free.'),
     h('p', {class: 'note'}, 'This can’t be undone.'),
   ];
+}
+
+const bytesMax = 64 * 1024;
+
+export function valueDialog(app, resource) {
+  const title = h('h2', {id: 'value-title'});
+  const body = h('div', {class: 'stack'});
+  const element = h('dialog', {class: 'wide', 'aria-labelledby': 'value-title', on: {close: () => fill(body)}},
+    h('div', {class: 'drawer-head'}, title, button('Close', () => element.close())), body);
+  let shown = null;
+
+  function load(record) {
+    app.run(async () => {
+      const answer = await app.open(`/v1/resources/${nameInPath(resource)}/records/${nameInPath(record.key)}`);
+      const read = await firstBytes(answer.body, bytesMax);
+      if (shown === record) fill(body, content(record, answer.headers, read));
+    }, (error) => {
+      if (shown === record) fill(body, errorMessage(error, () => load(record)));
+    });
+  }
+
+  app.onEnd(() => element.close());
+  return {
+    element,
+    open(record) {
+      shown = record;
+      fill(title, 'Value of ', name(record.key, {whole: true}));
+      fill(body, loading());
+      element.showModal();
+      load(record);
+    },
+  };
+}
+
+function content(record, headers, read) {
+  const value = shownValue(read);
+  const size = Number(headers.get('Content-Length') ?? record.size);
+  const cut = value.kind === 'binary' && read.bytes.length > 512 ? 'the first 512 bytes'
+    : !read.whole && 'the first ' + sizeOf(bytesMax);
+  return [
+    h('dl', {class: 'facts'},
+      fact('Size', sizeOf(size), size >= 1024 && h('span', {class: 'note'}, ` ${count(size)} bytes`)),
+      fact('Content type', name(headers.get('Content-Type') ?? record.content_type)),
+      fact('Token', headers.get('Fencing-Token'))),
+    size === 0 ? h('p', {class: 'note'}, 'The value is empty.')
+      : h('pre', {class: ['value', value.kind === 'binary' && 'hex'], tabindex: '0', role: 'group',
+        'aria-label': value.kind === 'binary' ? 'The value as hexadecimal' : 'The value'}, value.text),
+    cut && h('p', {class: 'note'}, `Only ${cut} are shown.`),
+  ];
+}
+
+const hexMax = 512;
+
+export async function firstBytes(body, max) {
+  const reader = body.getReader();
+  const parts = [];
+  let length = 0;
+  while (length <= max) {
+    const {value, done} = await reader.read();
+    if (done) break;
+    parts.push(value);
+    length += value.length;
+  }
+  if (length > max) await reader.cancel();
+  const all = new Uint8Array(length);
+  parts.reduce((at, part) => (all.set(part, at), at + part.length), 0);
+  return {bytes: all.subarray(0, max), whole: length <= max};
+}
+
+export function shownValue({bytes, whole}) {
+  try {
+    const text = new TextDecoder('utf-8', {fatal: true, ignoreBOM: true}).decode(bytes, {stream: !whole});
+    if (!/[\0-\x08\x0b\x0c\x0e-\x1f\x7f]/.test(text)) return {kind: 'text', text};
+  } catch {
+    // not UTF-8
+  }
+  return {kind: 'binary', text: hex(bytes.subarray(0, hexMax))};
+}
+
+// hex formats 16 bytes a line, with their offset and their ASCII characters.
+function hex(bytes) {
+  const lines = [];
+  for (let at = 0; at < bytes.length; at += 16) {
+    const line = [...bytes.subarray(at, at + 16)];
+    const ascii = line.map((byte) => (byte > 31 && byte < 127 ? String.fromCharCode(byte) : '.')).join('');
+    lines.push(at.toString(16).padStart(4, '0') + '  ' +
+      line.map((byte) => byte.toString(16).padStart(2, '0')).join(' ').padEnd(47) + '  ' + ascii);
+  }
+  return lines.join('\n');
 }
