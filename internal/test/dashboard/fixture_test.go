@@ -6,11 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
-
+	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
 	"github.com/fencegate/fencegate/lockclient/api"
+	"github.com/jackc/pgx/v5"
 )
 
 // fixture is a database that contains everything that the dashboard shows at least once.
@@ -115,4 +116,17 @@ func (g *gateway) manyRejections(t *testing.T, n int) {
 				i, i + 1, 0, 0, 'owner-' || i %% 97, exp((i %% 97) / 6.0)::bigint, 1 + i %% 9, at, at, at
 			from generate_series(1, %d) i, lateral (select clock_timestamp() - (%d - i) * interval '1 s' as at) t`, n, n),
 		`analyze fence.rejections`)
+}
+
+func TestMain(m *testing.M) {
+	code := postgres.Main(m)
+	chromium.stop()
+	os.Exit(code)
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
