@@ -26,7 +26,7 @@ var sqlMutations = []struct{ function, old, broken, script string }{
 	{"held", " and fence.may_use(l.lock)", "", seenByRoles},
 	{"is_held", "fence.may_use(p_lock)", "true", seenByRoles},
 	{"renew_claim", "and fence.may_use(l.lock)", "", seenByRoles},
-	{"protected", " with (security_barrier)", "", seenByRoles},
+	{"protected", "\n    offset 0;", ";", seenByRoles},
 	{"protection_problem", " and fence.may_use(p.template)", "", seenByRoles},
 	{"claim_query", " and fence.check_readable(p_jobs)", "", seenByRoles},
 	{"acquire", "not fence.may_use((v_answer.lease).lock)", "false", seenByRoles},

@@ -92,7 +92,7 @@ func runExitCodes(t *testing.T, s shell) {
 		{120, "held by w1", []string{"--lock", "held", "-n", "--", "true"}},
 		{120, "held by w1", []string{"--lock", "held", "--wait", "100ms", "--", "true"}},
 		{122, "no answer from " + nobody, []string{"--lock", "codes", "--url", nobody, "--", "true"}},
-		{122, "503 Service Unavailable (text/html)", []string{"--lock", "codes", "--url", away, "--", "true"}},
+		{122, "does not answer as a fencegate gateway (503 text/html)", []string{"--lock", "codes", "--url", away, "--", "true"}},
 		{122, "no gateway serves codes, trying again: ", []string{"--lock", "codes", "--url", nobody, "--wait", "500ms", "--",
 			"true"}},
 		{0, "", []string{"--lock", "codes", "--url", nobody, "--url", s.url, "--", "true"}},

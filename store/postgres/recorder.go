@@ -88,9 +88,12 @@ func (r *Recorder) Dropped() uint64 {
 // Run writes the noted rejections every 100 ms until ctx ends, and then once more. It writes a group at most once a
 // second: zombies that retry fast would keep the database busy with their counts. What can't be written is kept for the
 // next time; onError receives the error.
+//
+// The end of ctx does not cancel a statement that was sent: it may have committed, and would be counted twice.
 func (r *Recorder) Run(ctx context.Context, onError func(error)) {
-	timing.Every(ctx, recorderInterval, onError, func() error { return r.flush(ctx, r.take(recorderRepeat)) })
-	if err := r.flush(context.WithoutCancel(ctx), r.take(0)); err != nil {
+	statements := context.WithoutCancel(ctx)
+	timing.Every(ctx, recorderInterval, onError, func() error { return r.flush(statements, r.take(recorderRepeat)) })
+	if err := r.flush(statements, r.take(0)); err != nil {
 		onError(err)
 	}
 }

@@ -116,7 +116,7 @@ export function mount(container, params, app) {
   function showState(now) {
     noteServerTime(now.at, {exact: true});
     problems.update(now);
-    figures.update(now);
+    figures.update(now, now.last_minute);
     setText(uncounted, now.database.guards_by_sql === undefined ? 'accepted: by HTTP alone' : '');
     database.update(now.database);
     gateways.update(now.gateways);

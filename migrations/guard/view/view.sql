@@ -10,8 +10,8 @@ create or replace view fence.admitted as
     where f.admitted_in = pg_current_xact_id() and age(f.xmin) <= 0;
 
 -- fence.held: the leases that run, as of fence.live_leases, on names that the role may use. table_name is the table of a
--- row that was claimed (fence.is_claim). It names no function whose body is parsed with the search_path of the reader. A
--- security barrier, as fence.protected is.
+-- row that was claimed (fence.is_claim). It names no function whose body is parsed with the search_path of the reader. No
+-- function of the caller sees a lease that is not shown.
 create or replace view fence.held with (security_barrier) as
     select l.lock::text as lock, l.owner_id, l.principal, l.mode, l.scope, l.fencing_token::bigint as fencing_token,
         case when substr(l.lease_id::text, 15, 2) = '83' then l.metadata ->> 'table' end as table_name, l.granted_at,
@@ -28,9 +28,9 @@ create or replace view fence.held with (security_barrier) as
 -- table_name and http_role are as SQL writes them: the number of a table that was dropped. They are text, because some
 -- drivers and ORMs can't read other types of names.
 --
--- A security barrier: no function of the caller sees a table that is not shown. Without the OFFSET the planner would
--- flatten a UNION ALL of columns of the same types, and the barrier with it.
-create or replace view fence.protected with (security_barrier) as
+-- The OFFSET keeps conditions of the caller out, so no function of theirs sees a table that is not shown. The option
+-- security_barrier does not: the planner flattens a UNION ALL of columns of the same types, and the barrier with it.
+create or replace view fence.protected as
     select p.table_id::text as table_name, p.template, p.mode, p.protected_at,
         fence.protection_problem(p.id, p.table_id, p.template) as problem,
         p.http, p.http_role::text as http_role, p.inserts
