@@ -12,11 +12,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/admin"
 	"github.com/fencegate/fencegate/lockclient/api"
 	"github.com/fencegate/fencegate/lockclient/pgxguard"
-	"github.com/jackc/pgx/v5"
 )
 
 // GCPause shows a worker whose own runtime stops, and with it its heartbeat, for longer than its lease: a garbage

@@ -19,13 +19,14 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
 	"github.com/fencegate/fencegate/internal/test/testenv/gateway"
 	"github.com/fencegate/fencegate/internal/test/testenv/network"
 	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
 	"github.com/fencegate/fencegate/internal/test/testenv/process"
 	"github.com/fencegate/fencegate/internal/test/testenv/redis"
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // prelude is what a shell needs before the commands of a document. A gateway that a document starts runs in the

@@ -2,9 +2,6 @@ package gateway
 
 import (
 	"context"
-
-	"github.com/fencegate/fencegate/gateway/endpoint"
-
 	_ "embed"
 	"errors"
 	"fmt"
@@ -13,6 +10,7 @@ import (
 
 	"github.com/gorilla/mux"
 
+	"github.com/fencegate/fencegate/gateway/endpoint"
 	"github.com/fencegate/fencegate/lockclient/api"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/readiness"

@@ -8,9 +8,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/fencegate/fencegate/lockclient/api"
 	"github.com/fencegate/fencegate/store"
-	"github.com/google/uuid"
 )
 
 const (

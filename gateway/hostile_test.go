@@ -18,12 +18,13 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
 	"github.com/fencegate/fencegate/gateway/auth"
 	"github.com/fencegate/fencegate/gateway/endpoint"
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
 	"github.com/fencegate/fencegate/lockclient/api"
-	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
 )
 
 // TestRapidReset opens thousands of streams over one connection of HTTP/2, and resets each at once. The gateway works on

@@ -5,10 +5,11 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/gorilla/mux"
+
 	"github.com/fencegate/fencegate/gateway/endpoint"
 	"github.com/fencegate/fencegate/lockclient/api"
 	"github.com/fencegate/fencegate/store"
-	"github.com/gorilla/mux"
 )
 
 const (

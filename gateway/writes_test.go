@@ -11,9 +11,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
+
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
 	"github.com/fencegate/fencegate/lockclient/api"
-	"github.com/google/uuid"
 )
 
 // A record is created, replaced, deleted and created again. Its version never returns to an earlier one.

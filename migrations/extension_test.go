@@ -7,9 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
 	"github.com/fencegate/fencegate/migrations"
-	"github.com/jackc/pgx/v5"
 )
 
 // extensionFiles are those of this program, and of an older version, which has a function less.

@@ -7,9 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fencegate/fencegate/migrations"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/fencegate/fencegate/migrations"
 )
 
 // The names of scripts for mutations.

@@ -12,9 +12,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
 	"github.com/fencegate/fencegate/migrations"
-	"github.com/jackc/pgx/v5"
 )
 
 // update rewrites the golden files from what the migrations and functions are now.

@@ -5,9 +5,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fencegate/fencegate/internal/test/testenv/await"
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/fencegate/fencegate/internal/test/testenv/await"
 )
 
 // treeLockScripts are about tree locks that a transaction holds while it stays open.

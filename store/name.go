@@ -11,8 +11,9 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/fencegate/fencegate/internal/printable"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/fencegate/fencegate/internal/printable"
 )
 
 // NameBytesMax is the length that a name may have, in bytes.

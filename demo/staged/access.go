@@ -13,13 +13,14 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/fencegate/fencegate/demo"
 	"github.com/fencegate/fencegate/internal/test/testenv/network"
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/admin"
 	"github.com/fencegate/fencegate/lockclient/api"
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 const (

@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"helm.sh/helm/v3/pkg/chart"
 	"helm.sh/helm/v3/pkg/chart/loader"
@@ -36,6 +35,8 @@ import (
 	securityapi "k8s.io/pod-security-admission/api"
 	security "k8s.io/pod-security-admission/policy"
 	"sigs.k8s.io/yaml"
+
+	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
 )
 
 var update = flag.Bool("update", false, "write the golden files")

@@ -12,12 +12,13 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/go-jose/go-jose/v4/jwt"
+
 	"github.com/fencegate/fencegate/gateway/auth/accessfile"
 	"github.com/fencegate/fencegate/gateway/auth/oidc"
 	"github.com/fencegate/fencegate/internal/access"
 	"github.com/fencegate/fencegate/internal/apikey"
 	"github.com/fencegate/fencegate/store/keyring"
-	"github.com/go-jose/go-jose/v4/jwt"
 )
 
 // Reason says why a request has no principal.

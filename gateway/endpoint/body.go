@@ -16,11 +16,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fencegate/fencegate/gateway/limits"
-
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/fencegate/fencegate/gateway/limits"
 	"github.com/fencegate/fencegate/gateway/metrics"
 	"github.com/fencegate/fencegate/lockclient/api"
 )

@@ -13,11 +13,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorilla/mux"
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/fencegate/fencegate/gateway/metrics"
 	"github.com/fencegate/fencegate/internal/test/testenv/otlptest"
 	"github.com/fencegate/fencegate/store"
-	"github.com/gorilla/mux"
-	"go.opentelemetry.io/otel/trace"
 )
 
 // The address of a client is taken from X-Forwarded-For only as far as trusted proxies wrote it.

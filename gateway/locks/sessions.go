@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/google/uuid"
+	"github.com/gorilla/mux"
+
 	"github.com/fencegate/fencegate/gateway/endpoint"
 	"github.com/fencegate/fencegate/lockclient/api"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/watch"
-	"github.com/google/uuid"
-	"github.com/gorilla/mux"
 )
 
 // A session's ID is a secret, like a lease's: only its owner gets it, and no log shows it.

@@ -10,14 +10,15 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/fencegate/fencegate/lockclient/api"
-	"github.com/fencegate/fencegate/store"
-	"github.com/fencegate/fencegate/store/groupcommit"
-	"github.com/fencegate/fencegate/store/readiness"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/fencegate/fencegate/lockclient/api"
+	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/groupcommit"
+	"github.com/fencegate/fencegate/store/readiness"
 )
 
 // ClientGone is the code of a request whose client left before the answer.

@@ -7,8 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fencegate/fencegate/store"
 	"github.com/go-json-experiment/json"
+
+	"github.com/fencegate/fencegate/store"
 )
 
 // LockInfo describes a lock, in the words of Terraform.

@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 
-	"github.com/fencegate/fencegate/store"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/fencegate/fencegate/store"
 )
 
 // Commit decides one write, together with those of other callers. It refuses a write that is certainly superseded

@@ -7,9 +7,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/fencegate/fencegate/store"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/fencegate/fencegate/store"
 )
 
 // batch has writes that are decided in one commit. Its worker reuses it.

@@ -10,14 +10,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+	oteltrace "go.opentelemetry.io/otel/trace"
+
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
 	"github.com/fencegate/fencegate/internal/test/testenv/enginetest"
 	"github.com/fencegate/fencegate/internal/test/testenv/otlptest"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/groupcommit"
 	"github.com/fencegate/fencegate/store/postgres"
-	"github.com/jackc/pgx/v5/pgxpool"
-	oteltrace "go.opentelemetry.io/otel/trace"
 )
 
 // narrow is a Group with one batch in flight in each lane: what is in the database holds up what comes behind it in the

@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/fencegate/fencegate/store"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/fencegate/fencegate/store"
 )
 
 // leaseColumns are the columns of a lease, in the order of leaseRow.dest. They are those of the alias l.

@@ -9,14 +9,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
 	"github.com/fencegate/fencegate/internal/test/testenv/enginetest"
 	pgtest "github.com/fencegate/fencegate/internal/test/testenv/postgres"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
 	"github.com/fencegate/fencegate/store/postgres"
 	"github.com/fencegate/fencegate/store/storetest"
-	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 )
 
 // TestGatewaysOfTheOverview checks that the overview has the newest sample of each gateway, with its totals; that a

@@ -9,11 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/store"
-	"github.com/fencegate/fencegate/store/postgres"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/postgres"
 )
 
 // replayCases: a numbered write is applied exactly once (P10), however often and however late it is sent.

@@ -7,9 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/postgres"
-	"github.com/jackc/pgx/v5"
 )
 
 const (

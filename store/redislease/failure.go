@@ -12,8 +12,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fencegate/fencegate/store"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/fencegate/fencegate/store"
 )
 
 // Kind says what went wrong with a server, for metrics.

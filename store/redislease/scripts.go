@@ -7,9 +7,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/fencegate/fencegate/store"
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/fencegate/fencegate/store"
 )
 
 //go:embed scripts/*.lua

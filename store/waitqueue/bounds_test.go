@@ -9,12 +9,13 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
 	"github.com/fencegate/fencegate/internal/test/testenv/enginetest"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
 	"github.com/fencegate/fencegate/store/postgres"
-	"go.uber.org/goleak"
 )
 
 // Two thousand callers wait for one lock in one engine. They cost a heartbeat and a poll now and then, as few do. When

@@ -12,11 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
 	"github.com/fencegate/fencegate/internal/test/testenv/enginetest"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
-	"github.com/jackc/pgx/v5"
 )
 
 // churn is many acquires of one lock through all engines: readers and writers, some of which leave, and tries in

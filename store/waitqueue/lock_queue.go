@@ -6,8 +6,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fencegate/fencegate/store"
 	"github.com/google/uuid"
+
+	"github.com/fencegate/fencegate/store"
 )
 
 // waiter is one caller, from its first acquire to its outcome. Queue.mu guards its state.

@@ -10,10 +10,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fencegate/fencegate/store"
-	"github.com/fencegate/fencegate/store/internal/timing"
 	"github.com/google/uuid"
 	"golang.org/x/sync/singleflight"
+
+	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/internal/timing"
 )
 
 // statementTimeout bounds one statement of the Queue.

@@ -17,9 +17,10 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/fencegate/fencegate/internal/access"
 	"github.com/fencegate/fencegate/internal/printable"
-	"go.yaml.in/yaml/v3"
 )
 
 const (

@@ -9,10 +9,11 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/fencegate/fencegate/internal/access"
 	"github.com/fencegate/fencegate/internal/printable"
 	"github.com/fencegate/fencegate/store"
-	"go.yaml.in/yaml/v3"
 )
 
 // Mapping says which principals claims have, and what these may do. Of a certificate, its names are the claims.

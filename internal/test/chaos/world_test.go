@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencegate/fencegate/lockclient/api"
-
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
 	"github.com/jackc/pgx/v5"
 
@@ -21,6 +19,7 @@ import (
 	"github.com/fencegate/fencegate/internal/test/testenv/network"
 	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // connectionsMax is that of a database. A gateway takes up to ten.

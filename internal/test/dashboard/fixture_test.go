@@ -9,9 +9,10 @@ import (
 	"os"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
 	"github.com/fencegate/fencegate/lockclient/api"
-	"github.com/jackc/pgx/v5"
 )
 
 // fixture is a database that contains everything that the dashboard shows at least once.

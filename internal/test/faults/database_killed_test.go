@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/fencegate/fencegate/internal/embeddedpg"
 	"github.com/fencegate/fencegate/internal/test/journal"
 	"github.com/fencegate/fencegate/internal/test/load"
@@ -27,7 +29,6 @@ import (
 	"github.com/fencegate/fencegate/internal/test/testenv/process"
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/api"
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // The database dies while it executes a write. The outcome is unknown until the same write is sent again.

@@ -15,10 +15,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/fencegate/fencegate/internal/test/journal"
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
 	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
-	"github.com/jackc/pgx/v5"
 )
 
 var failoversTable = flag.String("failovers.table", "", "the file that TestFailovers writes its table to; it is skipped "+

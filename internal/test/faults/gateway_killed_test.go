@@ -16,11 +16,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
 	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
 	"github.com/fencegate/fencegate/lockclient/api"
 	"github.com/fencegate/fencegate/store"
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // P7: the dead need not be swept away. The gateway that granted is killed, and the one that is left does not sweep.

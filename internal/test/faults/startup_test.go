@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
 	testgateway "github.com/fencegate/fencegate/internal/test/testenv/gateway"
 	"github.com/fencegate/fencegate/internal/test/testenv/network"
@@ -22,7 +24,6 @@ import (
 	"github.com/fencegate/fencegate/internal/test/testenv/process"
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/api"
-	"github.com/jackc/pgx/v5"
 )
 
 // TestServeWithoutDatabase checks that a gateway waits for its database for as long as it may, answers meanwhile, and

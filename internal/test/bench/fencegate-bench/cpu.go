@@ -9,10 +9,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fencegate/fencegate/internal/test/bench/rig"
-	"github.com/fencegate/fencegate/internal/test/testenv/gateway"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/fencegate/fencegate/internal/test/bench/rig"
+	"github.com/fencegate/fencegate/internal/test/testenv/gateway"
 )
 
 type cpuCmd struct {

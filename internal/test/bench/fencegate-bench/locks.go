@@ -12,16 +12,17 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fencegate/fencegate/internal/test/bench/rig"
-	"github.com/fencegate/fencegate/internal/test/testenv/gateway"
-	"github.com/fencegate/fencegate/internal/test/testenv/peers"
-	"github.com/fencegate/fencegate/lockclient"
-	"github.com/fencegate/fencegate/lockclient/api"
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/fencegate/fencegate/internal/test/bench/rig"
+	"github.com/fencegate/fencegate/internal/test/testenv/gateway"
+	"github.com/fencegate/fencegate/internal/test/testenv/peers"
+	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 type locksCmd struct {

@@ -14,13 +14,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/fencegate/fencegate/internal/checks"
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
 	pgtest "github.com/fencegate/fencegate/internal/test/testenv/postgres"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/postgres"
-	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // DB is a migrated database of a test, a Store on it, and SQL past the Store to look at rows and to break things.

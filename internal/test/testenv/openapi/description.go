@@ -20,11 +20,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fencegate/fencegate/lockclient/api"
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/openapi3filter"
 	"github.com/getkin/kin-openapi/routers"
 	"github.com/gorilla/mux"
+
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 // Description is the text of an API. It finds operations by paths whose names have slashes. The routers of kin-openapi

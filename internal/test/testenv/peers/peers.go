@@ -20,9 +20,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/fencegate/fencegate/internal/test/testenv/network"
 	"github.com/fencegate/fencegate/internal/test/testenv/process"
-	"github.com/jackc/pgx/v5"
 )
 
 // ErrAbsent says that a peer's program is not on this machine; the message names it.

@@ -32,9 +32,10 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
 	"github.com/fencegate/fencegate/migrations"
-	"github.com/jackc/pgx/v5"
 )
 
 // Empty returns the URL of a new, empty database, encoded in UTF8 and sorted by bytes. It is dropped when the test

@@ -10,10 +10,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/fencegate/fencegate/internal/embeddedpg"
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
 	"github.com/fencegate/fencegate/internal/test/testenv/process"
-	"github.com/jackc/pgx/v5"
 )
 
 const isThere = "select count(*) from pg_database where datname = '%s'"

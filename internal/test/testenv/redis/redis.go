@@ -16,11 +16,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/fencegate/fencegate/internal/devcert"
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
 	"github.com/fencegate/fencegate/internal/test/testenv/network"
 	"github.com/fencegate/fencegate/internal/test/testenv/process"
-	"github.com/redis/go-redis/v9"
 )
 
 // Server is a Redis of one test's own, without snapshots and append-only file. It keeps its address over restarts.
