@@ -98,6 +98,9 @@ func pictureSQLClients(t *testing.T) {
 	g := startGateway(t)
 	g.protectTables(t)
 	g.sqlRole(t)
+	first := openTab(t, g, desktop)
+	first.open("#/")
+	first.wait("the sweep counts", `!document.querySelector(".tile")?.textContent.includes("not measured")`)
 	g.sqlZombie(t)
 	for _, as := range []device{desktop, phone} {
 		p := openTab(t, g, as)
@@ -110,7 +113,10 @@ func pictureSQLClients(t *testing.T) {
 			}
 			p.show(shownPage{hash: page.hash, heading: page.heading})
 			p.waitLoaded()
-			if page.name == "rejections" {
+			switch page.name {
+			case "overview":
+				p.waitText(".headline", "zombie write")
+			case "rejections":
 				p.waitText("main", "biller-asleep")
 			}
 			p.picture("sql-"+page.name+"-"+as.name, pictureHeightMax)
