@@ -21,8 +21,6 @@ var exceptions = map[string]exception{
 
 	"README.md: export PATH":           {twice: true},
 	"README.md: select fence.protect(": {before: createAccounts},
-	"README.md: fencegate migrate": {
-		before: "fencegate dev-cert certs >/dev/null; cp certs/server.pem tls.crt; cp certs/server-key.pem tls.key"},
 
 	"lockclient/k8slock/README.md: go get": {
 		elsewhere: "changes the module of a user; TestElections of lockclient/k8slock runs the code"},

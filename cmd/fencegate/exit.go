@@ -165,6 +165,9 @@ func hint(err error) string {
 		}
 	case api.CodeTokenUnknown:
 		if problem.GrantedToken != nil {
+			if *problem.GrantedToken == 0 {
+				return "None was granted on this name."
+			}
 			return fmt.Sprintf("The newest token that was granted is %d.", *problem.GrantedToken)
 		}
 	case api.CodeLeaseMismatch:

@@ -58,6 +58,7 @@ public final class Lease implements AutoCloseable {
     public static Lease acquire(DataSource dataSource, String lock, String owner, Duration ttl)
             throws SQLException, InterruptedException {
         String request = UUID.randomUUID().toString(); // sent again after a lost answer, it returns the same lease
+        boolean answered = false;
         for (;;) {
             long asked = System.nanoTime(), pause = PAUSE.toMillis();
             try {
@@ -70,8 +71,9 @@ public final class Lease implements AutoCloseable {
                     continue;
                 }
                 pause = (Long) answer.get("recommended_retry_ms");
+                answered = true;
             } catch (SQLException e) {
-                if (!isUnanswered(e)) {
+                if (!isUnanswered(e) || !answered && "08001".equals(e.getSQLState())) { // never connected: a wrong URL
                     throw e;
                 }
             }

@@ -5,6 +5,7 @@ import java.sql.ResultSet;
 import java.sql.SQLException;
 import java.sql.Statement;
 import java.time.Duration;
+import java.util.Objects;
 import org.postgresql.ds.PGSimpleDataSource;
 import org.postgresql.util.PSQLException;
 
@@ -15,7 +16,7 @@ import org.postgresql.util.PSQLException;
 public final class Worker {
     public static void main(String[] args) throws Exception {
         PGSimpleDataSource dataSource = new PGSimpleDataSource(); // or a pool, such as HikariCP's
-        dataSource.setUrl(System.getenv("JDBC_URL"));
+        dataSource.setUrl(Objects.requireNonNull(System.getenv("JDBC_URL"), "JDBC_URL is not set"));
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
 
         try (Lease lease = Lease.acquire(dataSource, "accounts/12", args[0], Duration.ofSeconds(2)).keepAlive()) {
