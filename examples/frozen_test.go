@@ -15,7 +15,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -83,12 +82,12 @@ func TestWorkersThatFreeze(t *testing.T) {
 func testTakeOver(t *testing.T, db way, lock string, a running) (b running) {
 	t.Helper()
 	a.withdraw(t, 90)
-	expires := func() (at time.Time) {
-		check(t, db.QueryRow(t.Context(), "select max(expires_at) from fence.leases where lock = $1", lock).Scan(&at))
-		return at
-	}
-	first := expires()
-	await.True(t, "worker-a renews its lease", func() bool { return expires().After(first) })
+	await.True(t, "worker-a renews its lease of two seconds", func() (renewed bool) {
+		check(t, db.QueryRow(t.Context(), `
+			select exists (select from fence.leases where lock = $1 and expires_at > granted_at + interval '2001 ms')`, lock).
+			Scan(&renewed))
+		return renewed
+	})
 
 	check(t, a.cmd.Process.Signal(syscall.SIGSTOP))
 	await.True(t, "worker-a is frozen", func() bool { return strings.HasPrefix(process.State(a.cmd.Process.Pid), "T") })
