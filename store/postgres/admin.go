@@ -269,10 +269,11 @@ const tablesSQL = `
 		(select coalesce(sum(r.count), 0) from fence.rejections r
 		where r.source = 'sql' and r.key = t.name and r.changed_at > clock_timestamp() - interval '24 hours')::bigint
 		+ (select coalesce(sum(g.count), 0) from guards g
-		where g.slashes = length(t.template) - length(replace(t.template, '/', '')) and g.resource like
-			regexp_replace(regexp_replace(t.template, '([\\%_])', '\\\1', 'g'), '[{][^{}]+[}]', '%', 'g'))::bigint
+		where g.slashes = t.slashes and g.resource like t.pattern)::bigint
 	from (
-		select * from (
+		select *, length(template) - length(replace(template, '/', '')) as slashes,
+			regexp_replace(regexp_replace(template, '([\\%_])', '\\\1', 'g'), '[{][^{}]+[}]', '%', 'g') as pattern
+		from (
 			select p.id, p.table_id, p.template, p.mode, p.inserts, p.protected_at, p.problem, p.checked_at,
 				case when c.oid is null then p.table_id::oid::text else format('%s.%s', n.nspname, c.relname) end
 					collate "C" as name

@@ -11,8 +11,8 @@ import {link} from '../../router.js';
 import {serverNow} from '../../clock.js';
 import {longWait} from './problems.js';
 
-// acceptedText shows no 0 for writes that nobody has counted: PostgreSQL counts guarded writes by SQL only where it is
-// told to.
+// acceptedText shows no 0 for writes that nobody has counted: PostgreSQL counts guarded writes by SQL only where
+// track_functions is set.
 export function acceptedText(database, point) {
   const accepted = point?.accepted_per_s, failed = point?.failed_per_s;
   if (accepted === undefined) return {text: rate(undefined), detail: 'not measured'};
