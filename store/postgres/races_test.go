@@ -40,6 +40,7 @@ var raceCases = []storeCase{
 		whileGranted("", store.Subtree, heldBy(onBelow("/x/y", acquire), "the new one"))},
 	{"P1: a subtree is asked for while a name in it is granted",
 		whileGranted("/x/y", store.Node, heldBy(acquireSubtree, "the new one"))},
+	{"a lock is broken while the first subtree lease of its name is asked for", all(acquire, brokenBesideSubtree)},
 	{"P1: a heartbeat in time that is not committed yet", all(openSession, inSession(acquire), expireSession,
 		keptAliveInTime)},
 	{"P5: a token that is granted after the write was sent", guessedToken},
@@ -98,6 +99,40 @@ func heldBy(acquire step, owner string) step {
 		}
 		return nil
 	}
+}
+
+// brokenBesideSubtree breaks a lock, and the fence of all names below comes into being while the break waits. All others
+// lock that fence before the name's own, so the break must not wait for it with the name's own locked.
+func brokenBesideSubtree(ctx context.Context, s *fixture) error {
+	broken := func() error {
+		_, err := s.Break(ctx, s.lock, "test")
+		return err
+	}
+	holding := func(holder pgx.Tx) error {
+		_, err := holder.Exec(ctx, "savepoint before")
+		return errors.Join(err, executing(ctx, lockFenceSQL, s.lock)(holder))
+	}
+	return s.whileLocked(ctx, holding, broken, func(holder pgx.Tx) error {
+		err := execute("with alone as (select fence.take_tree_lock($1, 'subtree')) " +
+			"insert into fence.subtrees (name, open) select $1, true from alone")(ctx, s)
+		if err != nil {
+			return err
+		}
+		writer, err := s.SQL.Begin(ctx)
+		if err != nil {
+			return err
+		}
+		defer writer.Rollback(ctx) //nolint:errcheck // it has only locked a row
+		_, err = writer.Exec(ctx, "select from fence.subtrees s where s.name = $1 for update", s.lock)
+		if err = errors.Join(err, executing(ctx, "rollback to savepoint before")(holder)); err != nil {
+			return err
+		}
+		if err := s.AwaitBlocked(ctx, nil); err != nil {
+			return err
+		}
+		_, err = writer.Exec(ctx, lockFenceSQL+" nowait", s.lock)
+		return err
+	})
 }
 
 // keptAliveInTime is a heartbeat that had locked the session before it ran out: an acquire must wait for it.

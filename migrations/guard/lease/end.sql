@@ -44,11 +44,12 @@ as $$
 declare
     v_fence fence.fences;
     v_ended fence.leases;
-    v_scope text := case
-        when exists (select from fence.subtrees s where s.name = p_lock) then 'subtree' else 'node' end;
+    v_scope text;
 begin
     perform fence.commit_durably();
-    perform fence.lock_lease(p_lock, v_scope);
+    -- As for a subtree, whether there is one or not: the first request for one may come while this waits.
+    perform fence.lock_lease(p_lock, 'subtree');
+    v_scope := case when exists (select from fence.subtrees s where s.name = p_lock) then 'subtree' else 'node' end;
     select * into v_fence from fence.fences f where f.resource = p_lock;
     if not found or v_fence.granted_token = 0 then
         outcome := 'not_found';
