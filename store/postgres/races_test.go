@@ -113,7 +113,7 @@ func brokenBesideSubtree(ctx context.Context, s *fixture) error {
 		return errors.Join(err, executing(ctx, lockFenceSQL, s.lock)(holder))
 	}
 	return s.whileLocked(ctx, holding, broken, func(holder pgx.Tx) error {
-		err := execute("with alone as (select fence.take_tree_lock($1, 'subtree')) " +
+		err := execute("with alone as (select fence.take_tree_lock($1, 'subtree')) "+
 			"insert into fence.subtrees (name, open) select $1, true from alone")(ctx, s)
 		if err != nil {
 			return err
@@ -124,10 +124,11 @@ func brokenBesideSubtree(ctx context.Context, s *fixture) error {
 		}
 		defer writer.Rollback(ctx) //nolint:errcheck // it has only locked a row
 		_, err = writer.Exec(ctx, "select from fence.subtrees s where s.name = $1 for update", s.lock)
-		if err = errors.Join(err, executing(ctx, "rollback to savepoint before")(holder)); err != nil {
-			return err
+		err = errors.Join(err, executing(ctx, "rollback to savepoint before")(holder))
+		if err == nil {
+			err = s.AwaitBlocked(ctx, nil)
 		}
-		if err := s.AwaitBlocked(ctx, nil); err != nil {
+		if err != nil {
 			return err
 		}
 		_, err = writer.Exec(ctx, lockFenceSQL+" nowait", s.lock)

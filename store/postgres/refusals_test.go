@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencegate/fencegate/internal/test/spec"
 	"github.com/fencegate/fencegate/internal/test/testenv/enginetest"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
 	"github.com/fencegate/fencegate/store/postgres"
-	"github.com/fencegate/fencegate/store/storetest"
 )
 
 // refusing is a running Service that shows which of its answers came from its memory.
@@ -34,7 +34,7 @@ func (r refusing) commit(ctx context.Context, write store.Write) (string, error)
 	if err != nil {
 		return "", err
 	}
-	answer := verdictOf(storetest.WriteAnswer(result))
+	answer := verdictOf(spec.AnswerOfResult(result))
 	if r.RefusedEarly() == before {
 		return answer, nil
 	}
@@ -42,7 +42,7 @@ func (r refusing) commit(ctx context.Context, write store.Write) (string, error)
 	if err != nil {
 		return "", err
 	}
-	if want := verdictOf(storetest.WriteAnswer(judged[0])); answer != want {
+	if want := verdictOf(spec.AnswerOfResult(judged[0])); answer != want {
 		return "", fmt.Errorf("%v was refused early as %q, and the database says %q", write.WriteToken, answer, want)
 	}
 	var rejected *store.RejectedError
@@ -352,7 +352,7 @@ func TestSubmitRefusesEarly(t *testing.T) {
 	for n := range uint64(3) {
 		answers := make(chan string) // without room: done in this goroutine would never end
 		r.Submit(patient(t), write, func(result store.Result, err error) {
-			answers <- fmt.Sprint(verdictOf(storetest.WriteAnswer(result)), " ", err)
+			answers <- fmt.Sprint(verdictOf(spec.AnswerOfResult(result)), " ", err)
 		})
 		if got := <-answers; got != "token_stale superseded <nil>" {
 			t.Errorf("the answer is %s, want token_stale superseded", got)

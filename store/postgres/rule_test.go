@@ -128,7 +128,7 @@ var (
 			with(newest, sequence(1), expect(store.ExpectNone)), "version_mismatch"},
 		{"step 7: a lower version", given{acquire, wrote(with(newest), with(newest, sequence(1)))},
 			with(newest, sequence(2), expect(1)), "version_mismatch"},
-		{"step 7: a deletion of what is not there", given{acquire}, with(newest, deletion), "not found"},
+		{"step 7: a deletion of what is not there", given{acquire}, with(newest, deletion), "not_found"},
 		{"step 7: what was refused did not use up its token",
 			given{acquire, rejected(with(newest, expect(7)), "version_mismatch")}, with(newest), "admitted"},
 	}

@@ -13,13 +13,13 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/fencegate/fencegate/internal/test/spec"
 	waiting "github.com/fencegate/fencegate/internal/test/testenv/await"
 	"github.com/fencegate/fencegate/internal/test/testenv/enginetest"
 	pgtest "github.com/fencegate/fencegate/internal/test/testenv/postgres"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
 	"github.com/fencegate/fencegate/store/postgres"
-	"github.com/fencegate/fencegate/store/storetest"
 )
 
 // testbed is an enginetest.DB with the checks of this package's tests.
@@ -263,7 +263,7 @@ func byTransaction(ctx context.Context, s *postgres.Store, w store.Write) (store
 }
 
 // verdictOf is an answer as the rule gives it: its code, the reason of token_stale, and whether it is a replay.
-func verdictOf(answer storetest.Answer) string {
+func verdictOf(answer spec.Answer) string {
 	return strings.TrimSpace(answer.Code + " " + answer.Reason + map[bool]string{true: "replayed"}[answer.Replayed])
 }
 
@@ -275,7 +275,7 @@ var sentinels = map[string]error{
 	string(store.VerdictLeaseMismatch):   store.ErrLeaseMismatch,
 	string(store.VerdictLeaseExpired):    store.ErrLeaseExpired,
 	string(store.VerdictVersionMismatch): store.ErrVersionMismatch,
-	storetest.CodeNotFound:               store.ErrNotFound,
+	spec.CodeNotFound:                    store.ErrNotFound,
 }
 
 // expectVerdict sends a write through a source and compares the verdict, the data and the fence: an admitted write is
@@ -293,7 +293,7 @@ func (s *fixture) expectVerdict(ctx context.Context, source source, write store.
 	if err != nil {
 		return err
 	}
-	answer := storetest.WriteAnswer(result)
+	answer := spec.AnswerOfResult(result)
 	if verdict := verdictOf(answer); verdict != want {
 		return fmt.Errorf("token %d: the verdict is %q, want %q", write.Token, verdict, want)
 	}

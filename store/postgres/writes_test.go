@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fencegate/fencegate/internal/test/spec"
 	"github.com/fencegate/fencegate/store"
-	"github.com/fencegate/fencegate/store/storetest"
 )
 
 // setCases are promises of a set of independent writes.
@@ -40,7 +40,7 @@ var setCases = []storeCase{
 		setCase{with(first, sequence(2)), "token_stale superseded"},
 		setCase{with(newest, sequence(3), expect(7)), "version_mismatch at 1"},
 		setCase{with(newest, sequence(4), key("none"), expect(store.ExpectAny)), "version_mismatch at 0"},
-		setCase{with(newest, sequence(4), key("none"), deletion), "not found"},
+		setCase{with(newest, sequence(4), key("none"), deletion), "not_found"},
 		setCase{with(newest, sequence(4), otherLeaseID), "lease_mismatch"},
 		setCase{with(beyond), "token_unknown"},
 		setCase{with(none), "token_required"},
@@ -87,7 +87,7 @@ func setOf(cases ...setCase) step {
 func brief(results ...store.Result) string {
 	texts := make([]string, len(results))
 	for i, result := range results {
-		answer := storetest.WriteAnswer(result)
+		answer := spec.AnswerOfResult(result)
 		texts[i] = verdictOf(answer)
 		switch {
 		case answer.Code == string(store.VerdictVersionMismatch):
@@ -220,7 +220,7 @@ var transactionCases = []storeCase{
 	{"transaction: the second precondition fails", onTwo(onBelow("/b", wrote(with(newest))),
 		transacted("version_mismatch at 1 of op 1 key of b", specs{plainA, b1},
 			plainA, inB(newest, expect(7)), inA(newest, expect(7), key("x"))))},
-	{"transaction: a deletion of what is not there", onTwo(transacted("not found", bothPlain, plainA, deletedInB))},
+	{"transaction: a deletion of what is not there", onTwo(transacted("not_found", bothPlain, plainA, deletedInB))},
 	{"transaction: an operation without a write token", onTwo(
 		transacted("token_required of op 1 key of b", specs{plainA}, plainA, plainB))},
 

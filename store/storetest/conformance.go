@@ -1,3 +1,4 @@
+// Package storetest is the conformance suite of lease providers.
 package storetest
 
 import (

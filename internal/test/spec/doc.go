@@ -1,0 +1,15 @@
+// Package spec is the contract as code: what each operation answers and changes, and what must hold of all that was
+// committed. Every checker of the project drives it. It knows no SQL, and reads like docs/concepts.md, which it is to be
+// read after:
+//
+//	rule      who may write: the rule's steps, as one function
+//	state     what there is: locks, leases, queues, fences, records, sessions, policies
+//	step      Step: a state and an operation → the next state and the answer
+//	op        operations and answers, and their text form
+//	service   the operations as calls of a store or an engine
+//
+// A state is a value: no operation changes what another state shows. Two things are not the contract's to decide. Which
+// token, lease_id and times a grant gets is the provider's choice ([Choice]), which is handed in, and [State.Step] says
+// whether that choice was allowed. And time: a lease or a session runs out when an operation says so ([Expire],
+// [ExpireSession]), which may be at any moment.
+package spec

@@ -1,0 +1,133 @@
+package spec
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/google/uuid"
+)
+
+// write decides one write, and applies it if it is admitted.
+func (s State) write(op Op) (State, Answer) {
+	r, content := s.Resource(op.Name), contentOf(op)
+	if r.isReplayedBy(op, content) {
+		return s, Answer{Code: CodeAdmitted, Replayed: true, Version: r.newestVersion, Created: r.lastCreated}
+	}
+	if refused := r.judge(op, s.inForce(op.Name), s.Policy(op.Name)); refused != (Answer{}) {
+		return s, refused
+	}
+	if refused := r.precondition(op); refused != (Answer{}) {
+		return s, refused
+	}
+	next := r.raised(op, content)
+	next.lastCreated = next.change(op, op)
+	return s.with(op.Name, next), Answer{Code: CodeAdmitted, Version: next.newestVersion, Created: next.lastCreated}
+}
+
+// writeSet decides writes one by one.
+func (s State) writeSet(writes []Op) (State, Answer) {
+	answers := make([]Answer, len(writes))
+	for i, write := range writes {
+		s, answers[i] = s.write(write)
+	}
+	return s, AnswerOfSet(answers)
+}
+
+// transact applies all operations of a transaction, or none. The first token that is refused decides, or else the first
+// operation. It is a replay only if it is one on each of its fences.
+func (s State) transact(op Op) (State, Answer) {
+	var tokens, changes []Op
+	for _, part := range op.Parts {
+		if part.Kind == Token {
+			tokens = append(tokens, part)
+		} else {
+			changes = append(changes, part)
+		}
+	}
+	content := contentOf(changes...)
+	replayed := true
+	for _, token := range tokens {
+		replayed = replayed && s.Resource(token.Name).isReplayedBy(token, content)
+	}
+	if replayed {
+		return s, s.committed(changes, true)
+	}
+	for _, token := range tokens {
+		if refused := s.Resource(token.Name).judge(token, s.inForce(token.Name), s.Policy(token.Name)); refused != (Answer{}) {
+			return s, refused
+		}
+	}
+	for i, change := range changes {
+		if refused := s.Resource(change.Name).precondition(change); refused != (Answer{}) {
+			if refused.Code != CodeNotFound {
+				refused.Op = i + 1
+			}
+			return s, refused
+		}
+	}
+	next := s
+	for _, token := range tokens {
+		raised := s.Resource(token.Name).raised(token, content)
+		for _, change := range changes {
+			if change.Name == token.Name {
+				raised.lastCreated = raised.change(token, change) || raised.lastCreated
+			}
+		}
+		next = next.with(token.Name, raised)
+	}
+	return next, next.committed(changes, false)
+}
+
+func (s State) committed(changes []Op, replayed bool) Answer {
+	versions := make([]int64, len(changes))
+	for i, change := range changes {
+		versions[i] = s.Resource(change.Name).newestVersion
+	}
+	return Answer{Code: CodeAdmitted, Replayed: replayed, Versions: versionList(versions)}
+}
+
+func versionList(versions []int64) string { return strings.Trim(fmt.Sprint(versions), "[]") }
+
+// raised is the state after a write was accepted, before its records are changed. The fence never falls, also
+// where an unnumbered write may follow a numbered one.
+func (r Resource) raised(token Op, content string) Resource {
+	if token.Token == r.LastToken {
+		r.LastSequence = max(r.LastSequence, token.sequence())
+	} else {
+		r.LastSequence = token.sequence()
+	}
+	r.LastToken = token.Token
+	r.newestVersion++
+	r.lastContent, r.lastCreated = "", false
+	if token.Sequence != nil {
+		r.lastContent = content
+	}
+	r.records = cloned(r.records)
+	return r
+}
+
+// change applies an operation to records that raised has made this state's own. It reports whether it made a record.
+func (r Resource) change(token, op Op) (created bool) {
+	switch op.Kind {
+	case Delete:
+		delete(r.records, op.Key)
+	case Put:
+		_, exists := r.records[op.Key]
+		r.records[op.Key] = Record{
+			Version: r.newestVersion, Token: token.Token, Sequence: token.sequence(), Numbered: token.Sequence != nil,
+			ContentType: op.Type, Value: op.Value,
+		}
+		return !exists
+	}
+	return false
+}
+
+// contentOf is the content of a write, without its token.
+func contentOf(changes ...Op) string {
+	content := ""
+	for _, op := range changes {
+		op.Token, op.Sequence, op.LeaseID = 0, nil, uuid.Nil
+		content += op.String() + "\n"
+	}
+	return content
+}
