@@ -38,9 +38,7 @@ func TestEveryStepIsTested(t *testing.T) {
 	for range cap(beds) {
 		beds <- newTestbed(t)
 	}
-	for _, m := range slices.Concat(stepMutations, ruleMutations, fastPathMutations, chainMutations, changeMutations,
-		leaseMutations, scopeMutations, sessionMutations, holdMutations, togetherMutations, oneMutations, passMutations,
-		rolledBackMutations) {
+	for _, m := range allMutations() {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -72,6 +70,11 @@ func TestEveryStepIsTested(t *testing.T) {
 			}
 		})
 	}
+}
+
+func allMutations() []mutation {
+	return slices.Concat(stepMutations, ruleMutations, fastPathMutations, chainMutations, changeMutations, leaseMutations,
+		scopeMutations, sessionMutations, holdMutations, togetherMutations, oneMutations, passMutations, rolledBackMutations)
 }
 
 func allCases() []storeCase {

@@ -17,14 +17,15 @@ import (
 // the same.
 func TestRandomSequences(t *testing.T) {
 	t.Parallel()
-	drive.Sequences(t, newRandomTarget(t), randomCalls)
+	target, _ := newRandomTarget(t)
+	drive.Sequences(t, target, randomCalls)
 }
 
 // TestRandomGroup is the same where the writes of a set are submitted to a group commit at once: each must be answered as
 // if they had come one by one, whatever batches they went in.
 func TestRandomGroup(t *testing.T) {
 	t.Parallel()
-	target := newRandomTarget(t)
+	target, _ := newRandomTarget(t)
 	group, err := groupcommit.New(target.Service.(*postgres.Store), groupcommit.Config{})
 	if err != nil {
 		t.Fatal(err)
@@ -42,19 +43,14 @@ var randomCalls = spec.Generator{
 }
 
 // newRandomTarget is a Store on a database of its own.
-func newRandomTarget(t *testing.T) drive.Store {
+func newRandomTarget(t *testing.T) (drive.Store, *testbed) {
 	t.Helper()
 	b := newTestbed(t)
-	conn, err := b.SQL.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(conn.Release)
 	sweeper := newSweeper(t, b.Store, postgres.SweeperConfig{})
-	return drive.Store{Service: b.Store, SQL: conn.Conn(), Sweep: func(ctx context.Context) error {
+	return drive.Store{Service: b.Store, SQL: b.SQL, Sweep: func(ctx context.Context) error {
 		_, err := sweeper.Sweep(ctx)
 		return err
-	}}
+	}}, b
 }
 
 // submit sends writes without waiting for the answers before.

@@ -220,17 +220,30 @@ func (g *Generator) again(c Choices, draw func() Op) Op {
 
 var keys = []store.Name{"k", "k/l"}
 
-// write is a put or a delete of one of few records, under a token that is mostly one that could be admitted.
+// write is a put or a delete of one of few records, as a holder sends it that does everything right, or with one mistake.
 func (g *Generator) write(name store.Name, known Known, c Choices) Op {
-	op := g.token(Put, name, known, c)
-	if g.Client == "" || c.Below(4) == 0 {
-		g.change(&op, known, c)
-		return op
+	op := right(Put, name, known)
+	_, last := known.Last(name)
+	lease := someLease(known, c)
+	mistake := c.Below(10)
+	if mistake == 9 {
+		op = g.token(Put, name, known, c)
 	}
-	op = right(Put, name, known)
 	g.change(&op, known, c)
-	if op.Expect = nil; c.Below(2) == 0 {
+	if mistake != 8 {
+		op.Expect = nil
+	}
+	switch mistake {
+	case 0, 1:
 		op.LeaseID = uuid.Nil
+	case 4:
+		op.Sequence = new(max(0, last-int64(c.Below(3))))
+	case 5:
+		op.Sequence = nil
+	case 6:
+		op.LeaseID = pick(c, []uuid.UUID{WrongID(op.LeaseID), lease.ID})
+	case 7:
+		op.Token, op.LeaseID = lease.Token, lease.ID
 	}
 	return op
 }

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
@@ -33,19 +34,11 @@ type Target interface {
 // there was each code of an answer.
 func Sequences(t *testing.T, target Target, generator spec.Generator) map[string]int {
 	t.Helper()
-	run := func(prefix string) *sequence {
-		r := &sequence{target: target, generator: generator, counts: map[string]int{}}
-		r.generator.Names = nil
-		for _, name := range generator.Names {
-			r.generator.Names = append(r.generator.Names, store.Name(prefix)+"/"+name)
-		}
-		return r
-	}
 	counts := map[string]int{}
 	if *scriptFile != "" {
 		text, err := os.ReadFile(*scriptFile)
 		if err == nil {
-			err = run("").replay(t.Context(), string(text))
+			err = newSequence(target, generator, "").replay(t.Context(), string(text))
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -55,7 +48,7 @@ func Sequences(t *testing.T, target Target, generator spec.Generator) map[string
 	runs := 0
 	rapid.Check(t, func(t *rapid.T) {
 		runs++
-		r := run(fmt.Sprint("run-", runs))
+		r := newSequence(target, generator, fmt.Sprint("run-", runs))
 		defer func() {
 			if err := target.Forget(t.Context()); err != nil {
 				t.Error(err)
@@ -66,8 +59,8 @@ func Sequences(t *testing.T, target Target, generator spec.Generator) map[string
 				t.Fatalf("%v\nthe script:\n%s", err, strings.Join(r.script, "\n"))
 			}
 		}
-		for _, name := range r.generator.Names {
-			do(spec.Op{Kind: spec.Acquire, Name: name, Owner: "A", TTL: generator.TTL})
+		for _, op := range r.begin() {
+			do(op)
 		}
 		t.Repeat(map[string]func(*rapid.T){"step": func(t *rapid.T) { do(r.generator.Next(r.state, drawn{t})) }})
 		for _, op := range r.state.Reads(r.generator.Names) {
@@ -85,6 +78,35 @@ func Sequences(t *testing.T, target Target, generator spec.Generator) map[string
 	return counts
 }
 
+// Search performs random sequences until ctx ends, and returns the first answer that is not the contract's.
+func Search(ctx context.Context, target Target, generator spec.Generator, seed uint64) error {
+	choices := random{rand.New(rand.NewPCG(seed, 0))} //nolint:gosec // it chooses what a test does
+	for runs := 1; ctx.Err() == nil; runs++ {
+		r := newSequence(target, generator, fmt.Sprintf("search-%d-%d", seed, runs))
+		steps := len(r.begin())
+		for at := 0; at < 60+steps && ctx.Err() == nil; at++ {
+			var op spec.Op
+			switch {
+			case at < steps:
+				op = r.begin()[at]
+			default:
+				op = r.generator.Next(r.state, choices)
+			}
+			if err := r.do(ctx, op); err != nil && ctx.Err() == nil {
+				return fmt.Errorf("%w\nthe script:\n%s", err, strings.Join(r.script, "\n"))
+			}
+		}
+		if err := target.Forget(context.WithoutCancel(ctx)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type random struct{ *rand.Rand }
+
+func (r random) Below(n int) int { return r.IntN(n) }
+
 // drawn makes choices that rapid can make simpler.
 type drawn struct{ *rapid.T }
 
@@ -97,6 +119,25 @@ type sequence struct {
 	state     spec.State
 	script    []string
 	counts    map[string]int
+}
+
+// newSequence is a run on names below a prefix.
+func newSequence(target Target, generator spec.Generator, prefix string) *sequence {
+	r := &sequence{target: target, generator: generator, counts: map[string]int{}}
+	r.generator.Names = nil
+	for _, name := range generator.Names {
+		r.generator.Names = append(r.generator.Names, store.Name(prefix)+"/"+name)
+	}
+	return r
+}
+
+// begin are the operations that a run begins with: otherwise little happens on a name for long.
+func (r *sequence) begin() []spec.Op {
+	begin := make([]spec.Op, len(r.generator.Names))
+	for i, name := range r.generator.Names {
+		begin[i] = spec.Op{Kind: spec.Acquire, Name: name, Owner: "A", TTL: r.generator.TTL}
+	}
+	return begin
 }
 
 // do performs an operation, and returns an error if the answer is not the contract's.

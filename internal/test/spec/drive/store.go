@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencegate/fencegate/internal/test/spec"
 )
@@ -12,8 +13,8 @@ import (
 // Store performs operations on a store, or an engine, of PostgreSQL.
 type Store struct {
 	spec.Service
-	// SQL is a connection past it, to do what time does.
-	SQL *pgx.Conn
+	// SQL is for doing past it what time does.
+	SQL *pgxpool.Pool
 	// Sweep does what a sweeper does.
 	Sweep func(context.Context) error
 	// WriteSet sends the writes of a set in its own way; nil: by Service.Write.
