@@ -25,6 +25,7 @@ import (
 
 	"github.com/fencegate/fencegate/gateway/admin"
 	"github.com/fencegate/fencegate/gateway/auth"
+	"github.com/fencegate/fencegate/gateway/callfile"
 	"github.com/fencegate/fencegate/gateway/endpoint"
 	"github.com/fencegate/fencegate/gateway/limits"
 	"github.com/fencegate/fencegate/gateway/locks"
@@ -130,6 +131,8 @@ type Config struct {
 	// AccessLogSample logs one in so many requests at level info, and every one that is answered with 500 or more.
 	// Default 0: none; 1: every one.
 	AccessLogSample int
+	// Calls, if set, records what clients ask for and are answered. It is the caller's to close.
+	Calls *callfile.Recorder
 	// Terraform serves the states of Terraform and OpenTofu.
 	Terraform bool
 	// TerraformLockTTL is how long the lock of a state lasts if it is not released: Terraform does not renew it. Default
@@ -259,6 +262,9 @@ func New(
 	config, err := config.withDefaults()
 	if err != nil {
 		return nil, err
+	}
+	if config.Calls != nil {
+		service = recorded{service, config.Calls}
 	}
 	allowed, err := parseHosts(config.AllowedHosts)
 	if err != nil {

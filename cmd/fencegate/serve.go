@@ -48,6 +48,8 @@ type serveCmd struct {
 
 	AccessLogSample int `help:"Log one in so many requests, and every one that fails for the gateway (status 500 and more). 1: every request; 0: none." env:"FENCEGATE_ACCESS_LOG_SAMPLE" default:"0"`
 
+	historyFlags
+
 	PrometheusURL string `help:"Prometheus whose firing alerts the overview shows." name:"prometheus-url" env:"FENCEGATE_PROMETHEUS_URL" placeholder:"URL"`
 
 	ListenURL string `help:"Direct URL of the database, where --database-url leads through a pooler in transaction mode, such as PgBouncer: for notifications, migrations and probes." name:"listen-url" env:"FENCEGATE_LISTEN_URL" placeholder:"URL"`
@@ -199,19 +201,14 @@ func (c *serveCmd) serveOn(
 		return err
 	}
 	defer func() { _ = listener.Close() }() // of which Serve has seen to
-	gw, err := gateway.New(gateway.Config{
-		Name:         cmp.Or(c.GatewayName, gatewayName(listener.Addr())),
-		BodyBytesMax: c.BodyBytesMax, BodiesBytesMax: c.BodiesBytesMax, BodyTimeout: c.BodyTimeout,
-		RequestTimeout: c.RequestTimeout, ShutdownTimeout: c.ShutdownTimeout, ReadOnly: c.ReadOnly, DrainDelay: c.DrainDelay,
-		KeepAlive: c.EventKeepAlive, WatchesMax: c.WatchesMax, WaitingMax: c.WaitingMax, PrometheusURL: c.PrometheusURL, Logger: logger, Tracing: tracing,
-		Certificates: certificates, AllowedHosts: c.hosts(listener.Addr(), c.authenticated()),
-		TrustedProxies: prefixes(c.TrustedProxies), AccessLogSample: c.AccessLogSample, RefusalDelayMax: c.RefusalDelayMax,
-		Auth:   c.authenticator(service, directory, certificates),
-		Limits: c.limits(), CallerLeasesMax: c.CallerLeasesMax,
-		Terraform: c.Terraform, TerraformLockTTL: c.TerraformLockTTL, TerraformVersionsMax: c.TerraformVersionsMax,
-		TerraformStateBytesMax: c.TerraformStateBytesMax, ConnectionsMax: c.ConnectionsMax,
-		AddressConnectionsMax: c.AddressConnectionsMax, KeysRead: c.keysRead(service), SignIn: c.signIn(directory),
-	}, service, recorder, metrics)
+	recorded, err := c.recorder()
+	if err != nil {
+		return err
+	}
+	defer recorded.Close()
+	config := c.gatewayConfig(listener.Addr(), service, directory, certificates, logger, tracing)
+	config.Calls = recorded
+	gw, err := gateway.New(config, service, recorder, metrics)
 	if err != nil {
 		return err
 	}
