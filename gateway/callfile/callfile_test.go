@@ -56,7 +56,7 @@ func TestLinesAreCalls(t *testing.T) {
 			t.Errorf("the file has %q", secret)
 		}
 	}
-	stand, ofSession := recorder.ID(id).String(), recorder.ID(session).String()
+	stand, ofSession := callfile.StandIn(id).String(), callfile.StandIn(session).String()
 	times := " expires=" + micros(lease.ExpiresAt) + " ! token=7 id=" + stand + " granted_at=" + micros(now) + " until=" + micros(lease.ExpiresAt)
 	granted := `token=7 id=` + stand + ` owner="o;1" lease=exclusive,subtree` + times
 	presented := `token=7 sequence=0 lease_id=` + stand

@@ -12,21 +12,19 @@ import (
 )
 
 // line is a call as text: what was asked for, " -> ", the answer, and for a lease " ! " with its times.
-type line struct {
-	text     []byte
-	recorder *Recorder
-}
+type line struct{ text []byte }
 
-// line begins the line of a call that returned an error or not. One whose outcome is unknown was never answered.
+// line begins the line of a call that returned an error or not. One whose outcome is unknown was never answered. Its times
+// are nanoseconds since 1970; within a file they only rise, whatever is done to the machine's clock.
 func (c Call) line(kind string, name store.Name, err error) *line {
-	l := &line{recorder: c.recorder, text: make([]byte, 0, 512)}
+	l := &line{make([]byte, 0, 512)}
 	l.text = append(l.text, "0 "...)
-	l.text = append(strconv.AppendInt(l.text, c.sent.Nanoseconds(), 10), '-')
+	l.text = append(strconv.AppendInt(l.text, c.recorder.began.UnixNano()+c.sent.Nanoseconds(), 10), '-')
 	var unavailable *store.UnavailableError
 	if errors.As(err, &unavailable) && unavailable.Outcome == store.OutcomeUnknown {
 		l.text = append(l.text, "never"...)
 	} else {
-		l.text = strconv.AppendInt(l.text, time.Since(c.recorder.began).Nanoseconds(), 10)
+		l.text = strconv.AppendInt(l.text, c.recorder.began.UnixNano()+time.Since(c.recorder.began).Nanoseconds(), 10)
 	}
 	l.word(kind)
 	if name != "" {
@@ -69,7 +67,7 @@ func (l *line) integer(label string, number int64) {
 
 func (l *line) id(label string, id uuid.UUID) {
 	if id != uuid.Nil {
-		l.field(label, l.recorder.ID(id).String())
+		l.field(label, StandIn(id).String())
 	}
 }
 
