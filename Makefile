@@ -1,6 +1,6 @@
 # Everything is done from here; `make` alone lists it. What a target does is in scripts/, where it can be called too.
 .DEFAULT_GOAL := help
-.PHONY: help build cross release-check build-bench build-demo dev run demo demo-all demo-deps demo-etcd demo-zookeeper demo-redis test test-slow test-postgres test-clients test-integrations check-openapi test-deps lint bench bench-locks bench-tables bench-names bench-cpu soak fuzz hostile random chaos chaos-safeguards failovers drill screenshots golden golden-check docs verify
+.PHONY: help build cross release-check build-bench build-demo dev run demo demo-all demo-deps demo-etcd demo-zookeeper demo-redis test test-slow test-postgres test-clients test-integrations check-openapi test-deps lint bench bench-locks bench-tables bench-names bench-cpu soak fuzz hostile random mutants chaos chaos-safeguards failovers drill screenshots golden golden-check docs verify
 
 # The SDK, its adapters, and the packages of these modules, all of which the main module uses.
 SDK          := lockclient lockclient/pgxguard lockclient/gocronlock
@@ -36,6 +36,9 @@ POSTGRES_VERSION ?=
 SEED     ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 DURATION ?= 30m
 WITHOUT  ?=
+# What make mutants breaks: all, unless it is given.
+ONLY          ?=
+MUTANTS_FLAGS ?=
 # With FRESH=1 the second build of release-check compiles in an empty cache of Go.
 FRESH ?=
 # How many connections make hostile opens. Each needs two file descriptors (ulimit -n).
@@ -158,6 +161,10 @@ drill: ## Lose a database under load, restore it from a backup, and show how lon
 random: ## Check guarded transactions of random SQL clients, for DURATION at each isolation level (DURATION, POSTGRES_VERSION)
 	@set -e; if [ -n '$(POSTGRES_VERSION)' ]; then PATH="$$(scripts/fetch-postgres '$(POSTGRES_VERSION)'):$$PATH"; fi; \
 	  scripts/with-postgres go test ./migrations -run 'TestGuardAtRandom$$' -count=1 -timeout 0 -v -guard.duration '$(DURATION)'
+
+# Half an hour. ONLY names directories of migrations/guard and functions; MUTANTS_FLAGS: -sample, -seed, -go, -list, -by-hand.
+mutants: ## Break the SQL functions by rule, and show in mutants.txt what no test notices (ONLY, MUTANTS_FLAGS)
+	scripts/with-postgres go run ./internal/test/mutants -only '$(ONLY)' $(MUTANTS_FLAGS)
 
 chaos: ## Break gateways, databases and the network at random under load, and check the history (SEED, DURATION, WITHOUT)
 ifeq ($(WITHOUT),)

@@ -204,3 +204,11 @@ func GuardSource(name string) (source string, ok bool) {
 	}
 	return "", false
 }
+
+// Functions returns the names of all functions and views, by folder. Tests use it.
+func Functions() (names []string) {
+	for _, f := range functions() {
+		names = append(names, f.name)
+	}
+	return names
+}

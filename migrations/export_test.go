@@ -14,14 +14,6 @@ var (
 	GatewayFunctions = gatewayFunctions
 )
 
-// Functions returns the names of all functions and views.
-func Functions() (names []string) {
-	for _, f := range functions() {
-		names = append(names, f.name)
-	}
-	return names
-}
-
 // ApplyWithin is Apply with other bounds of the wait for locks.
 func ApplyWithin(ctx context.Context, conn *pgx.Conn, timeout time.Duration, tries int) error {
 	_, err := Script{}.apply(ctx, conn, lockBounds{timeout: timeout, pause: time.Millisecond, tries: tries})

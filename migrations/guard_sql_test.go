@@ -267,6 +267,13 @@ var guardScripts = []script{
 		A select pg_sequence_last_value('fence.rejected_by_sql_lease_mismatch') >= $before + 3  -- t
 		A select count(*), min(code), min(sequence), min(fencing_token), min(address),
 			min(table_name) from fence.reported where resource = 'counted'  -- 1|lease_mismatch|2|$t|local|`},
+	{"a write alone waits no longer than it is told", `
+		A select test.grant('busy')  -- $t
+		A begin; select fence.guard('busy', $t, 1)
+		B select verdict from fence.write_one('busy', $t, 2, null, null, 'put', 'k', 'v', 'text/plain', null, 0)  -- busy
+		B select verdict from fence.write_one('busy', $t, 2, null, null, 'put', 'k', 'v', 'text/plain', null, 1)  -- !55P03
+		A commit
+		B select verdict from fence.write_one('busy', $t, 2, null, null, 'put', 'k', 'v', 'text/plain', null, 0)  -- admitted`},
 }
 
 // ruledScripts need policies and subtree leases.

@@ -1,6 +1,7 @@
 package migrations_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -172,17 +173,17 @@ var sqlMutations = []struct{ function, old, broken, script string }{
 		"observe waits for no writer, enforce does"},
 }
 
+func allScripts() []script {
+	return slices.Concat([]script{firstPolicy, forgetScript}, guardScripts, ruledScripts, nestedScripts, treeLockScripts,
+		protectScripts, replacedScripts, belowScripts, namesScripts, settingsScripts, attackScripts, claimScripts)
+}
+
 // TestMutations breaks the functions, one place at a time, and checks that the script fails.
 func TestMutations(t *testing.T) {
 	t.Parallel()
-	scripts := map[string]script{firstPolicy.name: firstPolicy, forgetScript.name: forgetScript}
-	for _, group := range [][]script{
-		guardScripts, ruledScripts, nestedScripts, treeLockScripts, protectScripts, replacedScripts, belowScripts, namesScripts,
-		settingsScripts, attackScripts, claimScripts,
-	} {
-		for _, s := range group {
-			scripts[s.name] = s
-		}
+	scripts := map[string]script{}
+	for _, s := range allScripts() {
+		scripts[s.name] = s
 	}
 	for _, m := range sqlMutations {
 		t.Run(m.function+" "+m.old, func(t *testing.T) {

@@ -249,6 +249,7 @@ func TestPrintedTextIsPlain(t *testing.T) {
 func protectedOn(t *testing.T, url string) (variables map[string]string) {
 	t.Helper()
 	admin := connect(t, scriptedOn(t, url, ""))
+	defer admin.Close(t.Context())
 	variables = map[string]string{"app": admin.Config().Database + "_app", "owner": admin.Config().Database + "_owner",
 		"some": admin.Config().Database + "_some"}
 	exec(t, admin, substitute("create role $app; create role $owner; create role $some; "+
@@ -263,6 +264,12 @@ func protectedOn(t *testing.T, url string) (variables map[string]string) {
 		}
 	}
 	t.Cleanup(func() {
+		admin, err := pgx.Connect(context.Background(), url)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer admin.Close(context.Background())
 		for _, role := range variables {
 			_, err := admin.Exec(context.Background(), fmt.Sprintf("drop owned by %[1]s cascade; drop role %[1]s", role))
 			if err != nil {

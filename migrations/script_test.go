@@ -353,7 +353,9 @@ func scripted(t *testing.T, setup string) string {
 // scriptedOn is scripted for a database that is there.
 func scriptedOn(t *testing.T, url, setup string) string {
 	t.Helper()
-	exec(t, connect(t, url), "set check_function_bodies = off;"+scriptFunctions+setup)
+	conn := connect(t, url)
+	defer conn.Close(t.Context())
+	exec(t, conn, "set check_function_bodies = off;"+scriptFunctions+setup)
 	return url
 }
 

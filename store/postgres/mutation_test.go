@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -72,9 +73,21 @@ func TestEveryStepIsTested(t *testing.T) {
 	}
 }
 
-func allMutations() []mutation {
-	return slices.Concat(stepMutations, ruleMutations, fastPathMutations, chainMutations, changeMutations, leaseMutations,
-		scopeMutations, sessionMutations, holdMutations, togetherMutations, oneMutations, passMutations, rolledBackMutations)
+func allMutations() (mutations []mutation) {
+	lists := mutationLists()
+	for _, name := range slices.Sorted(maps.Keys(lists)) {
+		mutations = append(mutations, lists[name]...)
+	}
+	return mutations
+}
+
+func mutationLists() map[string][]mutation {
+	return map[string][]mutation{
+		"step": stepMutations, "rule": ruleMutations, "fastPath": fastPathMutations, "chain": chainMutations,
+		"change": changeMutations, "lease": leaseMutations, "scope": scopeMutations, "session": sessionMutations,
+		"hold": holdMutations, "together": togetherMutations, "one": oneMutations, "pass": passMutations,
+		"rolledBack": rolledBackMutations,
+	}
 }
 
 func allCases() []storeCase {
@@ -90,15 +103,7 @@ func allCases() []storeCase {
 
 func (m mutation) apply(t *testing.T, b *testbed) {
 	t.Helper()
-	source, ok := migrations.GuardSource(m.function)
-	if !ok {
-		t.Fatalf("there is no fence.%s", m.function)
-	}
-	broken, err := m.edit(source)
-	if err != nil {
-		t.Fatalf("fence.%s: %v", m.function, err)
-	}
-	b.Exec(t, broken)
+	b.Exec(t, m.broken(t))
 	if slices.Contains([]string{"admit", "lock_write_tokens", "apply_operations", "write_ruled"}, m.function) {
 		b.Exec(t, theLongWay(t))
 	}
@@ -108,6 +113,20 @@ func (m mutation) apply(t *testing.T, b *testbed) {
 	for _, batched := range batchedFunctions {
 		b.Exec(t, decidingNothing(t, batched))
 	}
+}
+
+// broken returns the broken function.
+func (m mutation) broken(t *testing.T) string {
+	t.Helper()
+	source, ok := migrations.GuardSource(m.function)
+	if !ok {
+		t.Fatalf("there is no fence.%s", m.function)
+	}
+	broken, err := m.edit(source)
+	if err != nil {
+		t.Fatalf("fence.%s: %v", m.function, err)
+	}
+	return broken
 }
 
 // batchedFunctions decide about leases that concern nobody else. What they do not decide, the others do, one by one.

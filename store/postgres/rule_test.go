@@ -64,6 +64,8 @@ var (
 		{"step 3: a replaced holder", given{acquire, replace}, with(first), "token_stale superseded"},
 		{"step 3: after release", given{acquire, release}, with(newest), "token_stale released"},
 		{"step 3: after a late release", given{acquire, expire, release}, with(newest), "token_stale released"},
+		{"step 3: after release, and another name's shared lease has the same token",
+			given{acquire, release, sameTokenElsewhere("shared")}, with(newest), "token_stale released"},
 		{"step 3: after break", given{acquire, breakLock}, with(newest), "token_stale released"},
 	}
 
@@ -73,6 +75,8 @@ var (
 			given{under(store.Policy{}), acquire, wrote(with(newest))}, with(newest), "token_stale reused"},
 		{"step 4: the next sequence", given{acquire, wrote(with(newest, sequence(1)))},
 			with(newest, sequence(2)), "admitted"},
+		{"step 4: the next sequence under a policy that says nothing",
+			given{under(store.Policy{}), acquire, wrote(with(newest, sequence(1)))}, with(newest, sequence(2)), "admitted"},
 		{"step 4: a sequence after a gap", given{acquire, wrote(with(newest, sequence(1)))},
 			with(newest, sequence(store.SequenceMax)), "admitted"},
 		{"step 4: a sequence in the gap", given{acquire, wrote(with(newest, sequence(1)), with(newest, sequence(9)))},
@@ -105,6 +109,7 @@ var (
 			with(token(6), sequence(3)), "token_stale superseded"},
 		{"external: any lease_id", given{external}, with(token(7), otherLeaseID), "admitted"},
 		{"external: a lower token than was granted before", given{acquire, external}, with(below), "admitted"},
+		{"external: no lease, where a policy that was set by SQL demands one", given{externalWithLease}, with(token(7)), "admitted"},
 		{"external: after the release of what was granted before", given{acquire, release, external},
 			with(newest), "admitted"},
 	}
@@ -113,6 +118,8 @@ var (
 		{"step 5: the lease_id", given{acquire}, with(newest, ownLeaseID), "admitted"},
 		{"step 5: a lease_id of nobody", given{acquire}, with(newest, otherLeaseID), "lease_mismatch"},
 		{"step 5: the lease_id of the holder before", given{acquire, replace}, with(newest, firstLeaseID), "lease_mismatch"},
+		{"step 5: the lease_id, and another name's lease has the same token",
+			given{acquire, sameTokenElsewhere("exclusive")}, with(newest, ownLeaseID), "admitted"},
 		{"step 5: no lease_id where one is demanded", given{requireLeaseID, acquire}, with(newest), "lease_mismatch"},
 		{"step 5: the lease_id where one is demanded", given{requireLeaseID, acquire}, with(newest, ownLeaseID), "admitted"},
 	}
@@ -120,6 +127,8 @@ var (
 	step6Cases = []ruleCase{
 		{"step 6: a live lease where one is demanded", given{requireLiveLease, acquire}, with(newest), "admitted"},
 		{"step 6: an expired one", given{requireLiveLease, acquire, expire}, with(newest), "lease_expired"},
+		{"step 6: an expired one, and another name's lease with the same token is live",
+			given{requireLiveLease, acquire, expire, sameTokenElsewhere("exclusive")}, with(newest), "lease_expired"},
 		{"step 6: an expired one where none is demanded", given{acquire, expire}, with(newest), "admitted"},
 	}
 
@@ -133,6 +142,17 @@ var (
 			given{acquire, rejected(with(newest, expect(7)), "version_mismatch")}, with(newest), "admitted"},
 	}
 )
+
+// sameTokenElsewhere grants another name a lease with the newest token, as a sequence that went back would.
+func sameTokenElsewhere(mode string) step {
+	return execute("insert into fence.leases (lock, fencing_token, lease_id, owner_id, mode, ttl_ms, granted_at, expires_at) " +
+		"select lock || '-2', fencing_token, gen_random_uuid(), owner_id, '" + mode + "', ttl_ms, clock_timestamp(), " +
+		"clock_timestamp() + interval '1 hour' from fence.leases where lock = $1 and fencing_token = $2")
+}
+
+// externalWithLease is a policy that store.Policy does not allow.
+var externalWithLease = execute("insert into fence.policies (prefix, authority, require_lease_id, require_live_lease) " +
+	"values ($1, 'external', true, true)")
 
 var externalSameToken = under(store.Policy{Rule: store.RuleSameToken, Authority: store.AuthorityExternal})
 

@@ -43,12 +43,22 @@ func (b *testbed) through(on *postgres.Store) *testbed {
 	return &testbed{&db}
 }
 
-// forget removes what former cases left. It truncates nothing: all sessions would plan their statements anew.
+// forget removes what former cases left.
 func (b *testbed) forget(t testing.TB) {
 	t.Helper()
-	for _, table := range []string{"fences", "subtrees", "waiters", "leases", "sessions", "records", "policies"} {
-		b.Exec(t, "delete from fence."+table)
+	if err := b.clean(t.Context()); err != nil {
+		t.Fatal(err)
 	}
+}
+
+// clean is forget. It truncates nothing: all sessions would plan their statements anew.
+func (b *testbed) clean(ctx context.Context) error {
+	for _, table := range []string{"fences", "subtrees", "waiters", "leases", "sessions", "records", "policies"} {
+		if _, err := b.SQL.Exec(ctx, "delete from fence."+table); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // granted acquires a lock that must be free.

@@ -18,6 +18,8 @@ var setCases = []storeCase{
 		setCase{with(newest, sequence(2), expect(1)), "admitted v2"},
 		setCase{with(newest, sequence(3), deletion, expect(2)), "admitted v3"},
 		setCase{with(newest, sequence(4), expect(0)), "admitted v4 created"}))},
+	{"set: a put changes no other record", noOtherRecord(all())},
+	{"alone: a put changes no other record", noOtherRecord(writingAlone)},
 	{"alone: the answers to a put, another, and the retry of that", all(acquire,
 		setOf(setCase{with(newest, sequence(1)), "admitted v1 created"}),
 		setOf(setCase{with(newest, sequence(2)), "admitted v2"}),
@@ -321,4 +323,12 @@ func (s *fixture) briefTransaction(result store.TransactionResult, err error) st
 		return fmt.Sprint("replayed versions ", result.Versions)
 	}
 	return fmt.Sprint("versions ", result.Versions)
+}
+
+// noOtherRecord puts records with two keys under two names.
+func noOtherRecord(how step) step {
+	one, other := with(newest, sequence(1)), with(newest, sequence(2), key("other"))
+	again := with(newest, sequence(3), value("again"))
+	return all(how, acquire, wrote(one), onBelow("/below", how, acquire, wrote(one, other, again), stored(again, 3),
+		stored(other, 2)), stored(one, 1))
 }

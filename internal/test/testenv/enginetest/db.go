@@ -34,12 +34,18 @@ type DB struct {
 // New returns a migrated database of its own.
 func New(t testing.TB) *DB {
 	t.Helper()
-	url := pgtest.Migrated(t)
+	return On(t, pgtest.Migrated(t))
+}
+
+// On returns a migrated database that is there.
+func On(t testing.TB, url string) *DB {
+	t.Helper()
 	sql, err := pgxpool.New(t.Context(), url)
 	check(t, err)
 	t.Cleanup(sql.Close)
 	b := &DB{OpenStore(t, postgres.Config{DatabaseURL: url}), url, sql}
-	b.Exec(t, "select setval('fence.tokens', 1000)") // so that there are tokens below the first that is granted
+	// So that there are tokens below the first that is granted.
+	b.Exec(t, "select setval('fence.tokens', greatest(1000, last_value)) from fence.tokens")
 	return b
 }
 

@@ -53,6 +53,15 @@ func Migrated(t testing.TB) string {
 	return server.fresh(t, server.migrated(t))
 }
 
+// Copied returns the URL of a copy of another database of a test, to which nobody may be connected. It is dropped when
+// the test ends, even if clients are still connected.
+func Copied(t testing.TB, url string) string {
+	t.Helper()
+	config, err := pgx.ParseConfig(url)
+	check(t, err)
+	return sharedServer(t).fresh(t, config.Database)
+}
+
 // migrated returns the database that Migrated copies.
 func (s *server) migrated(t testing.TB) (name string) {
 	t.Helper()
@@ -103,13 +112,15 @@ func (s *server) fresh(t testing.TB, template string) string {
 	t.Helper()
 	name := newName()
 	check(t, s.create(await.Context(t), name, template))
+	check(t, s.trackCalls(await.Context(t), name))
+	url, err := s.databaseURL(name)
+	check(t, err)
 	t.Cleanup(func() {
+		s.writeCalls(t, name, url)
 		if err := s.drop(await.Context(t), name); err != nil {
 			t.Error(err)
 		}
 	})
-	url, err := s.databaseURL(name)
-	check(t, err)
 	return url
 }
 
@@ -181,7 +192,7 @@ func (s *server) migrate(ctx context.Context, conn *pgx.Conn) error {
 	if err := migrations.Apply(ctx, conn); err != nil {
 		return fmt.Errorf("apply the migrations: %w", err)
 	}
-	return nil
+	return breakSchema(ctx, conn)
 }
 
 // makeGatewayRole makes a role of gateways in the database that ForGateway copies. It has the name of the database, and

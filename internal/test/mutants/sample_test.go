@@ -1,0 +1,32 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// explained are the files of migrations/guard all of whose survivors equivalent.txt explains.
+var explained = []string{"rule/rule.sql", "write/write_one.sql"}
+
+// TestSlow_Mutants breaks the functions in forty places, others each day, and checks that a case notices. All the
+// survivors of a longer run are explained: `make mutants` shows them.
+func TestSlow_Mutants(t *testing.T) {
+	t.Chdir("../../..")
+	sample := command{sample: 40, seed: uint64(time.Now().Unix() / 86400)}
+	places := sample.choose(slices.DeleteFunc(all(), func(p *place) bool {
+		return p.equivalent != "" || !slices.Contains(explained, strings.TrimPrefix(p.file, "migrations/guard/"))
+	}))
+	if len(places) < sample.sample {
+		t.Fatalf("the sample has %d places", len(places))
+	}
+	if err := judgeSQL(t.Context(), places, true); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range places {
+		if p.survives() {
+			t.Errorf("nothing notices %s", p)
+		}
+	}
+}
