@@ -40,6 +40,10 @@ var exceptions = map[string]exception{
 	"docs/other-locks.md: $ fencegate fence get jobs/42": {
 		before: "fencegate put jobs/42 result x --token 1767344421480.1"},
 
+	"docs/histories.md: fencegate serve": {
+		elsewhere: "keeps its file in a directory of the system; TestRecordHistory of cmd/fencegate"},
+	"docs/histories.md: bin/fencegate-bench": {
+		elsewhere: "the same; TestRecordHistory of cmd/fencegate makes the file, TestLoad of internal/test/bench checks one"},
 	"docs/operations.md: docker compose up": {
 		elsewhere: "needs Docker; TestComposeServices of deploy/compose"},
 	"docs/operations.md: go tool pprof": {

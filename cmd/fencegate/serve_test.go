@@ -9,11 +9,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/fencegate/fencegate/internal/test/spec"
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
 	"github.com/fencegate/fencegate/internal/test/testenv/network"
 	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
@@ -209,4 +211,46 @@ func awayBehindProxy(t *testing.T) string {
 	}))
 	t.Cleanup(proxy.Close)
 	return proxy.URL
+}
+
+// TestRecordHistory checks that a gateway records what its clients ask for and are answered, so that it can be checked.
+func TestRecordHistory(t *testing.T) {
+	t.Parallel()
+	directory := t.TempDir()
+	gateway := newShellOn(t, postgres.Migrated(t), "--record-history", directory)
+	var lease api.Lease
+	parseLine(t, gateway.must("lock", "acquire", "job", "--owner-id", "w", "--ttl", "10m", "--output", "json"), &lease)
+	token := strconv.FormatInt(lease.FencingToken, 10)
+	gateway.must("put", "job", "k", "private", "--token", token+".1")
+	gateway.must("lock", "break", "job", "--reason", "a test")
+	gateway.fails(exitNotHolder, "token_stale", "put", "job", "k", "late", "--token", token+".2")
+	var calls []spec.Call
+	await.True(t, "the calls are in the file", func() bool {
+		files, err := filepath.Glob(filepath.Join(directory, "*.calls"))
+		if err != nil || len(files) != 1 {
+			t.Fatalf("the files are %q (%v)", files, err)
+		}
+		text, err := os.ReadFile(files[0])
+		check(t, err)
+		if strings.Contains(string(text), "private") {
+			t.Error("the file has a value")
+		}
+		calls, err = spec.ReadCalls(strings.NewReader(string(text[:strings.LastIndexByte("\n"+string(text), '\n')])))
+		check(t, err)
+		return len(calls) == 4
+	})
+	var codes []string
+	for _, call := range calls {
+		codes = append(codes, string(call.Op.Kind)+" "+call.Answer.Code)
+	}
+	if got := strings.Join(codes, ", "); got != "acquire granted, put admitted, break broken, put token_stale" {
+		t.Errorf("the calls are %s", got)
+	}
+	if found := spec.CheckPart(calls, 0); len(found) > 0 {
+		t.Errorf("of a sound history it says %v", found)
+	}
+	calls[3].Answer.Code, calls[3].Answer.Version = spec.CodeAdmitted, 2
+	if found := spec.CheckPart(calls, 0); len(found) != 1 || found[0].Promise != "P3" {
+		t.Errorf("of a write after the end it says %v", found)
+	}
 }

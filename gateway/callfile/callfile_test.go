@@ -33,7 +33,7 @@ func TestLinesAreCalls(t *testing.T) {
 	}
 	begin := func() callfile.Call { return recorder.Begin("a b") }
 	request := &store.AcquireRequest{Lock: "a b", OwnerID: "o;1", RequestID: "r", Scope: store.Subtree, TTL: time.Second,
-		Wait: time.Minute, SessionID: session}
+		Wait: time.Minute, SessionID: session, NewestToken: 6}
 	begin().Acquired(request, lease, nil)
 	begin().Acquired(request, store.Lease{}, &store.HeldError{Lock: "a b", OwnerID: "other"})
 	begin().Renewed(lease.Ref(), 2*time.Second, lease, nil)
@@ -62,8 +62,8 @@ func TestLinesAreCalls(t *testing.T) {
 	presented := `token=7 sequence=0 lease_id=` + stand
 	put := `key=k type=text/plain value=c5a11c2dd9ab8cec expect=2`
 	wants := []string{
-		`acquire "a b" owner="o;1" request=r scope=subtree ttl=1s wait=1m0s session=` + ofSession + ` -> granted ` + granted,
-		`acquire "a b" owner="o;1" request=r scope=subtree ttl=1s wait=1m0s session=` + ofSession + ` -> held_by_another owner=other`,
+		`acquire "a b" owner="o;1" request=r scope=subtree ttl=1s wait=1m0s session=` + ofSession + ` newest_token=6 -> granted ` + granted,
+		`acquire "a b" owner="o;1" request=r scope=subtree ttl=1s wait=1m0s session=` + ofSession + ` newest_token=6 -> held_by_another owner=other`,
 		`renew "a b" owner="o;1" ttl=2s token=7 lease_id=` + stand + ` -> renewed ` + granted,
 		`release "a b" owner="o;1" token=7 lease_id=` + stand + ` -> lost reason=expired`,
 		`break "a b" -> broken ` + granted,

@@ -180,6 +180,7 @@ func (c Call) Acquired(request *store.AcquireRequest, lease store.Lease, err err
 		l.field("wait", request.Wait.String())
 	}
 	l.id("session", request.SessionID)
+	l.integer("newest_token", request.NewestToken)
 	l.lease("granted", lease, err)
 	c.end(l)
 }

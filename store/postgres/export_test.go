@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -44,3 +45,43 @@ func (f *rejectionFollower) Remembered() int { return len(f.seen) }
 
 // ErrSettleLater is the error of a sweep that left leases of an ended session to the next one.
 var ErrSettleLater = errSettleLater
+
+// HoldBatches holds back calls about leases until so many wait or were answered. Then those that wait are sent together.
+func (s *Store) HoldBatches(calls int) (answered func()) {
+	var done atomic.Int64
+	l := s.leases
+	l.acquires.hold()
+	l.renewals.hold()
+	l.releases.hold()
+	go func() {
+		for int(done.Load())+l.acquires.held()+l.renewals.held()+l.releases.held() < calls {
+			time.Sleep(50 * time.Microsecond)
+		}
+		l.acquires.letGo()
+		l.renewals.letGo()
+		l.releases.letGo()
+	}()
+	return func() { done.Add(1) }
+}
+
+func (b *batcher[Q, A]) hold() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.inFlight += 2
+}
+
+func (b *batcher[Q, A]) held() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.waiting)
+}
+
+func (b *batcher[Q, A]) letGo() {
+	b.mu.Lock()
+	b.inFlight -= 2
+	taken := b.take()
+	b.mu.Unlock()
+	if len(taken.calls) > 0 {
+		b.run(taken)
+	}
+}

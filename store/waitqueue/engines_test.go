@@ -1,6 +1,7 @@
 package waitqueue_test
 
 import (
+	"flag"
 	"os"
 	"testing"
 
@@ -9,7 +10,13 @@ import (
 	"github.com/fencegate/fencegate/store/engine"
 )
 
-func TestMain(m *testing.M) { os.Exit(postgres.Main(m)) }
+// TestMain reduces the number of random sequences, which the command line can raise.
+func TestMain(m *testing.M) {
+	if err := flag.Set("rapid.checks", "30"); err != nil {
+		panic(err)
+	}
+	os.Exit(postgres.Main(m))
+}
 
 // engines are several engines on one database.
 type engines struct{ *enginetest.Engines }

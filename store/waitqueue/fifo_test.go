@@ -5,15 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/fencegate/fencegate/internal/test/spec"
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
 	"github.com/fencegate/fencegate/internal/test/testenv/enginetest"
 	"github.com/fencegate/fencegate/store"
@@ -24,14 +22,13 @@ import (
 // between.
 type churn struct {
 	*engines
-	lock    store.Name
-	granted atomic.Int64
+	lock store.Name
 }
 
-// one waits, holds what it is granted for a moment, and gives it back. It must have it all that time.
+// one waits, holds what it is granted for a moment, and gives it back, unless it is lost. It must have it all that time.
 func (c *churn) one(t *testing.T, index int, random *rand.Rand) {
 	request := store.AcquireRequest{Lock: c.lock, OwnerID: fmt.Sprint("waiter ", index), Wait: store.WaitMax,
-		Mode: store.Exclusive}
+		Mode: store.Exclusive, TTL: time.Hour} // so that a lease which nobody has blocks the others
 	if random.IntN(3) == 0 {
 		request.Mode = store.Shared
 	}
@@ -42,18 +39,21 @@ func (c *churn) one(t *testing.T, index int, random *rand.Rand) {
 	case 0, 1:
 		time.AfterFunc(time.Duration(random.IntN(300))*time.Millisecond, cancel)
 	case 2:
-		request.OwnerID = fmt.Sprint(impatient, index)
-		request.Wait = time.Duration(1+random.IntN(300)) * time.Millisecond
+		request.Wait = time.Duration(1+random.Int64N(int64(impatience/time.Millisecond))) * time.Millisecond
 	default:
 		stays = true
+	}
+	lost := random.IntN(30) == 0 // the lease expires, and only the timer of a waiter's engine notices
+	if lost {
+		request.TTL = store.TTLMin
 	}
 	hold := time.Duration(random.IntN(1000)) * time.Microsecond
 	lease, err := c.At(index).Acquire(ctx, request)
 	switch {
 	case err == nil:
-		c.granted.Add(1)
-		time.Sleep(hold)
-		c.giveBack(t, index+1, lease)
+		if time.Sleep(hold); !lost {
+			c.giveBack(t, index+1, lease)
+		}
 	case stays || !errors.Is(err, store.ErrLeaseHeld) && !errors.Is(err, context.Canceled):
 		t.Errorf("%s got %v", request.OwnerID, err)
 	}
@@ -107,6 +107,9 @@ func (c *churn) run(t *testing.T, waiters int) {
 	waiting.Wait()
 	stop()
 	tries.Wait()
+	await.True(t, "the leases that were lost expire", func() bool {
+		return c.Count(t, "select count(*) from fence.leases where ended_at is null and expires_at > clock_timestamp()") == 0
+	})
 }
 
 // Acquires are granted first come, first served over all engines, by notifications alone, whichever waiters leave and
@@ -114,11 +117,10 @@ func (c *churn) run(t *testing.T, waiters int) {
 func TestFirstComeFirstServed(t *testing.T) {
 	t.Parallel()
 	c := &churn{engines: newEngines(t, enginetest.New(t), 3, enginetest.NoPoll), lock: "lock"}
-	c.recordEvents(t)
+	c.recordDecisions(t)
 	c.run(t, 300)
-	line := c.expectOrder(t, c.lock)
-	if line.queued < 100 || line.grants < 100 {
-		t.Errorf("of the line, only %d waited, and %d were granted the lock", line.queued, line.grants)
+	if queued, granted := c.expectOrder(t, c.lock); queued < 100 || granted < 100 {
+		t.Errorf("only %d waited, and %d were granted the lock", queued, granted)
 	}
 	c.ExpectQuiet(t)
 }
@@ -143,7 +145,7 @@ func TestFirstComeFirstServedWithoutNotifications(t *testing.T) {
 		t.Run(o.name, func(t *testing.T) {
 			t.Parallel()
 			c := &churn{engines: newEngines(t, enginetest.New(t), 3, o.config), lock: "lock"}
-			c.recordEvents(t)
+			c.recordDecisions(t)
 			ctx, stop := context.WithCancel(context.Background())
 			broken := make(chan int)
 			go func() {
@@ -165,172 +167,71 @@ func TestFirstComeFirstServedWithoutNotifications(t *testing.T) {
 	}
 }
 
-// queueEvent is what the database did to a lock. Events of one lock are in the order in which it was decided.
-type queueEvent struct {
-	kind  string // queued, granted or ended
-	owner string // of one request alone
-	token int64
-	mode  store.Mode
-}
-
-// recordEvents has the database record the events of all locks from now on. Who queues or grants has the fence locked,
-// and a grant waits for the end of the lease before it, so the events get their ids in their order.
-func (b *engines) recordEvents(t *testing.T) {
+// recordDecisions has the database record what it decides about all locks from now on. Who queues, leaves or grants has
+// the fence locked, and a grant waits for the end of the lease before it, so rows get their ids in the order of decisions.
+func (s *engines) recordDecisions(t *testing.T) {
 	t.Helper()
-	b.Exec(t, `
-		create table queue_events (id bigint generated always as identity, kind text, lock text, owner text, token bigint, mode text);
-		create function queue_event() returns trigger language plpgsql as $$
+	s.Exec(t, `
+		create table decisions (id bigint generated always as identity, kind text, code text, of jsonb);
+		create function decision() returns trigger language plpgsql as $$
 		begin
-			insert into public.queue_events (kind, lock, owner, token, mode)
-			select tg_argv[0], new.lock, new.owner_id, coalesce((to_jsonb(new) ->> 'fencing_token')::bigint, 0), new.mode;
+			insert into public.decisions (kind, code, of) values (tg_argv[0], tg_argv[1], to_jsonb(coalesce(new, old)));
 			return null;
 		end $$;
-		create trigger queued after insert on fence.waiters for each row execute function queue_event('queued');
-		create trigger granted after insert on fence.leases for each row execute function queue_event('granted');
+		create trigger queued after insert on fence.waiters for each row execute function decision('acquire', 'queued');
+		create trigger gone after delete on fence.waiters for each row execute function decision('leave', 'done');
+		create trigger granted after insert on fence.leases for each row execute function decision('acquire', 'granted');
 		create trigger ended after update of ended_at on fence.leases for each row
-			when (old.ended_at is null and new.ended_at is not null) execute function queue_event('ended')`)
+			when (old.ended_at is null and new.ended_at is not null) execute function decision('expire', 'done')`)
 }
 
-func (b *engines) queueEvents(t *testing.T, lock store.Name) []queueEvent {
+// decisions are those about a lock.
+func (s *engines) decisions(t *testing.T, lock store.Name) []spec.Call {
 	t.Helper()
-	rows, err := b.SQL.Query(await.Context(t), "select kind, owner, token, mode from queue_events where lock = $1 order by id", lock)
+	rows, err := s.SQL.Query(await.Context(t), `
+		select d.kind, d.code, r.lock, r.owner_id, coalesce(r.request_id, ''), r.mode, r.scope,
+			coalesce(extract(epoch from r.deadline_at - r.queued_at) * 1000, 0)::bigint, coalesce(r.fencing_token, 0), coalesce(r.lease_id, gen_random_uuid()),
+			coalesce(extract(epoch from r.granted_at) * 1000000, 0)::bigint, coalesce(extract(epoch from coalesce(r.ended_at, r.expires_at)) * 1000000, 0)::bigint
+		from decisions d, jsonb_to_record(d.of) r (lock text, owner_id text, request_id text, mode text, scope text, deadline_at timestamptz, queued_at timestamptz,
+			fencing_token bigint, lease_id uuid, granted_at timestamptz, expires_at timestamptz, ended_at timestamptz)
+		where r.lock = $1 order by d.id`, lock)
 	if err != nil {
 		t.Fatal(err)
 	}
-	events, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (event queueEvent, err error) {
-		return event, row.Scan(&event.kind, &event.owner, &event.token, &event.mode)
+	calls, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (call spec.Call, err error) {
+		var waitMS int64
+		op, chosen := &call.Op, &call.Chosen
+		err = row.Scan(&op.Kind, &call.Answer.Code, &op.Name, &op.Owner, &op.Request, &op.Mode, &op.Scope, &waitMS,
+			&chosen.Token, &chosen.ID, &chosen.GrantedAt, &chosen.Until)
+		op.Wait, op.Token = time.Duration(waitMS)*time.Millisecond, chosen.Token
+		if op.Wait > impatience { // the time before it was queued is no longer in it
+			op.Wait = store.WaitMax
+		}
+		return call, err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return events
+	return calls
 }
 
-// impatient begins the name of an owner that waits for a limited time. Once that is over, others may be granted the
-// lock before it. Its gateway may send the acquire once more at that moment, and it may still be granted the lock.
-const impatient = "impatient "
+// impatience is the longest wait of an acquire that may be passed.
+const impatience = 300 * time.Millisecond
 
-// orderChecker holds the events of a lock against the contract: P1, P2 and P8.
-type orderChecker struct {
-	stayed map[string]bool // the owners that were granted the lock in the end: others left the queue, at an unknown time
-
-	waiting []queueEvent
-	running map[int64]queueEvent
-	newest  int64
-	found   []string
-	grants  int
-	queued  int
-}
-
-// checkOrder returns what contradicts the contract.
-func checkOrder(events []queueEvent) *orderChecker {
-	c := &orderChecker{stayed: map[string]bool{}, running: map[int64]queueEvent{}}
-	for _, event := range events {
-		if event.kind == "granted" {
-			c.stayed[event.owner] = true
-		}
-	}
-	for _, event := range events {
-		switch event.kind {
-		case "queued":
-			c.queued++
-			if c.stayed[event.owner] {
-				c.waiting = append(c.waiting, event)
-			}
-		case "granted":
-			c.granted(event)
-		case "ended":
-			delete(c.running, event.token)
-		}
-	}
-	for _, left := range c.waiting {
-		c.found = append(c.found, left.owner+" was granted the lock, but not as a waiter")
-	}
-	return c
-}
-
-func conflict(a, b queueEvent) bool { return a.mode == store.Exclusive || b.mode == store.Exclusive }
-
-func (c *orderChecker) granted(event queueEvent) {
-	c.grants++
-	if event.token <= c.newest {
-		c.found = append(c.found, fmt.Sprintf("token %d was granted after %d", event.token, c.newest))
-	}
-	c.newest = event.token
-	for _, other := range c.running {
-		if conflict(event, other) {
-			c.found = append(c.found, fmt.Sprintf("%s was granted %d (%s) beside %d (%s) of %s", event.owner, event.token,
-				event.mode, other.token, other.mode, other.owner))
-		}
-	}
-	c.running[event.token] = event
-	own := slices.IndexFunc(c.waiting, func(waits queueEvent) bool { return waits.owner == event.owner })
-	ahead := c.waiting
-	if own >= 0 {
-		ahead = c.waiting[:own]
-		c.waiting = slices.Delete(slices.Clone(c.waiting), own, own+1)
-	}
-	for _, before := range ahead {
-		if conflict(event, before) && !strings.HasPrefix(before.owner, impatient) {
-			c.found = append(c.found, fmt.Sprintf("%s (%s) was granted the lock before %s (%s), which waited", event.owner,
-				event.mode, before.owner, before.mode))
-			return
-		}
-	}
-}
-
-// expectOrder fails the test for what contradicts the contract, and returns how many were granted the lock.
-func (b *engines) expectOrder(t *testing.T, lock store.Name) *orderChecker {
+// expectOrder fails the test if the decisions about a lock are not those of the contract.
+func (s *engines) expectOrder(t *testing.T, lock store.Name) (queued, granted int) {
 	t.Helper()
-	c := checkOrder(b.queueEvents(t, lock))
-	for i, found := range c.found {
-		if i == 10 {
-			t.Errorf("… and %d more", len(c.found)-i)
-			break
-		}
-		t.Error(found)
+	decided := s.decisions(t, lock)
+	if err := spec.InOrder(spec.State{}, decided); err != nil {
+		t.Error(err)
 	}
-	return c
-}
-
-func TestOrderCheckerFindsWhatIsWrong(t *testing.T) {
-	t.Parallel()
-	event := func(kind, owner string, token int64, mode store.Mode) queueEvent {
-		return queueEvent{kind, owner, token, mode}
-	}
-	good := []queueEvent{
-		event("granted", "a", 1, store.Exclusive),
-		event("queued", "b", 0, store.Shared), event("queued", "c", 0, store.Shared),
-		event("queued", "gone", 0, store.Exclusive), event("queued", "d", 0, store.Exclusive),
-		event("ended", "a", 1, store.Exclusive),
-		event("granted", "c", 2, store.Shared), event("granted", "b", 3, store.Shared),
-		event("ended", "c", 2, store.Shared), event("ended", "b", 3, store.Shared),
-		event("granted", "d", 4, store.Exclusive),
-	}
-	good = append(good, event("ended", "d", 4, store.Exclusive),
-		event("queued", impatient+"1", 0, store.Exclusive), event("queued", "e", 0, store.Exclusive),
-		event("granted", "e", 5, store.Exclusive), event("ended", "e", 5, store.Exclusive),
-		event("granted", impatient+"1", 6, store.Exclusive))
-	if c := checkOrder(good); len(c.found) > 0 || c.grants != 6 || c.queued != 6 {
-		t.Errorf("it finds fault with a good queue: %+v", c)
-	}
-	for what, bad := range map[string][]queueEvent{
-		"two writers":     {good[0], event("granted", "b", 2, store.Exclusive)},
-		"a reader beside": {good[0], event("granted", "b", 2, store.Shared)},
-		"a token again":   {good[0], good[5], event("granted", "b", 1, store.Exclusive)},
-		"out of turn": {good[0], good[1], good[4], good[5], good[10],
-			event("ended", "d", 4, store.Exclusive), event("granted", "b", 5, store.Shared)},
-		"impatience before a waiter": {event("queued", "e", 0, store.Exclusive),
-			event("queued", impatient+"1", 0, store.Exclusive),
-			event("granted", impatient+"1", 1, store.Exclusive),
-			event("ended", impatient+"1", 1, store.Exclusive),
-			event("granted", "e", 2, store.Exclusive)},
-		"a try before a waiter": {good[0], good[4], good[5], event("granted", "try", 3, store.Shared),
-			event("ended", "try", 3, store.Shared), good[10]},
-		"granted before waiting": {good[0], good[5], event("granted", "b", 2, store.Shared), good[1]},
-	} {
-		if c := checkOrder(bad); len(c.found) != 1 {
-			t.Errorf("of %s it says %q", what, c.found)
+	for _, call := range decided {
+		switch call.Answer.Code {
+		case spec.CodeQueued:
+			queued++
+		case spec.CodeGranted:
+			granted++
 		}
 	}
+	return queued, granted
 }

@@ -52,34 +52,6 @@ func TestOneOfTwoCallersLeaves(t *testing.T) {
 	s.ExpectQuiet(t)
 }
 
-// All callers of one ticket leave at the same moment: nothing of it stays in the queue.
-func TestAllCallersOfOneTicketLeave(t *testing.T) {
-	t.Parallel()
-	s := newEngines(t, enginetest.New(t), 2, enginetest.NoPoll)
-	for round := range 20 {
-		lock := store.Name(fmt.Sprint("lock ", round))
-		holder := s.Acquire(t, 0, store.AcquireRequest{Lock: lock, OwnerID: "holder"})
-		ctx, cancel := context.WithCancel(await.Context(t))
-		var callers []<-chan enginetest.Outcome
-		for range 4 {
-			callers = append(callers, enginetest.GoAcquire(ctx, s.At(0),
-				store.AcquireRequest{Lock: lock, OwnerID: "many", RequestID: "r", Wait: store.WaitMax}))
-		}
-		await.True(t, "all wait", func() bool { return s.At(0).Waiting() == 4 })
-		s.AwaitQueued(t, 1)
-		next := s.Queue(t, 1, store.AcquireRequest{Lock: lock, OwnerID: "next"})
-		cancel()
-		for _, answers := range callers {
-			if got := enginetest.Answered(t, answers); !errors.Is(got.Err, context.Canceled) {
-				t.Errorf("a waiter that left got %+v", got)
-			}
-		}
-		s.Release(t, 0, holder)
-		s.Release(t, 1, enginetest.Granted(t, next))
-	}
-	s.ExpectQuiet(t)
-}
-
 // A lock is released after its waiter was queued, and before the gateway knows the ticket. The notification counts: the
 // waiter is granted the lock, without a poll.
 func TestReleaseBeforeTheTicketIsKnown(t *testing.T) {

@@ -11,7 +11,6 @@ import (
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
 	"github.com/fencegate/fencegate/internal/test/testenv/enginetest"
 	"github.com/fencegate/fencegate/store"
-	"github.com/fencegate/fencegate/store/postgres"
 )
 
 // wakeCase is something that ends the wait of a waiter on another engine. There is no polling: only the notification
@@ -24,47 +23,24 @@ type wakeCase struct {
 }
 
 var wakeCases = []wakeCase{
-	{"release", store.AcquireRequest{}, store.AcquireRequest{}, releaseFirst},
 	{"release by SQL", store.AcquireRequest{}, store.AcquireRequest{}, func(t *testing.T, s *engines, held store.Lease) {
 		s.Exec(t, "select fence.release($1, $2, $3, $4)", held.Lock, held.OwnerID, held.ID, held.Token)
 	}},
-	{"break", store.AcquireRequest{}, store.AcquireRequest{}, breakLease},
-	{"expiry", store.AcquireRequest{TTL: 6 * time.Second}, store.AcquireRequest{}, nothing},
-	{"expiry after a renewal", store.AcquireRequest{TTL: 6 * time.Second},
-		store.AcquireRequest{}, renewFor(0)},
-	{"expiry after a shorter renewal", store.AcquireRequest{TTL: time.Hour},
-		store.AcquireRequest{}, renewFor(100 * time.Millisecond)},
 	{"a late release", store.AcquireRequest{}, store.AcquireRequest{}, func(t *testing.T, s *engines, held store.Lease) {
 		s.Exec(t, "update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where lock = $1", held.Lock)
-		releaseFirst(t, s, held)
+		s.Release(t, 0, held)
 	}},
-	{"a sweep", store.AcquireRequest{}, store.AcquireRequest{}, func(t *testing.T, s *engines, held store.Lease) {
-		s.Exec(t, "update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity' where lock = $1", held.Lock)
-		if _, err := enginetest.NewSweeper(t, s.At(2).Store, postgres.SweeperConfig{}).Sweep(await.Context(t)); err != nil {
-			t.Error(err)
-		}
-	}},
-	{"release, for a reader", store.AcquireRequest{}, store.AcquireRequest{Mode: store.Shared}, releaseFirst},
-	{"release by a reader", store.AcquireRequest{Mode: store.Shared}, store.AcquireRequest{}, releaseFirst},
-	{"release of the subtree above", store.AcquireRequest{Lock: "a", Scope: store.Subtree},
-		store.AcquireRequest{Lock: "a/b/c"}, releaseFirst},
+	{"expiry", store.AcquireRequest{TTL: 6 * time.Second}, store.AcquireRequest{}, nothing},
+	{"expiry after a renewal", store.AcquireRequest{TTL: 6 * time.Second}, store.AcquireRequest{}, renewFor(0)},
+	{"expiry after a shorter renewal", store.AcquireRequest{TTL: time.Hour},
+		store.AcquireRequest{}, renewFor(100 * time.Millisecond)},
 	{"expiry of the subtree above", store.AcquireRequest{Lock: "a", Scope: store.Subtree, TTL: 6 * time.Second},
 		store.AcquireRequest{Lock: "a/b/c"}, nothing},
-	{"break of the subtree above", store.AcquireRequest{Lock: "a", Scope: store.Subtree},
-		store.AcquireRequest{Lock: "a/b/c"}, breakLease},
-	{"release below the subtree", store.AcquireRequest{Lock: "a/b/c"},
-		store.AcquireRequest{Lock: "a", Scope: store.Subtree}, releaseFirst},
 	{"expiry below the subtree", store.AcquireRequest{Lock: "a/b", TTL: 6 * time.Second},
 		store.AcquireRequest{Lock: "a", Scope: store.Subtree}, nothing},
 }
 
 func nothing(*testing.T, *engines, store.Lease) {}
-
-func breakLease(t *testing.T, s *engines, held store.Lease) {
-	if _, err := s.At(2).Break(await.Context(t), held.Lock, "for the test"); err != nil {
-		t.Error(err)
-	}
-}
 
 func renewFor(ttl time.Duration) func(*testing.T, *engines, store.Lease) {
 	return func(t *testing.T, s *engines, held store.Lease) {
@@ -74,9 +50,7 @@ func renewFor(ttl time.Duration) func(*testing.T, *engines, store.Lease) {
 	}
 }
 
-func releaseFirst(t *testing.T, s *engines, held store.Lease) { s.Release(t, 0, held) }
-
-// Each way in which a lease ends wakes the next waiter, on any engine, and not by polling. All cases run at the same
+// Ways in which a lease ends that TestRandomQueues does not have wake the next waiter, too. All cases run at the same
 // time, each with a lock of its own: some leases expire only after some seconds.
 func TestEndOfALeaseWakesTheNextWaiter(t *testing.T) {
 	t.Parallel()
@@ -128,14 +102,12 @@ var leavings = []leaving{
 		store.AcquireRequest{Lock: "a/b", Mode: store.Shared}},
 }
 
-// When a waiter leaves the queue, it wakes the waiters that only it was blocking: on cancel, on timeout, when its
-// session ends; and when several leave at the same moment, the last one does.
+// When a waiter's time is over, it wakes the waiters that only it was blocking; and when several leave at the same
+// moment, the last one does.
 func TestLeavingWakesTheNextWaiter(t *testing.T) {
 	t.Parallel()
 	s := newEngines(t, enginetest.New(t), 3, enginetest.NoPoll)
 	for _, c := range leavings {
-		t.Run(c.name+", gives up", func(t *testing.T) { s.testLeaving(t, c, 1, givesUp) })
-		t.Run(c.name+", session ends", func(t *testing.T) { s.testLeaving(t, c, 1, sessionEnds) })
 		t.Run(c.name+", many at once", func(t *testing.T) {
 			for range 6 {
 				s.testLeaving(t, c, 6, givesUp)
@@ -158,7 +130,6 @@ type leavingHow int
 const (
 	givesUp leavingHow = iota
 	timeIsOver
-	sessionEnds
 )
 
 func (s *engines) testLeaving(t *testing.T, c leaving, count int, how leavingHow) {
@@ -170,16 +141,8 @@ func (s *engines) testLeaving(t *testing.T, c leaving, count int, how leavingHow
 	lease := s.Acquire(t, 0, held)
 	ctx, cancel := context.WithCancel(await.Context(t))
 	defer cancel()
-	var session store.Session
-	switch how {
-	case timeIsOver:
+	if how == timeIsOver {
 		first.Wait = 4 * time.Second
-	case sessionEnds:
-		var err error
-		if session, err = s.At(0).CreateSession(ctx, store.SessionRequest{OwnerID: "first"}); err != nil {
-			t.Fatal(err)
-		}
-		first.SessionID = session.ID
 	}
 	var leaving []<-chan enginetest.Outcome
 	for i := range count {
@@ -187,17 +150,11 @@ func (s *engines) testLeaving(t *testing.T, c leaving, count int, how leavingHow
 	}
 	answers := s.Queue(t, 2, last)
 	want := store.ErrLeaseHeld
-	switch how {
-	case givesUp:
+	if how == givesUp {
 		together := s.holdTickets(t, first.Lock)
 		cancel()
 		together(count)
 		want = context.Canceled
-	case sessionEnds:
-		if _, err := s.At(2).EndSession(await.Context(t), session.ID); err != nil {
-			t.Error(err)
-		}
-		want = store.ErrLeaseLost
 	}
 	s.Release(t, 2, enginetest.Granted(t, answers))
 	for _, left := range leaving {

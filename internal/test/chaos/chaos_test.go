@@ -15,7 +15,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencegate/fencegate/internal/test/journal"
-	"github.com/fencegate/fencegate/internal/test/load"
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
 	"github.com/fencegate/fencegate/internal/test/testenv/gateway"
 	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
@@ -107,8 +106,8 @@ func (w *world) violations(number int, e epoch) []string {
 		w.waitForStandbys(w.primary, "")
 		w.waitForStandbys(w.standby, "")
 	}
-	l := w.startLoad(prefix, e)
-	defer l.end()
+	end := w.startLoad(prefix, e)
+	defer end()
 	for _, s := range e.steps {
 		w.apply(s)
 		if _, sound := w.journal.Progress(); !sound {
@@ -117,24 +116,21 @@ func (w *world) violations(number int, e epoch) []string {
 	}
 	w.progress(acksEachStep)
 	w.awaitPaths()
-	l.end()
+	end()
 	found := w.check(prefix)
-	for _, violation := range l.found {
-		found = append(found, fmt.Sprintf("%+v", violation))
-	}
 	w.t.Logf("epoch %d: %s", number, w.journal.Summary())
 	if e.loses {
 		w.waitForStandbys(w.primary, "*")
 		w.waitForStandbys(w.standby, "*")
 	}
-	return found[:min(len(found), 20)]
+	return found[max(0, len(found)-20):] // with the file that has the history
 }
 
 // apply applies the faults of a step between two stretches of work.
 func (w *world) apply(s step) {
 	w.t.Helper()
 	w.progress(acksEachStep)
-	w.t.Logf("%8.3fs  %s", w.journal.Now().Seconds(), s)
+	w.t.Logf("%8.3fs  %s", float64(w.journal.Now())/1e9, s)
 	calm := func() {}
 	if s.beside != "" {
 		calm = faultNamed(s.beside).apply(w, s)
@@ -147,16 +143,11 @@ func (w *world) apply(s step) {
 	if heal != nil {
 		heal()
 	}
-	w.t.Logf("%8.3fs  healed", w.journal.Now().Seconds())
+	w.t.Logf("%8.3fs  healed", float64(w.journal.Now())/1e9)
 }
 
-// clientLoad is the clients of an epoch.
-type clientLoad struct {
-	end   func()
-	found []load.Violation
-}
-
-func (w *world) startLoad(prefix string, e epoch) *clientLoad {
+// startLoad starts the clients of an epoch. end returns when they have ended.
+func (w *world) startLoad(prefix string, e epoch) (end func()) {
 	names := make([]string, locks)
 	for i := range names {
 		names[i] = fmt.Sprint(prefix, i)
@@ -165,19 +156,19 @@ func (w *world) startLoad(prefix string, e epoch) *clientLoad {
 	w.journal.Rows = readRows
 	work := w.journal.Exercise(clients, names, await.Limit)
 	work.Gateway = func(random *rand.Rand) *lockclient.API { return w.members[random.IntN(len(w.members))].api }
-	work.RenewalsMayBeLost, work.CommitsMayBeLost = e.breaksDatabases(), e.loses
-	work.SendNewestToken = e.remembers
+	work.CommitsMayBeLost, work.SendNewestToken = e.loses, e.remembers
+	if e.breaksDatabases() {
+		w.journal.Crashed()
+	}
 	ctx, stop := context.WithCancel(context.Background())
-	l := &clientLoad{}
 	var running sync.WaitGroup
-	running.Go(func() { l.found = work.Run(ctx, *seed+1) })
+	running.Go(func() { work.Run(ctx, *seed+1) })
 	pathsEnd := w.startPaths(ctx, prefix, e)
-	l.end = func() {
+	return func() {
 		stop()
 		running.Wait()
 		pathsEnd()
 	}
-	return l
 }
 
 // check compares what clients saw with the database, and then removes what the epoch has stored.

@@ -8,8 +8,9 @@
 //	paths      clients beside those of the load: by HTTP under nested subtree leases, shared ones and sessions, and by SQL
 //	           on a protected table. They also send what must fail: invented tokens, foreign lease_ids, no token at all
 //
-// An epoch has a load of its own, on names of its own. When its faults are healed, the whole history is compared with
-// the database (internal/test/journal). While replication is synchronous, nothing that was acknowledged may be lost. In some
+// An epoch has a load of its own, on names of its own. When its faults are healed, the whole history is compared with the
+// contract (spec.Check) and with the database (internal/test/journal). If that finds anything, the history is kept in a
+// file for "fencegate-bench check-history". While replication is synchronous, nothing that was acknowledged may be lost. In some
 // epochs a fault loses commits by design: a standby is promoted that replicated asynchronously, or a backup is
 // restored. Then tokens must rise all the same, for every client and through the loss, and nothing may be lost
 // afterwards.

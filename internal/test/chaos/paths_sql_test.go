@@ -5,20 +5,20 @@ package chaos
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"strings"
+	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/fencegate/fencegate/lockclient/api"
+	"github.com/fencegate/fencegate/internal/test/spec"
+	"github.com/fencegate/fencegate/store"
 )
 
-// sqlPath leases names and nested subtrees, and writes rows of a protected table, by SQL alone, at every isolation level.
+// sqlPath performs operations by SQL alone, and writes rows of a protected table, at every isolation level.
 type sqlPath struct {
-	w      *world
-	root   string
 	config *pgx.ConnConfig
 	random *rand.Rand
 
@@ -39,23 +39,19 @@ const (
 )
 
 // The commits of its client are on disk, whatever a reload says.
-func newSQLPath(w *world, root string) *sqlPath {
+func newSQLPath(w *world, random *rand.Rand) *sqlPath {
 	w.t.Helper()
 	config, err := pgx.ParseConfig("postgres://fencegate@" + w.hosts[0].Address() + "," + w.hosts[1].Address() +
 		"/fencegate?sslmode=disable&target_session_attrs=read-write&connect_timeout=1&synchronous_commit=on")
 	check(w.t, err)
-	p := &sqlPath{w: w, root: root, config: config}
+	p := &sqlPath{config: config, random: random}
 	config.OnNotice = func(_ *pgconn.PgConn, notice *pgconn.Notice) { p.warned = p.warned || notice.Code == "01000" }
 	return p
 }
 
 func (*sqlPath) kind() string { return "sql" }
 
-func (p *sqlPath) draw(random *rand.Rand) (lock string, request api.AcquireRequest, resources []string) {
-	p.random = random
-	lock, request, resources = drawInTree(random, p.root+"/a/1", p.root+"/b/1")
-	return lock, request, resources
-}
+func (*sqlPath) write() spec.Kind { return spec.Guard }
 
 // connected returns nil without a connection to the primary.
 func (p *sqlPath) connected(ctx context.Context) *pgx.Conn {
@@ -70,34 +66,50 @@ func (p *sqlPath) connected(ctx context.Context) *pgx.Conn {
 	return conn
 }
 
-func (p *sqlPath) acquire(ctx context.Context, lock string, request api.AcquireRequest) (lease api.Lease, granted bool) {
-	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
-	defer cancel()
+func (p *sqlPath) perform(ctx context.Context, op spec.Op) (spec.Answer, spec.Choice, error) {
 	conn := p.connected(ctx)
-	if conn == nil {
-		return lease, false
-	}
-	lease = api.Lease{Lock: lock, OwnerID: request.OwnerID, Mode: request.Mode, Scope: request.Scope}
-	var status string
-	var id *string
-	var token *int64
 	p.warned = false
-	err := conn.QueryRow(ctx, `select status, lease_id::text, fencing_token
-		from fence.acquire($1, $2, $3, $4, $5, $6)`,
-		lock, request.OwnerID, pathTTLMS, request.Mode, request.Scope, request.RequestID).Scan(&status, &id, &token)
-	p.note(err)
-	if err != nil || status != "granted" || p.warned {
-		return lease, false
+	switch {
+	case conn == nil:
+		return spec.Answer{Code: spec.CodeNotApplied}, spec.Choice{}, nil
+	case op.Kind == spec.Acquire:
+		return p.acquire(ctx, conn, op)
+	case op.Kind == spec.Release:
+		answer := spec.Answer{Code: spec.CodeUnknown}
+		err := conn.QueryRow(ctx, "select status from fence.release($1, $2, $3, $4)", op.Name, op.Owner, op.LeaseID, op.Token).
+			Scan(&answer.Code)
+		if err != nil || p.warned {
+			answer.Code = spec.CodeUnknown
+		}
+		return answer, spec.Choice{}, surpriseOf(err)
+	case op.Token == 0:
+		answer, err := p.transact(ctx, conn, func(tx pgx.Tx) (bool, error) { return false, p.bare(ctx, tx, op) })
+		return answer, spec.Choice{}, err
 	}
-	lease.LeaseID, lease.FencingToken = *id, *token
-	return lease, true
+	answer, err := p.transact(ctx, conn, func(tx pgx.Tx) (bool, error) { return p.guarded(ctx, tx, op) })
+	return answer, spec.Choice{}, err
 }
 
-// note notes an error that no fault explains.
-func (p *sqlPath) note(err error) {
-	if surprise := surpriseOf(err); surprise != nil {
-		p.w.journal.Unexpected(fmt.Sprintf("sql: %v", surprise))
+func (p *sqlPath) acquire(ctx context.Context, conn *pgx.Conn, op spec.Op) (spec.Answer, spec.Choice, error) {
+	var status string
+	var lease struct {
+		id        *uuid.UUID
+		token     *int64
+		expiresAt *time.Time
 	}
+	err := conn.QueryRow(ctx, "select status, lease_id, fencing_token, expires_at from fence.acquire($1, $2, $3, $4, $5, $6)",
+		op.Name, op.Owner, op.TTL.Milliseconds(), op.Mode, op.Scope, op.Request).
+		Scan(&status, &lease.id, &lease.token, &lease.expiresAt)
+	switch {
+	case err != nil || p.warned:
+		return spec.Answer{Code: spec.CodeUnknown}, spec.Choice{}, surpriseOf(err)
+	case status != "granted":
+		return spec.Answer{Code: map[string]string{"held": spec.CodeHeld, "lost": spec.CodeLost}[status]}, spec.Choice{}, nil
+	}
+	until := lease.expiresAt.UnixMicro()
+	return spec.Answer{Code: spec.CodeGranted, Token: *lease.token, ID: *lease.id, Owner: op.Owner, ExpiresAt: until,
+			Lease: string(op.Mode) + "," + string(op.Scope)},
+		spec.Choice{Token: *lease.token, ID: *lease.id, GrantedAt: until - op.TTL.Microseconds(), Until: until}, nil
 }
 
 // surpriseOf returns an error of the server that no fault explains. Faults cancel statements, end sessions and exhaust
@@ -115,60 +127,59 @@ func surpriseOf(err error) error {
 	return err
 }
 
-func (p *sqlPath) write(ctx context.Context, a attempt) answer {
-	return p.transact(ctx, func(tx pgx.Tx) (replayed bool, err error) {
-		var leaseID *string
-		if a.leaseID != "" {
-			leaseID = &a.leaseID
-		}
-		var digest []byte // without one, guard has another plan
-		if a.sequence%2 == 0 {
-			digest = []byte(a.value)[:min(len(a.value), 64)]
-		}
-		var admitted bool
-		err = tx.QueryRow(ctx, "select fence.guard($1, $2, $3, $4, $5)", a.resource, a.token, a.sequence, leaseID, digest).
-			Scan(&admitted)
-		if err != nil || !admitted {
-			return err == nil, err
-		}
-		return false, p.insert(ctx, tx, a)
-	})
+// guarded inserts a row under a token, or returns true if that was committed before.
+func (p *sqlPath) guarded(ctx context.Context, tx pgx.Tx, op spec.Op) (replayed bool, err error) {
+	var leaseID *uuid.UUID
+	if op.LeaseID != uuid.Nil {
+		leaseID = &op.LeaseID
+	}
+	var digest []byte // without one, guard has another plan
+	if *op.Sequence%2 == 0 {
+		digest = []byte(op.Value)[:min(len(op.Value), 64)]
+	}
+	var admitted bool
+	err = tx.QueryRow(ctx, "select fence.guard($1, $2, $3, $4, $5)", op.Name, op.Token, op.Sequence, leaseID, digest).
+		Scan(&admitted)
+	if err != nil || !admitted {
+		return err == nil, err
+	}
+	return false, p.insert(ctx, tx, op, op.Token, *op.Sequence)
 }
 
 // bare inserts a row, or changes all, without a guard. Where there is no row, there is nothing to change.
-func (p *sqlPath) bare(ctx context.Context, a attempt) answer {
-	changes := p.random.IntN(2) == 0
-	return p.transact(ctx, func(tx pgx.Tx) (bool, error) {
-		if !changes {
-			return false, p.insert(ctx, tx, a)
-		}
-		tag, err := tx.Exec(ctx, "update public.chaos_rows set value = $1 where resource = $2", a.value, a.resource)
-		if err == nil && tag.RowsAffected() == 0 {
-			return false, pgx.ErrNoRows
-		}
-		return false, err
-	})
-}
-
-func (p *sqlPath) insert(ctx context.Context, tx pgx.Tx, a attempt) error {
-	parts := strings.Split(a.resource, "/")
-	_, err := tx.Exec(ctx, insertRow, parts[1], parts[3], parts[4], a.key, a.value, a.token, a.sequence)
+func (p *sqlPath) bare(ctx context.Context, tx pgx.Tx, op spec.Op) error {
+	if p.random.IntN(2) == 0 {
+		return p.insert(ctx, tx, op, 0, 0)
+	}
+	tag, err := tx.Exec(ctx, "update public.chaos_rows set value = $1 where resource = $2", op.Value, op.Name)
+	if err == nil && tag.RowsAffected() == 0 {
+		return pgx.ErrNoRows
+	}
 	return err
 }
 
+func (p *sqlPath) insert(ctx context.Context, tx pgx.Tx, op spec.Op, token, sequence int64) error {
+	parts := strings.Split(string(op.Name), "/")
+	_, err := tx.Exec(ctx, insertRow, parts[1], parts[3], parts[4], op.Key, op.Value, token, sequence)
+	return err
+}
+
+// refusals are the verdicts by their SQLSTATEs.
+var refusals = map[string]store.Verdict{"LF101": store.VerdictTokenRequired, "LF102": store.VerdictTokenUnknown,
+	"LF103": store.VerdictTokenStale, "LF104": store.VerdictLeaseMismatch}
+
 // transact runs a transaction. Its work returns true if it was committed before.
-func (p *sqlPath) transact(ctx context.Context, work func(pgx.Tx) (replayed bool, err error)) answer {
-	conn := p.connected(ctx)
-	if conn == nil {
-		return answer{verdict: notApplied}
-	}
+func (p *sqlPath) transact(ctx context.Context, conn *pgx.Conn, work func(pgx.Tx) (replayed bool, err error)) (
+	spec.Answer, error,
+) {
+	notApplied, unknown := spec.Answer{Code: spec.CodeNotApplied}, spec.Answer{Code: spec.CodeUnknown}
 	level := []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable}[p.random.IntN(3)]
 	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: level})
 	if err != nil {
 		p.end()
-		return answer{verdict: notApplied, surprise: surpriseOf(err)}
+		return notApplied, surpriseOf(err)
 	}
-	if p.random.IntN(3) == 0 { // its snapshot may be older than the grants that come
+	if p.random.IntN(2) == 0 { // its snapshot may be older than the grants that come
 		_, err = tx.Exec(ctx, "select pg_sleep($1)", p.random.Float64()/3)
 	}
 	replayed := false
@@ -180,25 +191,25 @@ func (p *sqlPath) transact(ctx context.Context, work func(pgx.Tx) (replayed bool
 			p.end()
 		}
 		if codeOf(err) == "LF106" { // it was committed, and nothing says that a standby has it
-			return answer{verdict: unknown}
+			return unknown, nil
 		}
-		if errors.Is(err, pgx.ErrNoRows) || codeOf(err) == "" || !strings.HasPrefix(codeOf(err), "LF1") {
-			return answer{verdict: notApplied, surprise: surpriseOf(err)}
+		if verdict := refusals[codeOf(err)]; verdict != "" {
+			return spec.Answer{Code: string(verdict)}, nil
 		}
-		return answer{verdict: refused}
+		return notApplied, surpriseOf(err)
 	}
 	p.warned = false
 	if err := tx.Commit(ctx); err != nil {
 		p.end()
 		if codeOf(err) != "" && !strings.HasPrefix(codeOf(err), "57") { // the server says that it was not committed
-			return answer{verdict: notApplied, surprise: surpriseOf(err)}
+			return notApplied, surpriseOf(err)
 		}
-		return answer{verdict: unknown}
+		return unknown, nil
 	}
 	if p.warned { // the wait for the standby was canceled
-		return answer{verdict: unknown}
+		return unknown, nil
 	}
-	return answer{verdict: admitted, replayed: replayed}
+	return spec.Answer{Code: spec.CodeAdmitted, Replayed: replayed}, nil
 }
 
 func codeOf(err error) string {
@@ -218,19 +229,4 @@ func (p *sqlPath) end() {
 	cancel()
 	_ = p.conn.Close(ctx)
 	p.conn = nil
-}
-
-func (p *sqlPath) release(ctx context.Context, lease api.Lease) bool {
-	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
-	defer cancel()
-	conn := p.connected(ctx)
-	if conn == nil {
-		return false
-	}
-	p.warned = false
-	var status string
-	err := conn.QueryRow(ctx, "select status from fence.release($1, $2, $3, $4)", lease.Lock, lease.OwnerID, lease.LeaseID,
-		lease.FencingToken).Scan(&status)
-	p.note(err)
-	return status == "released" && !p.warned
 }

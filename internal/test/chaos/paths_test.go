@@ -4,9 +4,11 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"path"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,52 +17,25 @@ import (
 
 	"github.com/fencegate/fencegate/internal/test/journal"
 	"github.com/fencegate/fencegate/internal/test/load"
+	"github.com/fencegate/fencegate/internal/test/spec"
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
-	"github.com/fencegate/fencegate/lockclient/api"
+	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/store"
 )
 
 // way is a way to leases and writes beside that of the load: another interface, or other leases.
 type way interface {
 	// kind is that of the values that it writes.
 	kind() string
-	// draw returns a lock and how to lease it, and the resources that the lease may write to.
-	draw(random *rand.Rand) (lock string, request api.AcquireRequest, resources []string)
-	// acquire returns false if no lease was granted, or if the answer did not come.
-	acquire(ctx context.Context, lock string, request api.AcquireRequest) (api.Lease, bool)
-	write(ctx context.Context, w attempt) answer
-	// bare changes what a path can change without any token.
-	bare(ctx context.Context, w attempt) answer
-	// release reports whether the answer says that the lease was released.
-	release(ctx context.Context, lease api.Lease) bool
+	// write is the kind of operation that writes.
+	write() spec.Kind
+	// perform performs an operation. An error is what no client can have deserved.
+	perform(ctx context.Context, op spec.Op) (spec.Answer, spec.Choice, error)
 	end()
 }
 
-// attempt is one sending of a write.
-type attempt struct {
-	resource, key, value, leaseID string
-	token, sequence               int64
-}
-
-// answer is what came of an attempt.
-type answer struct {
-	verdict  verdict
-	version  int64 // of an admitted one; 0 where the path does not tell
-	replayed bool
-	// surprise is what no client can have deserved.
-	surprise error
-}
-
-type verdict int
-
 const (
-	unknown    verdict = iota // it may have been applied
-	notApplied                // it may be sent again
-	refused
-	admitted
-)
-
-const (
-	pathTTLMS = 100
+	pathTTL = 100 * time.Millisecond
 	// pathClients is how many work by each path.
 	pathClients = 3
 	// attemptsOfAWrite bounds how often a write is sent whose outcome is not known.
@@ -68,21 +43,25 @@ const (
 	attemptTimeout   = 500 * time.Millisecond
 	pathPause        = 30 * time.Millisecond
 	// acksOfAPath is how many writes of each path are acknowledged in an epoch, at least.
-	acksOfAPath = 5
+	acksOfAPath = 10
 	// neverGranted is above every token that is ever granted (fence.jump).
 	neverGranted = int64(1) << 52
 )
 
-// pathClient works by a path, and does what must fail.
+// pathClient leases subtrees, nested ones too, and names in them, alone and shared, by a path. It writes under its leases,
+// late too, and sends what must fail.
 type pathClient struct {
 	way
 
-	name    string
+	number  int
+	root    string
 	journal *journal.Journal
 	random  *rand.Rand
 	working context.Context //nolint:containedctx // it is the client's life
 
-	loses            bool // a release may be lost
+	sessions bool // some leases are in one
+	// newest is the newest token that a client of the tree was granted. They send it with each acquire; nil: they do not.
+	newest           *atomic.Int64
 	leases, sequence int64
 }
 
@@ -93,19 +72,19 @@ func (w *world) startPaths(ctx context.Context, prefix string, e epoch) (wait fu
 		newest = &atomic.Int64{}
 	}
 	w.paths = nil
-	for range pathClients {
-		w.paths = append(w.paths, newTreePath(w, prefix+"tree", newest))
-		if !e.loses { // a client of SQL may use the database that has lost
-			w.paths = append(w.paths, newSQLPath(w, prefix+"sql"))
-		}
-	}
 	var running sync.WaitGroup
-	for i, p := range w.paths {
-		c := &pathClient{
-			way: p, name: fmt.Sprintf("%s-%d", p.kind(), i), journal: w.journal, working: ctx, loses: e.loses,
-			random: rand.New(rand.NewPCG(*seed, uint64(i))),
-		}
+	start := func(c *pathClient) {
+		w.paths = append(w.paths, c.kind())
+		c.number, c.journal, c.working = 1000+len(w.paths), w.journal, ctx
 		running.Go(c.work)
+	}
+	for i := range uint64(pathClients) {
+		random := rand.New(rand.NewPCG(*seed, i))
+		start(&pathClient{way: &httpPath{w, random}, random: random, root: prefix + "tree", sessions: true, newest: newest})
+		if !e.loses { // a client of SQL may use the database that has lost
+			random := rand.New(rand.NewPCG(*seed, pathClients+i))
+			start(&pathClient{way: newSQLPath(w, random), random: random, root: prefix + "sql"})
+		}
 	}
 	return running.Wait
 }
@@ -113,137 +92,144 @@ func (w *world) startPaths(ctx context.Context, prefix string, e epoch) (wait fu
 // awaitPaths returns when each path got its writes acknowledged; or a client an answer that no fault explains.
 func (w *world) awaitPaths() {
 	w.t.Helper()
-	for _, p := range w.paths {
-		await.True(w.t, "writes of the kind "+p.kind()+" are acknowledged", func() bool {
-			acks, sound := w.journal.ProgressOf(p.kind())
+	for _, kind := range w.paths {
+		await.True(w.t, "writes of the kind "+kind+" are acknowledged", func() bool {
+			acks, sound := w.journal.Progress(kind)
 			return acks >= acksOfAPath || !sound
 		})
 	}
 }
 
-// drawInTree draws a lock in the tree root/a/1, root/b/1: a subtree or a name, exclusive or shared.
-func drawInTree(random *rand.Rand, first, second string) (lock string, request api.AcquireRequest, resources []string) {
-	below := path.Dir(first)
-	request = api.AcquireRequest{Scope: "subtree", Mode: "exclusive"}
-	switch random.IntN(6) {
+// draw draws an acquire in the tree root/a/1, root/b/1, of a subtree or a name, exclusive or shared, and the resources that
+// the lease may write to.
+func (c *pathClient) draw() (op spec.Op, resources []store.Name) {
+	first, second := store.Name(c.root+"/a/1"), store.Name(c.root+"/b/1")
+	below := store.Name(path.Dir(string(first)))
+	c.leases++
+	op = spec.Op{Kind: spec.Acquire, Owner: fmt.Sprintf("%s-%d.%d", c.kind(), c.number, c.leases), TTL: pathTTL,
+		Scope: store.Subtree, Mode: store.Exclusive}
+	op.Request = op.Owner
+	switch c.random.IntN(6) {
 	case 0, 1:
-		lock, resources = path.Dir(below), []string{first, second}
+		op.Name, resources = store.Name(c.root), []store.Name{first, second}
 	case 2, 3:
-		lock, resources = below, []string{first}
+		op.Name, resources = below, []store.Name{first}
 	case 4:
-		lock, resources, request.Scope = first, []string{first}, "node"
+		op.Name, resources, op.Scope = first, []store.Name{first}, store.Node
 	default:
-		lock, resources, request.Scope = second, []string{second}, "node"
+		op.Name, resources, op.Scope = second, []store.Name{second}, store.Node
 	}
-	if random.IntN(5) == 0 {
-		request.Mode = "shared"
+	if c.random.IntN(5) == 0 {
+		op.Mode = store.Shared
 	}
-	return lock, request, resources
+	return op, resources
 }
 
 func (c *pathClient) work() {
 	defer c.end()
 	for c.working.Err() == nil {
-		c.leases++
-		lock, request, resources := c.draw(c.random)
-		request.OwnerID = fmt.Sprintf("%s.%d", c.name, c.leases)
-		request.RequestID = &request.OwnerID
-		sent := c.journal.Now()
-		lease, granted := c.acquire(c.working, lock, request)
-		if !granted {
+		op, resources := c.draw()
+		if c.sessions {
+			op.Wait = time.Duration(c.random.IntN(300)) * time.Millisecond
+			if c.random.IntN(3) == 0 {
+				session := c.call(spec.Op{Kind: spec.OpenSession, Owner: op.Owner, TTL: pathTTL})
+				op.Session, op.TTL = session.Chosen.ID, 0
+				if session.Answer.Code != spec.CodeDone {
+					c.rest(pathPause)
+					continue
+				}
+			}
+		}
+		if c.newest != nil {
+			op.NewestToken = c.newest.Load()
+		}
+		lease := c.call(op)
+		if lease.Answer.Code != spec.CodeGranted {
 			c.rest(pathPause)
 			continue
 		}
-		c.journal.Granted(lease, sent, c.journal.Now())
+		if c.newest != nil {
+			for known := c.newest.Load(); known < lease.Answer.Token && !c.newest.CompareAndSwap(known, lease.Answer.Token); {
+				known = c.newest.Load()
+			}
+		}
 		c.sequence = 0
 		c.hold(lease, resources)
 	}
 }
 
+// call performs an operation once, and records it.
+func (c *pathClient) call(op spec.Op) spec.Call {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.working), attemptTimeout+op.Wait)
+	defer cancel()
+	call, surprise := spec.MakeCall(c.journal, c.number, op, func() (spec.Answer, spec.Choice, error) {
+		return c.perform(ctx, op)
+	})
+	if surprise != nil {
+		c.journal.Unexpected(fmt.Sprintf("%v: %s", surprise, call))
+	}
+	return call
+}
+
 // hold writes under a lease, tries what must fail, and lets the lease go, or does not. It may write later all the same.
-func (c *pathClient) hold(lease api.Lease, resources []string) {
+func (c *pathClient) hold(lease spec.Call, resources []store.Name) {
 	for range 1 + c.random.IntN(2) {
-		c.write(lease, c.pick(resources), "")
+		c.send(c.next(lease, resources))
 	}
 	if c.random.IntN(2) == 0 {
-		c.tryForbidden(lease, c.pick(resources))
+		c.tryForbidden(lease, resources)
 	}
 	if c.random.IntN(2) == 0 {
-		c.rest(pathTTLMS*time.Millisecond + time.Duration(c.random.IntN(200))*time.Millisecond)
-		c.write(lease, c.pick(resources), "")
+		c.rest(pathTTL + time.Duration(c.random.IntN(200))*time.Millisecond)
+		c.send(c.next(lease, resources))
 	}
 	if c.random.IntN(2) == 0 {
-		mustFail := ""
-		if c.release(c.working, lease) && !c.loses {
-			mustFail = "a released lease"
+		end := spec.Op{Kind: spec.Release, Name: lease.Op.Name, Owner: lease.Op.Owner, Token: lease.Answer.Token,
+			LeaseID: lease.Answer.ID}
+		if lease.Op.Session != uuid.Nil {
+			end = spec.Op{Kind: spec.EndSession, Session: lease.Op.Session}
 		}
-		c.write(lease, c.pick(resources), mustFail)
+		c.call(end)
+		c.send(c.next(lease, resources))
 	}
 }
 
-func (c *pathClient) pick(from []string) string { return from[c.random.IntN(len(from))] }
-
-// next numbers a write under a token.
-func (c *pathClient) next(resource string, token int64, owner string) attempt {
+// next makes a numbered write under a lease, half of them with the lease_id.
+func (c *pathClient) next(lease spec.Call, resources []store.Name) spec.Op {
 	c.sequence++
-	a := attempt{resource: resource, token: token, sequence: c.sequence}
-	a.key, a.value = journal.Value(c.kind(), fmt.Sprintf("%d.%d", token, c.sequence), owner)
-	return a
-}
-
-// write sends a numbered write, half of them with the lease_id.
-func (c *pathClient) write(lease api.Lease, resource, mustFail string) {
-	a := c.next(resource, lease.FencingToken, lease.OwnerID)
+	sequence := c.sequence
+	op := journal.Compose(c.kind(), spec.Op{Kind: c.write(), Name: resources[c.random.IntN(len(resources))],
+		Owner: lease.Op.Owner, Token: lease.Answer.Token, Sequence: &sequence})
 	if c.random.IntN(2) == 0 {
-		a.leaseID = lease.LeaseID
+		op.LeaseID = lease.Answer.ID
 	}
-	if lease.Mode == "shared" {
-		mustFail = "a shared lease"
-	}
-	c.send(a, mustFail, c.way.write)
+	return op
 }
 
 // tryForbidden sends a write that must fail, whatever else happens.
-func (c *pathClient) tryForbidden(lease api.Lease, resource string) {
+func (c *pathClient) tryForbidden(lease spec.Call, resources []store.Name) {
+	op := c.next(lease, resources)
 	switch c.random.IntN(3) {
 	case 0:
-		invented := neverGranted + c.random.Int64N(neverGranted/2)
-		c.send(c.next(resource, invented, lease.OwnerID), "a token that was never granted", c.way.write)
+		op.Token, op.LeaseID = neverGranted+c.random.Int64N(neverGranted/2), uuid.Nil
+		op = journal.Compose(c.kind(), op)
 	case 1:
-		a := c.next(resource, lease.FencingToken, lease.OwnerID)
-		a.leaseID = uuid.NewString()
-		c.send(a, "a lease_id that is not the lease's", c.way.write)
+		op.LeaseID = uuid.New()
 	default:
-		c.send(c.next(resource, lease.FencingToken, lease.OwnerID), "no token", c.bare)
+		op.Token, op.Sequence = 0, nil
 	}
+	c.send(op)
 }
 
-// send sends a write until its outcome is known, and notes that.
-func (c *pathClient) send(a attempt, mustFail string, by func(context.Context, attempt) answer) {
-	noted := load.Write{
-		Resource: a.resource, Key: a.key, Value: a.value, Token: a.token, Sequence: a.sequence, MustFail: mustFail,
-	}
+// send sends a write until its outcome is known.
+func (c *pathClient) send(op spec.Op) {
 	for range attemptsOfAWrite {
-		noted.Attempts++
-		noted.Sent = c.journal.Now()
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(c.working), attemptTimeout)
-		got := by(ctx, a)
-		cancel()
-		noted.Answered = c.journal.Now()
-		if got.surprise != nil {
-			c.journal.Unexpected(fmt.Sprintf("%s, write %s: %v", c.name, a.key, got.surprise))
-		}
-		noted.Applied, noted.Version, noted.Replayed = got.verdict == admitted, got.version, got.replayed
-		noted.Doubtful = noted.Doubtful || got.verdict == unknown
-		if got.verdict == refused || got.verdict == admitted {
-			break
+		code := c.call(op).Answer.Code
+		if code != spec.CodeUnknown && code != spec.CodeNotApplied {
+			return
 		}
 		c.rest(pathPause)
 	}
-	if noted.Applied && mustFail != "" {
-		c.journal.Unexpected(fmt.Sprintf("%s: the write %s was admitted, with %s", a.resource, a.key, mustFail))
-	}
-	c.journal.Wrote(noted)
 }
 
 func (c *pathClient) rest(length time.Duration) {
@@ -251,4 +237,37 @@ func (c *pathClient) rest(length time.Duration) {
 	case <-c.working.Done():
 	case <-time.After(length):
 	}
+}
+
+// httpPath performs operations by HTTP, each at any gateway.
+type httpPath struct {
+	w      *world
+	random *rand.Rand
+}
+
+func (*httpPath) kind() string { return "tree" }
+
+func (*httpPath) write() spec.Kind { return spec.Put }
+
+func (*httpPath) end() {}
+
+// deserved are the codes of answers that a client of a path may get. A token that was invented must be answered as
+// unknown.
+var deserved = []string{
+	spec.CodeUnknown, spec.CodeNotApplied, spec.CodeHeld, spec.CodeLost, spec.CodeNotFound,
+	string(store.VerdictTokenStale), string(store.VerdictLeaseMismatch), string(store.VerdictTokenRequired),
+}
+
+func (p *httpPath) perform(ctx context.Context, op spec.Op) (spec.Answer, spec.Choice, error) {
+	answer, chosen, err := load.Perform(ctx, p.w.members[p.random.IntN(len(p.w.members))].api, op)
+	unavailable := answer.Code == spec.CodeUnknown || answer.Code == spec.CodeNotApplied
+	switch {
+	case answer.Code == string(store.VerdictTokenUnknown), errors.Is(err, context.DeadlineExceeded):
+		return answer, chosen, nil
+	case !slices.Contains(deserved, answer.Code), op.Token >= neverGranted && !unavailable:
+		return answer, chosen, err
+	case lockclient.ProblemOf(err) == nil:
+		return answer, chosen, err
+	}
+	return answer, chosen, nil
 }

@@ -173,11 +173,11 @@ func (w *world) awaitCommitWaits() {
 	w.t.Helper()
 	conn := connect(w.t, w.primary)
 	defer func() { _ = conn.Close(context.Background()) }()
-	before, _ := w.journal.Progress()
+	before, _ := w.journal.Progress(ofTheLoad...)
 	await.True(w.t, "commits wait for the standby", func() (waiting bool) {
 		check(w.t, conn.QueryRow(await.Context(w.t), `select exists (select from pg_stat_activity
 			where application_name = 'fencegate' and wait_event = 'SyncRep')`).Scan(&waiting))
-		now, sound := w.journal.Progress()
+		now, sound := w.journal.Progress(ofTheLoad...)
 		return waiting || now > before+acksEachStep || !sound
 	})
 }
@@ -209,7 +209,7 @@ func commitsLost(w *world, s step) func() {
 	w.standby.Restart()
 	w.promote()
 	w.awaitServed()
-	w.journal.Lost(from, w.journal.Now())
+	w.journal.Lost(from)
 	w.renew()
 	return nil
 }
@@ -222,7 +222,7 @@ func oldPrimaryReturned(w *world, s step) func() {
 	thaw := w.primary.Freeze()
 	w.promote()
 	w.awaitServed()
-	w.journal.Lost(from, w.journal.Now())
+	w.journal.Lost(from)
 	w.progress(acksEachStep)
 	thaw()
 	w.progress(acksEachStep)
@@ -247,7 +247,7 @@ func backupRestored(w *world, s step) func() {
 	w.primary = backup
 	w.hosts[0].PointAt(backup.Socket())
 	w.awaitServed()
-	w.journal.Lost(from, w.journal.Now())
+	w.journal.Lost(from)
 	w.standby = w.primary.Standby(settings()...)
 	w.hosts[1].PointAt(w.standby.Socket())
 	return nil
@@ -280,7 +280,7 @@ func tokensForgotten(w *world, _ step) func() {
 	for _, m := range w.members {
 		w.restart(m, w.program)
 	}
-	w.journal.Lost(0, w.journal.Now())
+	w.journal.Lost(0)
 	w.awaitRefusedGrants()
 	execute(w.t, conn, "select fence.accept_database($1)", newest)
 	return nil
@@ -290,9 +290,9 @@ func tokensForgotten(w *world, _ step) func() {
 // as they should not.
 func (w *world) awaitRefusedGrants() {
 	w.t.Helper()
-	before, _ := w.journal.Progress()
+	before, _ := w.journal.Progress(ofTheLoad...)
 	await.True(w.t, "grants are refused", func() bool {
-		now, _ := w.journal.Progress()
+		now, _ := w.journal.Progress(ofTheLoad...)
 		return now > before || slices.ContainsFunc(w.members, func(m *member) bool {
 			return strings.Contains(m.gateway.Log(), "sign=client")
 		})

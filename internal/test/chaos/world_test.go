@@ -41,7 +41,8 @@ type world struct {
 	members          []*member
 	// journal is that of the load and of the paths beside it.
 	journal *journal.Journal
-	paths   []way
+	// paths are the kinds of their writes.
+	paths []string
 }
 
 // member is a gateway of the world, and its network.
@@ -156,12 +157,15 @@ func execute(t *testing.T, conn *pgx.Conn, sql string, args ...any) {
 // Nothing may stay broken after a fault is healed.
 func (w *world) progress(acks int) {
 	w.t.Helper()
-	before, _ := w.journal.Progress()
+	before, _ := w.journal.Progress(ofTheLoad...)
 	await.True(w.t, "clients get on", func() bool {
-		now, sound := w.journal.Progress()
+		now, sound := w.journal.Progress(ofTheLoad...)
 		return now >= before+acks || !sound
 	})
 }
+
+// ofTheLoad are the kinds of the load's own writes.
+var ofTheLoad = []string{journal.ByPut, journal.ByTransaction}
 
 // hold lets a fault last.
 func hold(s step) { time.Sleep(s.hold) }

@@ -19,11 +19,14 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencegate/fencegate/internal/test/journal"
+	"github.com/fencegate/fencegate/internal/test/load"
+	"github.com/fencegate/fencegate/internal/test/spec"
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
 	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
 	"github.com/fencegate/fencegate/internal/test/testenv/process"
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/api"
+	"github.com/fencegate/fencegate/store"
 )
 
 // longTTLMS outlasts every test.
@@ -70,25 +73,16 @@ func mustRelease(t *testing.T, g *gateway, lease api.Lease) {
 	check(t, err)
 }
 
-// write is one numbered write, however often it is sent.
-type write struct {
-	resource, key   string
-	token, sequence int64
-	value           string
-}
-
 // numbered is a put under a lease, of a record of its own.
-func numbered(lease api.Lease, sequence int64) write {
-	key, value := journal.Put(fmt.Sprintf("%d.%d", lease.FencingToken, sequence), lease.OwnerID)
-	return write{resource: lease.Lock, key: key, token: lease.FencingToken, sequence: sequence, value: value}
+func numbered(lease api.Lease, sequence int64) spec.Op {
+	return journal.Compose(journal.ByPut, spec.Op{Kind: spec.Put, Name: store.Name(lease.Lock), Owner: lease.OwnerID,
+		Token: lease.FencingToken, Sequence: &sequence})
 }
 
 // put sends a write of the tests' own.
-func put(ctx context.Context, g *gateway, w write) (api.WriteResult, error) {
-	token := api.FencingToken{Token: w.token, Sequence: &w.sequence}
-	return journal.Send(ctx, g.API, w.resource, w.key, lockclient.Write{
-		Token: token, ContentType: "application/json", Value: []byte(w.value),
-	})
+func put(ctx context.Context, g *gateway, w spec.Op) (api.WriteResult, error) {
+	answer, _, err := load.Perform(ctx, g.API, w)
+	return api.WriteResult{Version: answer.Version, Replayed: answer.Replayed}, err
 }
 
 type answer struct {
@@ -97,7 +91,7 @@ type answer struct {
 }
 
 // goPut sends a write once and does not wait for the answer.
-func goPut(t *testing.T, g *gateway, w write) <-chan answer {
+func goPut(t *testing.T, g *gateway, w spec.Op) <-chan answer {
 	t.Helper()
 	ctx := patient(t)
 	answers := make(chan answer, 1)
@@ -109,13 +103,13 @@ func goPut(t *testing.T, g *gateway, w write) <-chan answer {
 }
 
 // tryPut sends a write until its outcome is known.
-func tryPut(t *testing.T, g *gateway, w write) (api.WriteResult, error) {
+func tryPut(t *testing.T, g *gateway, w spec.Op) (api.WriteResult, error) {
 	t.Helper()
 	ctx := patient(t)
 	return insist(ctx, func() (api.WriteResult, error) { return put(ctx, g, w) })
 }
 
-func mustPut(t *testing.T, g *gateway, w write) api.WriteResult {
+func mustPut(t *testing.T, g *gateway, w spec.Op) api.WriteResult {
 	t.Helper()
 	result, err := tryPut(t, g, w)
 	check(t, err)
@@ -150,7 +144,7 @@ func wantOutcome(t *testing.T, err error, want api.Outcome) {
 }
 
 // wantStale expects a write to be rejected because a newer token was granted.
-func wantStale(t *testing.T, g *gateway, w write) {
+func wantStale(t *testing.T, g *gateway, w spec.Op) {
 	t.Helper()
 	_, err := tryPut(t, g, w)
 	if !errors.Is(err, lockclient.ErrTokenStale) || problemOf(t, err).Reason != "superseded" {
@@ -169,10 +163,10 @@ func wantWrites(t *testing.T, db *pgxpool.Pool, resource string, want int) {
 }
 
 // wantUnknown expects a write to be rejected because the database has no grant of its token.
-func wantUnknown(t *testing.T, g *gateway, w write) {
+func wantUnknown(t *testing.T, g *gateway, w spec.Op) {
 	t.Helper()
 	if _, err := tryPut(t, g, w); !errors.Is(err, lockclient.ErrTokenUnknown) {
-		t.Errorf("%s: before the next grant, the lost token %d got %v", w.resource, w.token, err)
+		t.Errorf("%s: before the next grant, the lost token %d got %v", w.Name, w.Token, err)
 	}
 }
 
@@ -256,9 +250,9 @@ type drill struct {
 	fleet   *fleet
 	load    *underLoad
 
-	recoveryPoint time.Duration // in the journal: what was answered before must be restored
-	zombie        api.Lease     // was replaced before the recovery point
-	early, lost   api.Lease     // was replaced after it, by the other
+	recoveryPoint int64     // in the journal: what was answered before must be restored
+	zombie        api.Lease // was replaced before the recovery point
+	early, lost   api.Lease // was replaced after it, by the other
 }
 
 func newDrill(t *testing.T) *drill {
@@ -319,7 +313,7 @@ func (d *drill) shell(commands string, env ...string) string {
 
 func (d *drill) step(what string) {
 	d.t.Helper()
-	d.load.acks, _ = d.load.journal.Progress() // from here on, progress counts anew
+	d.load.acks, _ = d.load.progressed() // from here on, progress counts anew
 	d.t.Logf("%5.1f s  %5d writes acknowledged  %s", time.Since(d.begun).Seconds(), d.load.acks, what)
 }
 
@@ -364,7 +358,7 @@ func (d *drill) end(restored *postgres.Cluster) {
 		d.fleet.crash(d.t, i)
 	}
 	d.step("the gateways are ready")
-	d.load.journal.Lost(d.recoveryPoint, d.load.journal.Now())
+	d.load.journal.Lost(d.recoveryPoint)
 	for _, line := range strings.Split(d.run("fencegate check"), "\n") {
 		if strings.Contains(line, "errors: ") || strings.Contains(line, "tokens ") {
 			d.step("fencegate check --rows: " + line)
@@ -390,9 +384,7 @@ func (d *drill) end(restored *postgres.Cluster) {
 	d.load.end(d.t)
 	found, err := d.load.journal.Check(patient(d.t), db, "faults/")
 	check(d.t, err)
-	for _, what := range found[:min(20, len(found))] {
-		d.t.Error(what)
-	}
+	report(d.t, found)
 	cost, err := d.load.journal.Cost(patient(d.t), db)
 	check(d.t, err)
 	if !d.t.Failed() {

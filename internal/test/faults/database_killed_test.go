@@ -22,7 +22,6 @@ import (
 
 	"github.com/fencegate/fencegate/internal/embeddedpg"
 	"github.com/fencegate/fencegate/internal/test/journal"
-	"github.com/fencegate/fencegate/internal/test/load"
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
 	testgateway "github.com/fencegate/fencegate/internal/test/testenv/gateway"
 	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
@@ -179,7 +178,6 @@ type underLoad struct {
 	journal *journal.Journal
 	stop    context.CancelFunc
 	clients sync.WaitGroup
-	found   []load.Violation
 	acks    int // when progress was looked at last
 }
 
@@ -202,9 +200,17 @@ func startClients(t *testing.T, f *fleet, clients, lockCount int) *underLoad {
 	}
 	work := l.journal.Exercise(clients, locks, await.Limit)
 	work.Gateway = func(random *rand.Rand) *lockclient.API { return f.at(random.IntN(len(f.members))).API }
-	work.RenewalsMayBeLost, work.CommitsMayBeLost = f.databaseCrashes, f.losesCommits
-	l.clients.Go(func() { l.found = work.Run(ctx, 1) })
+	work.CommitsMayBeLost = f.losesCommits
+	if f.databaseCrashes {
+		l.journal.Crashed()
+	}
+	l.clients.Go(func() { work.Run(ctx, 1) })
 	return l
+}
+
+// progressed is journal.Progress for all writes of the load.
+func (l *underLoad) progressed() (acks int, sound bool) {
+	return l.journal.Progress(journal.ByPut, journal.ByTransaction)
 }
 
 // progress returns when so many more writes were acknowledged since the last call. Faults are paced by it, and not by
@@ -212,27 +218,24 @@ func startClients(t *testing.T, f *fleet, clients, lockCount int) *underLoad {
 func (l *underLoad) progress(t *testing.T, acks int) {
 	t.Helper()
 	await.True(t, "clients get on", func() bool {
-		now, sound := l.journal.Progress()
+		now, sound := l.progressed()
 		if !sound {
 			l.end(t)
 			t.Fatal(l.journal.Summary())
 		}
 		return now >= l.acks+acks
 	})
-	l.acks, _ = l.journal.Progress()
+	l.acks, _ = l.progressed()
 }
 
 // lasted reports whether the load has lasted for long enough.
-func (l *underLoad) lasted() bool { return l.journal.Now() >= *duration }
+func (l *underLoad) lasted() bool { return time.Duration(l.journal.Now()) >= *duration }
 
 // end lets the clients bring to an end what they have begun.
 func (l *underLoad) end(t *testing.T) {
 	t.Helper()
 	l.stop()
 	l.clients.Wait()
-	for _, violation := range l.found {
-		t.Errorf("the load found a violation: %+v", violation)
-	}
 	t.Log(l.journal.Summary())
 }
 
@@ -241,7 +244,13 @@ func (l *underLoad) verify(t *testing.T, db *pgxpool.Pool) {
 	t.Helper()
 	found, err := l.journal.Check(patient(t), db, "")
 	check(t, err)
-	for _, what := range found[:min(20, len(found))] {
+	report(t, found)
+}
+
+// report fails the test for what was found. The last says where the history is.
+func report(t *testing.T, found []string) {
+	t.Helper()
+	for _, what := range found[max(0, len(found)-20):] {
 		t.Error(what)
 	}
 }

@@ -163,9 +163,9 @@ func freezePostgres(t *testing.T, m *measured, c *patroniCluster, leader *patron
 		check(t, syscall.Kill(pid, syscall.SIGSTOP))
 	}
 	c.awaitOther(t, leader)
-	before, _ := m.journal.Progress()
+	before, _ := m.progressed()
 	for deadline := time.Now().Add(4 * frozenFor); time.Now().Before(deadline); time.Sleep(retryPause) {
-		if now, _ := m.journal.Progress(); now > before+100 {
+		if now, _ := m.progressed(); now > before+100 {
 			break
 		}
 	}

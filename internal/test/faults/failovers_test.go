@@ -104,14 +104,14 @@ func measure(t *testing.T, f *fleet) *measured {
 func (m *measured) watchOutages(ctx context.Context) {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	acks, _ := m.journal.Progress()
+	acks, _ := m.progressed()
 	last := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			now, _ := m.journal.Progress()
+			now, _ := m.progressed()
 			if now == acks {
 				continue
 			}
@@ -127,9 +127,9 @@ func (m *measured) watchOutages(ctx context.Context) {
 // are to be expected where commits are lost.
 func (m *measured) proceed(t *testing.T, acks int) {
 	t.Helper()
-	before, _ := m.journal.Progress()
+	before, _ := m.progressed()
 	await.True(t, "clients get on", func() bool {
-		now, _ := m.journal.Progress()
+		now, _ := m.progressed()
 		return now >= before+acks
 	})
 }
@@ -350,14 +350,14 @@ func (m *measured) notePhases(t *testing.T, former *patroniNode, rest []*patroni
 			return successor != nil
 		},
 		func(ctx context.Context) bool {
-			acks, _ = m.journal.Progress()
+			acks, _ = m.progressed()
 			return successor.says(ctx, "select not pg_is_in_recovery()")
 		},
 		func(ctx context.Context) bool {
 			return successor.says(ctx, "select pg_logical_emit_message(true, '', '') is not null") // and commits
 		},
 		func(context.Context) bool {
-			now, _ := m.journal.Progress()
+			now, _ := m.progressed()
 			return now > acks
 		},
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/fencegate/fencegate/internal/test/spec"
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
 	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
 	"github.com/fencegate/fencegate/lockclient/api"
@@ -88,16 +89,16 @@ func TestFrozenGatewayComesTooLate(t *testing.T) {
 
 // beginPut sends all of a write but its last byte, which finish sends; status waits for the answer. The gateway works
 // on the request when it returns.
-func beginPut(t *testing.T, g *gateway, w write) (finish func(), status func() (int, api.Problem)) {
+func beginPut(t *testing.T, g *gateway, w spec.Op) (finish func(), status func() (int, api.Problem)) {
 	t.Helper()
 	conn, err := (&net.Dialer{}).DialContext(patient(t), "tcp", strings.TrimPrefix(g.URL, "http://"))
 	check(t, err)
 	t.Cleanup(func() { conn.Close() })
 	check(t, conn.SetDeadline(time.Now().Add(await.Limit)))
-	body := w.value
+	body := w.Value
 	_, err = fmt.Fprintf(conn, "PUT /v1/resources/%s/records/%s HTTP/1.1\r\nHost: localhost\r\nContent-Type: "+
 		"application/json\r\n"+
-		"Fencing-Token: %d.%d\r\nContent-Length: %d\r\n\r\n%s", w.resource, w.key, w.token, w.sequence, len(body),
+		"Fencing-Token: %d.%d\r\nContent-Length: %d\r\n\r\n%s", w.Name, w.Key, w.Token, *w.Sequence, len(body),
 		body[:len(body)-1])
 	check(t, err)
 	await.True(t, "the gateway works on the write", func() bool { return inFlight(t, g) == 2 })

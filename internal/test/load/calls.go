@@ -4,108 +4,219 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
+
+	"github.com/fencegate/fencegate/internal/test/spec"
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/api"
+	"github.com/fencegate/fencegate/store"
 )
+
+// Perform sends an operation to a gateway. It returns the answer, what the provider chose, and the error that it was.
+func Perform(ctx context.Context, to *lockclient.API, op spec.Op) (spec.Answer, spec.Choice, error) {
+	name := string(op.Name)
+	switch op.Kind {
+	case spec.Acquire:
+		lease, err := to.Acquire(ctx, name, acquireRequest(op))
+		return leaseAnswer(spec.CodeGranted, lease, err)
+	case spec.Renew:
+		request := api.RenewRequest{OwnerID: op.Owner, LeaseID: op.LeaseID.String(), FencingToken: op.Token}
+		lease, err := to.Renew(ctx, name, request)
+		return leaseAnswer(spec.CodeRenewed, lease, err)
+	case spec.OpenSession:
+		session, err := to.CreateSession(ctx, api.SessionRequest{OwnerID: op.Owner, TTLMS: milliseconds(op.TTL)})
+		id, _ := uuid.Parse(session.SessionID)
+		return answerOf(spec.Answer{Code: spec.CodeDone}, err), spec.Choice{ID: id}, err
+	}
+	answer, err := perform(ctx, to, op)
+	return answerOf(answer, err), spec.Choice{}, err
+}
+
+// perform sends an operation in which a provider chooses nothing.
+func perform(ctx context.Context, to *lockclient.API, op spec.Op) (spec.Answer, error) {
+	name := string(op.Name)
+	switch op.Kind {
+	case spec.Release:
+		request := api.ReleaseRequest{OwnerID: op.Owner, LeaseID: op.LeaseID.String(), FencingToken: op.Token}
+		return spec.Answer{Code: spec.CodeReleased}, to.Release(ctx, name, request)
+	case spec.EndSession:
+		_, err := to.EndSession(ctx, op.Session.String())
+		return spec.Answer{Code: spec.CodeReleased}, err
+	case spec.Put:
+		write := lockclient.Write{Token: api.FencingToken{Token: op.Token, Sequence: op.Sequence},
+			ContentType: "application/json", Value: []byte(op.Value)}
+		if op.LeaseID != uuid.Nil {
+			write.LeaseID = op.LeaseID.String()
+		}
+		result, err := to.Put(ctx, name, string(op.Key), write)
+		return spec.Answer{Code: spec.CodeAdmitted, Version: result.Version, Replayed: result.Replayed}, err
+	case spec.Transact:
+		return transact(ctx, to, op)
+	case spec.ReadRecord:
+		record, err := to.Get(ctx, name, string(op.Key))
+		stored := spec.Record{Version: record.Version, Token: record.Token.Token, Value: string(record.Value)}
+		if sequence := record.Token.Sequence; sequence != nil {
+			stored.Sequence, stored.Numbered = *sequence, true
+		}
+		return spec.Answer{Code: spec.CodeRecord, Version: record.Version, Record: stored}, err
+	}
+	return spec.Answer{}, fmt.Errorf("no call does %q", op.Kind)
+}
+
+func transact(ctx context.Context, to *lockclient.API, op spec.Op) (spec.Answer, error) {
+	var request api.TransactionRequest
+	for _, part := range op.Parts {
+		if part.Kind == spec.Token {
+			request.Fences = append(request.Fences,
+				api.WriteToken{Resource: string(part.Name), FencingToken: &part.Token, Sequence: part.Sequence})
+		} else {
+			request.Ops = append(request.Ops, api.Op{Op: string(part.Kind), Resource: string(part.Name), Key: string(part.Key),
+				Value: []byte(part.Value)})
+		}
+	}
+	result, err := to.Transaction(ctx, request)
+	var versions []string
+	for _, of := range result.Results {
+		versions = append(versions, fmt.Sprint(of.Version))
+	}
+	return spec.Answer{Code: spec.CodeAdmitted, Versions: strings.Join(versions, " "), Replayed: result.Replayed}, err
+}
+
+func acquireRequest(op spec.Op) api.AcquireRequest {
+	request := api.AcquireRequest{OwnerID: op.Owner, Mode: string(op.Mode), Scope: string(op.Scope),
+		WaitMS: op.Wait.Milliseconds(), RequestID: &op.Request, NewestToken: op.NewestToken}
+	if op.Session != uuid.Nil {
+		request.SessionID = new(op.Session.String())
+	} else {
+		request.TTLMS = milliseconds(op.TTL)
+	}
+	return request
+}
+
+func milliseconds(length time.Duration) *int64 { return new(length.Milliseconds()) }
+
+func leaseAnswer(code string, lease api.Lease, err error) (spec.Answer, spec.Choice, error) {
+	if err != nil {
+		return answerOf(spec.Answer{}, err), spec.Choice{}, err
+	}
+	id, err := uuid.Parse(lease.LeaseID)
+	return spec.Answer{Code: code, Token: lease.FencingToken, ID: id, Owner: lease.OwnerID,
+			ExpiresAt: lease.ExpiresAt.UnixMicro(), Lease: lease.Mode + "," + lease.Scope},
+		spec.Choice{Token: lease.FencingToken, ID: id, GrantedAt: lease.GrantedAt.UnixMicro(),
+			Until: lease.ExpiresAt.UnixMicro()}, err
+}
+
+// answerOf is the answer that an error is, or else the one that is given.
+func answerOf(given spec.Answer, err error) spec.Answer {
+	problem := lockclient.ProblemOf(err)
+	switch {
+	case err == nil:
+		return given
+	case problem == nil:
+		return spec.Answer{Code: spec.CodeUnknown}
+	}
+	answer := spec.Answer{Code: string(problem.Code), Reason: problem.Reason}
+	switch problem.Code {
+	case api.CodeUnavailable:
+		answer.Code = spec.CodeUnknown
+		if problem.Outcome == api.OutcomeNotApplied {
+			answer.Code = spec.CodeNotApplied
+		}
+	case api.CodeLeaseLost:
+		answer.Code = spec.CodeLost
+	case api.CodeLockHeld:
+		answer.Code = spec.CodeHeld
+		if problem.Holder != nil {
+			answer.Owner = problem.Holder.OwnerID
+		}
+	}
+	for number, of := range map[*int64]*int64{&answer.GrantedToken: problem.GrantedToken,
+		&answer.LastToken: problem.LastToken, &answer.LastSequence: problem.LastSequence} {
+		if of != nil {
+			*number = *of
+		}
+	}
+	return answer
+}
 
 // retryPause is before what was not served is sent again.
 const retryPause = 50 * time.Millisecond
 
 // acquire sends an acquire until it is answered. It returns nil if the lock was not granted.
-func (c *client) acquire(l *lockHistory, shared bool) *held {
+func (c *client) acquire(l *lock, shared bool) *held {
 	// Each acquire has another owner: an owner that left a lease to expire, and waits for the same lock, would be a
 	// deadlock.
 	c.acquires++
 	owner := fmt.Sprintf("%s.%d", c.name, c.acquires)
-	ttlMS := c.run.habits.ttlLeastMS + c.random.Int64N(c.run.habits.ttlSpreadMS)
-	request := api.AcquireRequest{OwnerID: owner, TTLMS: &ttlMS, RequestID: &owner}
-	op := opAcquire
+	ttl := (c.run.habits.ttlMin + c.upTo(c.run.habits.ttlSpread)).Truncate(time.Millisecond)
+	op := spec.Op{Kind: spec.Acquire, Name: l.name, Owner: owner, Request: owner, TTL: ttl}
 	if shared {
-		request.Mode = "shared"
+		op.Mode = store.Shared
 	}
+	measured := opAcquire
 	if c.chance(c.run.habits.waiting) {
-		op, request.WaitMS = opWait, 50+c.random.Int64N(waitMostMS)
+		measured, op.Wait = opWait, (50*time.Millisecond + c.upTo(waitMost)).Truncate(time.Millisecond)
 	}
-	acquiring := l.acquireSent(owner)
-	if c.run.sendNewestToken && acquiring.known != nil {
-		request.NewestToken = acquiring.known.lease.FencingToken
+	if c.run.sendNewestToken {
+		op.NewestToken = l.newest.Load()
 	}
 	for first := true; c.sending.Err() == nil; first = false {
 		lose := first && c.chance(c.run.habits.lost)
-		lease, err := send(c, op, lose, time.Duration(request.WaitMS)*time.Millisecond,
-			func(ctx context.Context) (api.Lease, error) {
-				return c.gateway().Acquire(ctx, l.name, request)
-			})
+		answer, err := c.send(measured, op, lose)
 		switch {
-		case err == nil:
+		case answer.Code == spec.CodeGranted:
 			c.run.tally.count(func(n *Counts) {
 				n.Grants++
 				if shared {
 					n.SharedGrants++
 				}
 			})
-			grant := acquiring.granted(lease)
-			c.run.observer.Granted(lease, grant.sent, grant.answered)
-			return &held{grant: grant, beat: time.Now(), ttl: time.Duration(ttlMS) * time.Millisecond}
-		case errors.Is(err, lockclient.ErrLockHeld) && holds(lockclient.ProblemOf(err), owner):
+			l.know(answer.Token)
+			return &held{lock: l, owner: owner, token: answer.Token, id: answer.ID, shared: shared, ttl: ttl, beat: time.Now()}
+		case answer.Code == spec.CodeHeld && answer.Owner == owner:
 			c.run.unexpected(fmt.Sprintf("%s waits for itself: %v", owner, err))
 			return nil
-		case errors.Is(err, lockclient.ErrLockHeld), errors.Is(err, lockclient.ErrLeaseLost):
+		case answer.Code == spec.CodeHeld, answer.Code == spec.CodeLost:
 			return nil // lost: it had been granted, and ended before the answer came
 		case !lose && !c.unserved(err):
 			return nil
 		}
 		if c.working.Err() != nil {
-			request.WaitMS = 0
+			op.Wait = 0
 		}
 	}
 	return nil
 }
 
-// holds says that a refusal names this owner, whose request_id was sent again, as the holder.
-func holds(problem *api.Problem, owner string) bool {
-	return problem != nil && problem.Holder != nil && problem.Holder.OwnerID == owner
+// op is an operation on the lease.
+func (h *held) op(kind spec.Kind) spec.Op {
+	return spec.Op{Kind: kind, Name: h.lock.name, Owner: h.owner, Token: h.token, LeaseID: h.id}
 }
 
 // renew reports whether the lease was renewed.
 func (c *client) renew(h *held) bool {
-	lease, err := send(c, opRenew, false, 0, func(ctx context.Context) (api.Lease, error) {
-		return c.gateway().Renew(ctx, h.history.name, api.RenewRequest{
-			OwnerID: h.lease.OwnerID, LeaseID: h.lease.LeaseID, FencingToken: h.lease.FencingToken,
-		})
-	})
-	switch {
-	case err == nil:
-		h.renewed(lease)
+	answer, err := c.send(opRenew, h.op(spec.Renew), false)
+	switch answer.Code {
+	case spec.CodeRenewed:
 		h.beat = time.Now()
 		return true
-	case errors.Is(err, lockclient.ErrLeaseLost):
+	case spec.CodeLost:
 		h.gone = true
 	default:
 		c.unserved(err)
-	}
-	if errors.Is(err, lockclient.ErrOutcomeUnknown) {
-		h.renewalLost()
 	}
 	return false
 }
 
 // release sends a release until an answer shows that the lease has ended.
 func (c *client) release(h *held) {
-	for first := true; c.sending.Err() == nil; first = false {
-		replacedBy := h.releaseSent()
-		_, err := send(c, opRelease, false, 0, func(ctx context.Context) (struct{}, error) {
-			return struct{}{}, c.gateway().Release(ctx, h.history.name, api.ReleaseRequest{
-				OwnerID: h.lease.OwnerID, LeaseID: h.lease.LeaseID, FencingToken: h.lease.FencingToken,
-			})
-		})
-		if err == nil && first {
-			h.released(replacedBy)
-		}
-		if err == nil || errors.Is(err, lockclient.ErrLeaseLost) || !c.unserved(err) {
+	for c.sending.Err() == nil {
+		answer, err := c.send(opRelease, h.op(spec.Release), false)
+		if err == nil || answer.Code == spec.CodeLost || !c.unserved(err) {
 			return
 		}
 	}
@@ -114,9 +225,9 @@ func (c *client) release(h *held) {
 // write sends one numbered write until its outcome is known, and reports whether it was admitted.
 func (c *client) write(h *held) bool {
 	h.sequence++
-	n := number{h.lease.FencingToken, h.sequence}
-	key, value := c.run.compose(c.random, n, h.lease.OwnerID)
-	w := h.begins(h.sequence, key, value)
+	sequence := h.sequence
+	w := &write{op: c.run.compose(c.random, spec.Op{Kind: spec.Put, Name: h.lock.name, Owner: h.owner, Token: h.token,
+		Sequence: &sequence})}
 	c.run.tally.count(func(n *Counts) { n.Writes++ })
 	defer c.endWrite(w)
 
@@ -127,133 +238,117 @@ func (c *client) write(h *held) bool {
 		return true
 	}
 	for c.sending.Err() == nil {
-		switch c.sendWrite(w, false) {
-		case admitted:
+		switch code := c.sendWrite(w, false); code {
+		case spec.CodeAdmitted:
 			if c.chance(c.run.habits.repeated) {
 				c.sendWrite(w, false)
 			}
 			return true
-		case refused, excluded:
-			h.gone = true
-			return false
-		case unanswered:
+		case spec.CodeUnknown, spec.CodeNotApplied:
 			c.rest()
-			if w.isRuledOut() && c.chance(c.run.habits.leaving) {
+			if !w.doubtful && c.chance(c.run.habits.leaving) {
 				return true
 			}
+		default:
+			h.gone = true
+			return false
 		}
 	}
 	return false
 }
 
+// write is one numbered write, and what came of it.
+type write struct {
+	op                 spec.Op
+	attempts, replays  int64
+	admitted, doubtful bool // doubtful: an attempt has no answer
+}
+
 // sendTwice makes two attempts at the same time, and reports whether one was admitted.
 func (c *client) sendTwice(w *write) bool {
 	var both sync.WaitGroup
-	var verdicts [2]verdict
-	for i := range verdicts {
+	var answers [2]spec.Answer
+	var failed [2]error
+	for i := range answers {
 		gateway := c.gateway()
-		both.Go(func() { verdicts[i] = c.sendWriteTo(gateway, w, false) })
+		both.Go(func() { answers[i], failed[i] = c.sendTo(gateway, opWrite, w.op, false) })
 	}
 	both.Wait()
-	return verdicts[0] == admitted || verdicts[1] == admitted
+	for i, answer := range answers {
+		c.note(w, answer, failed[i], false)
+	}
+	return w.admitted
 }
 
 func (c *client) endWrite(w *write) {
-	result, replays := w.end()
-	c.run.observer.Wrote(result)
 	c.run.tally.count(func(n *Counts) {
-		n.Repeats += int64(max(0, result.Attempts-1))
-		n.Replays += replays
+		n.Repeats += max(0, w.attempts-1)
+		n.Replays += w.replays
 		switch {
-		case result.Applied:
+		case w.admitted:
 			n.Admitted++
-		case result.Doubtful:
+		case w.doubtful:
 			n.Doubtful++
 		}
 	})
 }
 
-// sendWrite makes one attempt.
-func (c *client) sendWrite(w *write, lose bool) verdict { return c.sendWriteTo(c.gateway(), w, lose) }
+// sendWrite makes one attempt, and returns the code of its answer.
+func (c *client) sendWrite(w *write, lose bool) string {
+	answer, err := c.send(opWrite, w.op, lose)
+	c.note(w, answer, err, lose)
+	return answer.Code
+}
 
-func (c *client) sendWriteTo(gateway *lockclient.API, w *write, lose bool) verdict {
-	a := w.send()
-	result, err := send(c, opWrite, lose, 0, func(ctx context.Context) (api.WriteResult, error) {
-		return c.run.put(ctx, gateway, w.history.name, w.key, lockclient.Write{
-			Token: tokenOf(w.number), ContentType: "application/json", Value: []byte(w.value),
-		})
-	})
-	problem := lockclient.ProblemOf(err)
-	switch {
-	case err == nil:
-		a.admitted(result)
-		return admitted
-	case problem == nil:
-		c.run.unexpected(err.Error())
-		a.lost("foreign_answer")
-		return unanswered
-	case problem.Code == api.CodeUnavailable:
-		if !lose {
+// note counts an attempt.
+func (c *client) note(w *write, answer spec.Answer, err error, lose bool) {
+	w.attempts++
+	switch answer.Code {
+	case spec.CodeAdmitted:
+		w.admitted = true
+		if answer.Replayed {
+			w.replays++
+		}
+	case spec.CodeUnknown, spec.CodeNotApplied:
+		w.doubtful = w.doubtful || answer.Code == spec.CodeUnknown
+		if lockclient.ProblemOf(err) == nil {
+			c.run.unexpected(err.Error())
+		} else if !lose {
 			c.run.unavailable(err)
 		}
-		if problem.Outcome == api.OutcomeNotApplied {
-			a.refused(string(problem.Code), false)
-		} else {
-			a.lost(string(problem.Code))
+	default:
+		allowed := answer.Code == string(store.VerdictTokenStale) ||
+			answer.Code == string(store.VerdictTokenUnknown) && c.run.forgets
+		if !allowed {
+			c.run.unexpected(err.Error())
 		}
-		return unanswered
-	case problem.Code == api.CodeTokenUnknown && c.run.checker.commitsMayBeLost:
-		a.refused(string(problem.Code), false)
-		return refused
-	case problem.Code != api.CodeTokenStale:
-		c.run.unexpected(err.Error())
-		a.refused(string(problem.Code), false)
-		return refused
 	}
-	if !w.shared && problem.LastToken != nil && problem.LastSequence != nil &&
-		(number{*problem.LastToken, *problem.LastSequence}) == w.number {
-		c.run.unexpected(fmt.Sprintf("the write %s was not taken for a replay: %v", w.number, err))
-	}
-	never := neverApplied(problem, w.number)
-	if problem.Reason == "reused" && !w.shared {
-		// The client sends the next write after the outcome of this one, so nothing newer can be applied under this token.
-		c.run.unexpected(err.Error())
-	}
-	a.refused(string(problem.Code)+"/"+problem.Reason, never)
-	if never {
-		return excluded
-	}
-	return refused
 }
 
-// neverApplied says that a refusal as stale shows a fence that has not seen this write: nor will it, since what is
-// stale stays so.
-func neverApplied(problem *api.Problem, n number) bool {
-	if problem.LastToken == nil || problem.LastSequence == nil {
-		return false
-	}
-	return number{*problem.LastToken, *problem.LastSequence}.less(n)
+// send makes one call to a gateway.
+func (c *client) send(measured string, op spec.Op, lose bool) (spec.Answer, error) {
+	return c.sendTo(c.gateway(), measured, op, lose)
 }
 
-// send makes one call, and counts it. With lose it is given up at once, at a moment when it may be anywhere: as if the
-// answer were lost.
-func send[T any](
-	c *client, op string, lose bool, wait time.Duration, call func(context.Context) (T, error),
-) (T, error) {
-	limit := c.run.habits.patience + wait
+// sendTo makes one call, records it, and counts it. With lose it is given up at once, at a moment when it may be
+// anywhere: as if the answer were lost.
+func (c *client) sendTo(to *lockclient.API, measured string, op spec.Op, lose bool) (spec.Answer, error) {
+	limit := c.run.habits.patience + op.Wait
 	if lose {
-		limit = time.Duration(c.random.IntN(4000)) * time.Microsecond
+		limit = c.upTo(4 * time.Millisecond)
 	}
 	ctx, cancel := context.WithTimeout(c.sending, limit)
 	defer cancel()
 	begun := time.Now()
-	result, err := call(ctx)
+	call, err := spec.MakeCall(c.run.observer, c.number, op, func() (spec.Answer, spec.Choice, error) {
+		return Perform(ctx, to, op)
+	})
 	if lose && errors.Is(err, lockclient.ErrUnavailable) {
 		c.run.tally.count(func(n *Counts) { n.LostAnswers++ })
 	} else {
-		c.run.tally.note(op, time.Since(begun), err)
+		c.run.tally.note(measured, time.Since(begun), err)
 	}
-	return result, err
+	return call.Answer, err
 }
 
 // unserved reports whether a call failed as it may while a gateway or its database is down; then the client pauses.
@@ -265,8 +360,7 @@ func (c *client) unserved(err error) bool {
 		c.rest()
 		return true
 	}
-	forgotten := c.run.checker.commitsMayBeLost && errors.Is(err, lockclient.ErrNotFound) // the lock, by the new database
-	if !forgotten {
+	if !c.run.forgets || !errors.Is(err, lockclient.ErrNotFound) { // the lock, by the new database
 		c.run.unexpected(fmt.Sprintf("%s: %v", c.name, err))
 	}
 	return false

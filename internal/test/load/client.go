@@ -2,16 +2,19 @@ package load
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"time"
 
+	"github.com/google/uuid"
+
+	"github.com/fencegate/fencegate/internal/test/spec"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
 // client acquires, writes, and lets go, or does not.
 type client struct {
 	run    *run
+	number int
 	name   string
 	random *rand.Rand
 	// acquires is how many it has sent.
@@ -22,7 +25,11 @@ type client struct {
 
 // held is a lease that the client believes to hold.
 type held struct {
-	*grant
+	lock     *lock
+	owner    string
+	token    int64
+	id       uuid.UUID
+	shared   bool
 	gone     bool // an answer said that the lease is lost
 	sequence int64
 	// beat is when it was granted or renewed, by this process's clock, when the answer came.
@@ -32,16 +39,16 @@ type held struct {
 
 func (c *client) work() {
 	for c.working.Err() == nil {
-		l := c.run.checker.histories[c.run.names[c.random.IntN(len(c.run.names))]]
-		h := c.acquire(l, c.chance(c.run.habits.shared))
-		if h == nil {
+		l := c.run.slots[c.random.IntN(len(c.run.slots))].enter()
+		if h := c.acquire(l, c.chance(c.run.habits.shared)); h == nil {
 			c.pause(time.Duration(2+c.random.IntN(20)) * time.Millisecond)
-			continue
-		}
-		if h.shared() {
+		} else if h.shared {
 			c.share(h)
 		} else {
 			c.hold(h)
+		}
+		if l.leave() {
+			c.finish(l)
 		}
 	}
 }
@@ -49,7 +56,7 @@ func (c *client) work() {
 // hold works under an exclusive lease, and ends it in one of the ways in which leases end.
 func (c *client) hold(h *held) {
 	if c.chance(c.run.habits.reading) {
-		c.list(h.history)
+		c.readAll(h.lock)
 	}
 	for range 1 + c.random.IntN(c.run.habits.writesMax) {
 		if !c.write(h) {
@@ -72,13 +79,13 @@ func (c *client) hold(h *held) {
 		c.release(h)
 	}
 	if c.chance(c.run.habits.reading) {
-		c.get(h.history, keyName(c.random.IntN(keys)))
+		c.read(h.lock, c.random.IntN(keys))
 	}
 }
 
 // share is what a reader does, and what it must not be able to do.
 func (c *client) share(h *held) {
-	c.list(h.history)
+	c.readAll(h.lock)
 	if c.chance(c.run.habits.reading) {
 		c.write(h)
 	}
@@ -125,46 +132,37 @@ func (c *client) freeze(h *held) {
 	}
 }
 
-// list reads what records there are. It returns nil where that was not answered, like get.
-func (c *client) list(l *lockHistory) *reading {
-	return c.read(l, func(reading *reading) (answered func(), err error) {
-		records, err := c.gateway().Records(c.sending, l.name, lockclient.RecordsQuery{})
-		return func() { reading.listed(records.Records) }, err
-	})
-}
-
-// get reads one record.
-func (c *client) get(l *lockHistory, key string) *reading {
-	return c.read(l, func(reading *reading) (answered func(), err error) {
-		record, err := c.gateway().Get(c.sending, l.name, key)
-		if errors.Is(err, lockclient.ErrNotFound) {
-			return func() { reading.missed(key) }, nil
-		}
-		return func() { reading.got(key, record) }, err
-	})
-}
-
-// read sends a reading until it is answered. Where send returns no error, the function that it returns checks the
-// answer.
-func (c *client) read(l *lockHistory, send func(*reading) (answered func(), err error)) *reading {
-	for c.sending.Err() == nil {
-		reading := l.reads()
-		begun := time.Now()
-		answered, err := send(reading)
-		c.run.tally.note(opRead, time.Since(begun), err)
-		if err == nil {
-			answered()
-			return reading
-		}
-		if !c.unserved(err) {
-			return nil
+// readAll reads the records of a resource, and reports whether all were answered.
+func (c *client) readAll(l *lock) bool {
+	for key := range keys {
+		if !c.read(l, key) {
+			return false
 		}
 	}
-	return nil
+	return true
+}
+
+// read reads a record until that is answered, and reports whether it was.
+func (c *client) read(l *lock, key int) bool {
+	for c.sending.Err() == nil {
+		answer, err := c.send(opRead, spec.Op{Kind: spec.ReadRecord, Name: l.name, Key: keyName(key)}, false)
+		if err == nil || answer.Code == spec.CodeNotFound {
+			return true
+		}
+		if !c.unserved(err) {
+			return false
+		}
+	}
+	return false
 }
 
 func (c *client) gateway() *lockclient.API {
 	return c.run.gateway(c.random)
+}
+
+// upTo draws a length below one.
+func (c *client) upTo(most time.Duration) time.Duration {
+	return time.Duration(c.random.Int64N(int64(most)))
 }
 
 func (c *client) chance(percent int) bool { return c.random.IntN(100) < percent }
@@ -197,7 +195,7 @@ type habits struct {
 	leaving   int // leave a write that was not applied, instead of sending it again
 
 	// TTLs are short enough for many leases to run out while a load lasts.
-	ttlLeastMS, ttlSpreadMS int64
+	ttlMin, ttlSpread time.Duration
 	// writesMax is how many writes a client makes under a lease, at most.
 	writesMax int
 	// patience is how long a client waits for one answer before it turns to another gateway.
@@ -206,12 +204,12 @@ type habits struct {
 	finishWithin time.Duration
 }
 
-// waitMostMS is the longest wait for a lock.
-const waitMostMS = 2000
+// waitMost is the longest wait for a lock.
+const waitMost = 2 * time.Second
 
 // standard are the habits of Run's clients.
 var standard = habits{
 	shared: 15, waiting: 60, freezing: 6, abandoned: 5, long: 4,
 	reading: 25, renewing: 25, twice: 10, repeated: 10, lost: 5,
-	ttlLeastMS: 250, ttlSpreadMS: 750, writesMax: 6, patience: 5 * time.Second, finishWithin: 15 * time.Second,
+	ttlMin: 250 * time.Millisecond, ttlSpread: 750 * time.Millisecond, writesMax: 6, patience: 5 * time.Second, finishWithin: 15 * time.Second,
 }

@@ -6,14 +6,17 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	mathrand "math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/fencegate/fencegate/internal/test/spec"
 	"github.com/fencegate/fencegate/lockclient"
-	"github.com/fencegate/fencegate/lockclient/api"
+	"github.com/fencegate/fencegate/store"
 )
 
 const (
@@ -22,6 +25,9 @@ const (
 
 	clientsMax = 10_000
 	locksMax   = 100_000
+
+	// violationsKept bounds how many are reported in full; the others are counted.
+	violationsKept = 100
 )
 
 // Config says what to do.
@@ -44,6 +50,8 @@ type Config struct {
 	Waiters int
 	// DatabaseURL is needed by PressureFence alone.
 	DatabaseURL string
+	// History, if not nil, is given all calls, as lines that spec.ReadCalls reads.
+	History io.Writer
 	// Progress is called every second.
 	Progress func(Progress)
 }
@@ -94,32 +102,122 @@ func (c *Config) complete() error {
 type run struct {
 	habits
 	observer Observer
-	// gateway chooses one for a call, compose the key and the value of a write, and put sends it.
+	// gateway chooses one for a call, and compose makes a numbered write of its token.
 	gateway func(*mathrand.Rand) *lockclient.API
-	compose func(random *mathrand.Rand, n number, owner string) (key, value string)
-	// sendNewestToken is that of an Exercise.
-	sendNewestToken bool
-	put             func(context.Context, *lockclient.API, string, string, lockclient.Write) (api.WriteResult, error)
+	compose func(*mathrand.Rand, spec.Op) spec.Op
+	// forgets and sendNewestToken are those of an Exercise.
+	forgets, sendNewestToken bool
 
-	seed    uint64
-	names   []string
-	begun   time.Time
-	checker *checker
-	tally   *tally
+	seed  uint64
+	slots []*slot
+	begun time.Time
+	tally *tally
+
+	// Of Run, which checks the names of its slots when they retire.
+	*spec.Recorder
+
+	history io.Writer
+
+	mu     sync.Mutex
+	found  []spec.Violation
+	total  int64
+	unread int
+	failed error // to write the history
 }
 
-func newRun(names []string, seed uint64) *run {
-	r := &run{habits: standard, observer: noObserver{}, seed: seed, names: names, begun: time.Now(), tally: newTally()}
-	r.compose = func(random *mathrand.Rand, n number, owner string) (key, value string) {
-		key = keyName(random.IntN(keys))
-		return key, valueOf(key, n, owner)
+func newRun(seed uint64) *run {
+	r := &run{habits: standard, seed: seed, begun: time.Now(), tally: newTally(), Recorder: spec.NewRecorder()}
+	r.observer = r
+	r.compose = func(random *mathrand.Rand, op spec.Op) spec.Op {
+		op.Key = keyName(random.IntN(keys))
+		op.Value = fmt.Sprintf(`{"write":"%d.%d","key":%q,"by":%q}`, op.Token, *op.Sequence, op.Key, op.Owner)
+		return op
 	}
-	r.put = func(ctx context.Context, to *lockclient.API, resource, key string, w lockclient.Write) (api.WriteResult,
-		error) {
-		return to.Put(ctx, resource, key, w)
-	}
-	r.checker = newChecker(names, func() time.Duration { return time.Since(r.begun) })
 	return r
+}
+
+// slot has a name in use, until that retires: then the next one has no history yet.
+type slot struct {
+	prefix  string
+	usesMax int // of a name; 0: it never retires
+
+	mu      sync.Mutex
+	retired int
+	current *lock
+}
+
+// lock is a name that clients contend for.
+type lock struct {
+	name   store.Name
+	slot   *slot
+	newest atomic.Int64 // token that a client was granted
+
+	// How many clients have used it, and how many do; under the slot's mutex.
+	uses, users int
+}
+
+// enter returns the lock that is in use.
+func (s *slot) enter() *lock {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.current == nil || s.usesMax > 0 && s.current.uses >= s.usesMax {
+		s.current = &lock{name: store.Name(s.prefix), slot: s}
+		if s.usesMax > 0 {
+			s.current.name = store.Name(fmt.Sprintf("%s.%d", s.prefix, s.retired))
+		}
+		s.retired++
+	}
+	s.current.uses++
+	s.current.users++
+	return s.current
+}
+
+// leave reports whether the lock has retired, and this client was the last to use it.
+func (l *lock) leave() bool {
+	l.slot.mu.Lock()
+	defer l.slot.mu.Unlock()
+	l.users--
+	return l.users == 0 && l.slot.current != l
+}
+
+// know keeps a token, if it is the newest.
+func (l *lock) know(token int64) {
+	known := l.newest.Load()
+	for known < token && !l.newest.CompareAndSwap(known, token) {
+		known = l.newest.Load()
+	}
+}
+
+// Names retire after some uses, of about ten calls each. So a run of hours keeps no more than a short one: usesKept of all
+// names together, or usesMin of each.
+const (
+	usesKept = 2000
+	usesMin  = 10
+)
+
+// Unavailable and Unexpected are in the report.
+func (r *run) Unavailable(error) {}
+
+// Unexpected is in the report.
+func (r *run) Unexpected(string) {}
+
+// judge checks a name that has retired, and forgets it.
+func (r *run) judge(name store.Name) {
+	calls := r.Take(name)
+	r.violated(spec.Check(calls)...)
+	if r.history == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failed = cmp.Or(r.failed, spec.WriteCalls(r.history, calls))
+}
+
+func (r *run) violated(found ...spec.Violation) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.total += int64(len(found))
+	r.found = append(r.found, found[:min(len(found), violationsKept-len(r.found))]...)
 }
 
 // unavailable notes that a gateway could not be reached, or could not serve.
@@ -145,11 +243,11 @@ func Run(ctx context.Context, config Config) (*Report, error) {
 		return nil, err
 	}
 	prefix := "load/" + strings.ToLower(rand.Text()[:10])
-	names := make([]string, config.Locks)
-	for i := range names {
-		names[i] = fmt.Sprintf("%s/%d", prefix, i)
+	r := newRun(config.Seed)
+	r.history = config.History
+	for i := range config.Locks {
+		r.slots = append(r.slots, &slot{prefix: fmt.Sprintf("%s/%d", prefix, i), usesMax: max(usesMin, usesKept/config.Locks)})
 	}
-	r := newRun(names, config.Seed)
 	r.gateway = func(random *mathrand.Rand) *lockclient.API { return config.Gateways[random.IntN(len(config.Gateways))] }
 
 	working, stop := context.WithTimeout(ctx, config.Duration)
@@ -170,9 +268,12 @@ func Run(ctx context.Context, config Config) (*Report, error) {
 
 	finishing, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.finishWithin)
 	defer cancel()
-	report.Unread = r.readBack(finishing)
+	r.readBack(finishing)
 	r.tally.report(report)
-	report.Violations, report.ViolationsTotal = r.checker.violations()
+	report.Unread, report.Violations, report.ViolationsTotal = r.unread, r.found, r.total
+	if r.failed != nil {
+		return nil, fmt.Errorf("keep the history: %w", r.failed)
+	}
 	if report.Counts.Grants == 0 && r.tally.unreached != nil {
 		return nil, r.tally.unreached
 	}
@@ -199,7 +300,7 @@ func (r *run) work(working context.Context, count int) {
 	var clients sync.WaitGroup
 	for i := range count {
 		c := &client{
-			run: r, name: fmt.Sprintf("load-%d", i), working: working, sending: sending,
+			run: r, number: i, name: fmt.Sprintf("load-%d", i), working: working, sending: sending,
 			random: mathrand.New(mathrand.NewPCG(r.seed, uint64(i))), //nolint:gosec // it is to be repeatable
 		}
 		clients.Go(c.work)
@@ -219,11 +320,12 @@ func (r *run) reportProgress(config Config, done <-chan struct{}) {
 		case <-tick.C:
 		}
 		now, at := r.tally.answered.Load(), time.Now()
-		_, violations := r.checker.violations()
 		p := Progress{
-			Elapsed: at.Sub(r.begun), Clients: config.Clients, Violations: violations,
-			PerSecond: float64(now-answered) / at.Sub(last).Seconds(),
+			Elapsed: at.Sub(r.begun), Clients: config.Clients, PerSecond: float64(now-answered) / at.Sub(last).Seconds(),
 		}
+		r.mu.Lock()
+		p.Violations = r.total
+		r.mu.Unlock()
 		r.tally.count(func(c *Counts) { p.Zombies = c.ZombiesShutOut })
 		if config.Progress != nil {
 			config.Progress(p)
@@ -232,38 +334,31 @@ func (r *run) reportProgress(config Config, done <-chan struct{}) {
 	}
 }
 
-// readBack reads every resource, and returns how many could not be read.
-func (r *run) readBack(ctx context.Context) (unread int) {
-	c := &client{run: r, name: "load", sending: ctx, working: ctx,
+// readBack reads and checks the names that are in use at the end.
+func (r *run) readBack(ctx context.Context) {
+	c := &client{run: r, number: -1, name: "load", sending: ctx, working: ctx,
 		random: mathrand.New(mathrand.NewPCG(r.seed, 0))} //nolint:gosec // see work
-	for _, name := range r.names {
-		l := r.checker.histories[name]
-		reading := c.list(l)
-		ok := reading != nil
-		for key := range keys {
-			ok = ok && c.get(l, keyName(key)) != nil
+	for _, s := range r.slots {
+		if s.current != nil {
+			c.finish(s.current)
 		}
-		if !ok {
-			unread++
-			continue
-		}
-		l.settled(reading)
 	}
-	return unread
 }
 
-// keys is how many records a resource has: a list of them is one page.
+// finish reads what a name has, which nobody uses any more, and checks it.
+func (c *client) finish(l *lock) {
+	if !c.readAll(l) {
+		c.run.mu.Lock()
+		c.run.unread++
+		c.run.mu.Unlock()
+	}
+	c.run.judge(l.name)
+}
+
+// keys is how many records a resource has.
 const keys = 4
 
-func keyName(i int) string { return fmt.Sprintf("k%d", i) }
-
-func valueOf(key string, n number, owner string) string {
-	return fmt.Sprintf(`{"write":%q,"key":%q,"by":%q}`, n, key, owner)
-}
-
-func tokenOf(n number) api.FencingToken {
-	return api.FencingToken{Token: n.token, Sequence: &n.sequence}
-}
+func keyName(i int) store.Name { return store.Name(fmt.Sprintf("k%d", i)) }
 
 // Exercise is a load for tests that break gateways and databases while clients work, and that check more than an API
 // shows. Its leases are exclusive, and its clients soon turn to another gateway.
@@ -272,76 +367,39 @@ type Exercise struct {
 	Locks   []string
 	// Gateway returns a gateway for a call. It is called by all clients at once.
 	Gateway func(*mathrand.Rand) *lockclient.API
-	// Compose returns the key and the value, in JSON, of a numbered write.
-	Compose func(random *mathrand.Rand, number, owner string) (key, value string)
-	// Put sends a write.
-	Put      func(context.Context, *lockclient.API, string, string, lockclient.Write) (api.WriteResult, error)
+	// Compose makes a numbered write of its token, name and owner.
+	Compose  func(random *mathrand.Rand, token spec.Op) spec.Op
 	Observer Observer
-	// TTLMS is the TTL of all leases, in milliseconds.
-	TTLMS int64
+	// TTL is that of all leases.
+	TTL time.Duration
 	// FinishWithin bounds what was begun before the end.
 	FinishWithin time.Duration
-	// RenewalsMayBeLost says that the database may crash. Renewals do not wait for the disk: a crash may take one back
-	// that was answered, and the lease then expires earlier.
-	RenewalsMayBeLost bool
-	// CommitsMayBeLost says that a database may take over which lacks the last commits of the one before. Then the run
-	// checks nothing but that tokens rise.
+	// CommitsMayBeLost says that a database may take over which lacks the last commits of the one before.
 	CommitsMayBeLost bool
 	// SendNewestToken has clients send the newest token that any of them was granted with each acquire.
 	SendNewestToken bool
 }
 
-// Observer is shown what clients do. Its methods are called by all of them at once. Times are since the begin of the
-// run.
+// Observer records the calls of clients. Its methods are called by all of them at once.
 type Observer interface {
-	// Granted is called with each lease. Its acquire was first sent at the time sent.
-	Granted(lease api.Lease, sent, answered time.Duration)
-	// Wrote is called with each write, when nothing more becomes known of it.
-	Wrote(Write)
+	spec.Log
 	// Unavailable is called with each answer that shows a gateway that can't serve, or that did not answer.
-	Unavailable(error)
+	Unavailable(err error)
 	// Unexpected is called with each answer that no client can have deserved.
 	Unexpected(what string)
 }
 
-// Write is a numbered write, however often it was sent.
-type Write struct {
-	Resource, Key, Value string
-	Token, Sequence      int64
-	Attempts             int
-	// MustFail is why it must be refused, whenever it comes; "" if it may be admitted.
-	MustFail string
-	// Applied writes were acknowledged. Doubtful ones may have been applied, once. All others were not.
-	Applied, Doubtful bool
-	// Of the attempt that was acknowledged, the first that was no replay if there is one:
-	Sent, Answered time.Duration
-	Version        int64
-	Replayed       bool
-}
-
-// Run lets clients work until ctx ends, and bring to an end what they have begun. It returns what the load's own
-// checker found, which needs no database.
-func (e Exercise) Run(ctx context.Context, seed uint64) []Violation {
-	r := newRun(e.Locks, seed)
-	r.checker.renewalsMayBeLost, r.checker.commitsMayBeLost = e.RenewalsMayBeLost, e.CommitsMayBeLost
-	r.sendNewestToken = e.SendNewestToken
-	r.gateway, r.put, r.observer = e.Gateway, e.Put, e.Observer
-	r.compose = func(random *mathrand.Rand, n number, owner string) (key, value string) {
-		return e.Compose(random, n.String(), owner)
+// Run lets clients work until ctx ends, and bring to an end what they have begun.
+func (e Exercise) Run(ctx context.Context, seed uint64) {
+	r := newRun(seed)
+	r.forgets, r.sendNewestToken = e.CommitsMayBeLost, e.SendNewestToken
+	r.gateway, r.compose, r.observer = e.Gateway, e.Compose, e.Observer
+	for _, name := range e.Locks {
+		r.slots = append(r.slots, &slot{prefix: name})
 	}
 	r.shared, r.waiting, r.reading, r.long = 0, 0, 0, 0
 	r.freezing, r.abandoned, r.leaving = 20, 25, 25
-	r.ttlLeastMS, r.ttlSpreadMS, r.writesMax = e.TTLMS, 1, 8
+	r.ttlMin, r.ttlSpread, r.writesMax = e.TTL, 1, 8
 	r.patience, r.finishWithin = 500*time.Millisecond, e.FinishWithin
 	r.work(ctx, e.Clients)
-	found, _ := r.checker.violations()
-	return found
 }
-
-// noObserver is the Observer of a load without one.
-type noObserver struct{}
-
-func (noObserver) Granted(api.Lease, time.Duration, time.Duration) {}
-func (noObserver) Wrote(Write)                                     {}
-func (noObserver) Unavailable(error)                               {}
-func (noObserver) Unexpected(string)                               {}

@@ -10,8 +10,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/fencegate/fencegate/internal/test/spec"
 	"github.com/fencegate/fencegate/lockclient"
 	"github.com/fencegate/fencegate/lockclient/api"
+	"github.com/fencegate/fencegate/store"
 )
 
 // Pressure is a kind of load on one name, beside the checked clients, which never use that name. Comparing the
@@ -202,10 +204,8 @@ func (p *pressure) writeAsZombies(ctx context.Context) {
 	}
 	p.many(ctx, zombieClients, func(ctx context.Context, client int) {
 		if p.put(ctx, client, api.FencingToken{Token: old.FencingToken}) {
-			p.run.checker.found(Violation{
-				Property: oldShutOut, Lock: p.name, What: fmt.Sprintf("a write with the superseded token %d was admitted",
-					old.FencingToken),
-			})
+			p.run.violated(spec.Violation{Promise: "P3", Name: store.Name(p.name),
+				What: fmt.Sprintf("a write with the superseded token %d was admitted", old.FencingToken)})
 		}
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/fencegate/fencegate/internal/test/spec"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
@@ -41,7 +42,7 @@ type Report struct {
 
 	ViolationsTotal int64 `json:"violations_total"`
 	// Violations are the first of them.
-	Violations []Violation `json:"violations"`
+	Violations []spec.Violation `json:"violations"`
 }
 
 // Operation is how one kind of call did. Latencies are accurate within 3%. Those of waiting acquires
@@ -132,10 +133,7 @@ func (r *Report) writeCounts(text *strings.Builder) {
 	}
 	fmt.Fprintf(text, "\nVIOLATIONS: %d\n", r.ViolationsTotal)
 	for _, v := range r.Violations {
-		fmt.Fprintf(text, "%s on %s: %s\n", v.Property, v.Lock, v.What)
-		for _, line := range v.Evidence {
-			fmt.Fprintf(text, "    %s\n", line)
-		}
+		fmt.Fprintf(text, "%s\n\n", v)
 	}
 	if hidden := r.ViolationsTotal - int64(len(r.Violations)); hidden > 0 {
 		fmt.Fprintf(text, "and %d more\n", hidden)

@@ -14,6 +14,7 @@ const (
 	CodeHeld     = "held_by_another" // or others are ahead
 	CodeQueued   = "queued"
 	CodeDeadlock = "deadlock"
+	CodeLeft     = "left" // its caller left the queue
 	CodeRenewed  = "renewed"
 	CodeReleased = "released"
 	CodeBroken   = "broken"

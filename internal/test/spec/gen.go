@@ -16,6 +16,38 @@ type Choices interface {
 	Below(n int) int
 }
 
+// Exhaust makes all choices that there are: each Next begins the next sequence of them.
+type Exhaust struct {
+	made  []struct{ value, below int }
+	at    int
+	begun bool
+}
+
+// Next reports whether there is a sequence of choices that was not made before.
+func (e *Exhaust) Next() bool {
+	e.at = 0
+	if !e.begun {
+		e.begun = true
+		return true
+	}
+	for last := len(e.made) - 1; last >= 0; last-- {
+		if e.made[last].value++; e.made[last].value < e.made[last].below {
+			return true
+		}
+		e.made = e.made[:last]
+	}
+	return false
+}
+
+// Below implements Choices.
+func (e *Exhaust) Below(n int) int {
+	if e.at == len(e.made) {
+		e.made = append(e.made, struct{ value, below int }{0, n})
+	}
+	e.at++
+	return e.made[e.at-1].value
+}
+
 // Known is what the one who draws an operation knows: everything ([State]), or what a client was answered.
 type Known interface {
 	// Granted returns the token that is in force on a name, and its lease_id; 0 if it knows of none.
@@ -37,12 +69,19 @@ type Generator struct {
 	// TTL is the shortest of a lease, and TTLSpread how much longer one may be. A TTL that no run outlives leaves expiry
 	// to Expire.
 	TTL, TTLSpread time.Duration
+	// Wait is how long most acquires wait; 0: none does.
+	Wait time.Duration
+	// Gateways is how many there are to send to.
+	Gateways int
+	// Flat: no subtree is requested. Without any, a database decides by shorter ways.
+	Flat bool
 	// Client, if not empty, is a client among others. It works mostly as it should on what it holds, and each of its
 	// acquires has a request_id of its own that begins so.
 	Client string
 
 	requests int
 	sent     []Op                              // writes, sets and transactions
+	waits    []Op                              // acquires that wait, or did
 	next     []func(known Known, c Choices) Op // follow at once
 }
 
@@ -61,6 +100,14 @@ var Sequential = []Weight{
 
 // Next draws an operation.
 func (g *Generator) Next(known Known, c Choices) Op {
+	op := g.any(known, c)
+	if g.Gateways > 1 {
+		op.At = c.Below(g.Gateways)
+	}
+	return op
+}
+
+func (g *Generator) any(known Known, c Choices) Op {
 	if len(g.next) > 0 {
 		follows := g.next[0]
 		g.next = g.next[1:]
@@ -99,10 +146,14 @@ func (g *Generator) draw(kind Kind, known Known, c Choices) Op {
 			g.next = append(g.next, func(known Known, c Choices) Op { return g.acquire(name, known, c) })
 		}
 		return Op{Kind: Break, Name: name}
+	case Leave:
+		return g.leave(known, c)
 	case Renew, Release:
-		return g.mistaken(kind, known, c)
+		return g.mistaken(kind, g.lease(known, c), c)
+	case Together:
+		return g.together(known, c)
 	case Expire, HoldOut:
-		lease := someLease(known, c)
+		lease := g.lease(known, c)
 		return Op{Kind: kind, Name: lease.Lock, Token: lease.Token}
 	case OpenSession:
 		return Op{Kind: OpenSession, Owner: pick(c, g.Owners), TTL: time.Hour}
@@ -133,10 +184,10 @@ func (g *Generator) acquire(name store.Name, known Known, c Choices) Op {
 		Kind: Acquire, Name: name, Owner: pick(c, g.Owners), Mode: store.Exclusive, Scope: store.Node,
 		TTL: g.TTL + time.Duration(c.Below(int(g.TTLSpread/time.Millisecond)+1))*time.Millisecond,
 	}
-	if rarely(c) {
+	if rarely(c) || g.Wait > 0 && c.Below(3) == 2 {
 		op.Mode = store.Shared
 	}
-	if rarely(c) {
+	if rarely(c) && !g.Flat {
 		op.Scope = store.Subtree
 	}
 	switch c.Below(5) {
@@ -151,47 +202,8 @@ func (g *Generator) acquire(name store.Name, known Known, c Choices) Op {
 	if (g.Client == "" || len(known.Sessions()) > 0) && rarely(c) {
 		op.Session, op.TTL = someSession(known, c), 0
 	}
-	return op
-}
-
-// someLease is mostly a recent one. Without any, it is one that nobody has.
-func someLease(known Known, c Choices) Lease {
-	leases := known.Leases()
-	if len(leases) == 0 {
-		return Lease{Lock: "nothing", Token: 1, ID: WrongID(uuid.Nil), Owner: "nobody"}
-	}
-	if c.Below(2) == 0 {
-		return leases[len(leases)-1]
-	}
-	return leases[len(leases)-1-c.Below(min(len(leases), 6))]
-}
-
-// someSession is one of the last, or one that never was.
-func someSession(known Known, c Choices) uuid.UUID {
-	sessions := known.Sessions()
-	back := c.Below(min(len(sessions), 3) + 1)
-	if back == len(sessions) {
-		return WrongID(uuid.Nil)
-	}
-	return sessions[len(sessions)-1-back].ID
-}
-
-// mistaken is an operation on a lease, mostly right, sometimes wrong in one field.
-func (g *Generator) mistaken(kind Kind, known Known, c Choices) Op {
-	lease := someLease(known, c)
-	op := Op{Kind: kind, Name: lease.Lock, Owner: lease.Owner, Token: lease.Token, LeaseID: lease.ID}
-	if kind == Renew {
-		op.TTL = []time.Duration{0, 2 * g.TTL}[c.Below(2)]
-	}
-	switch c.Below(7) {
-	case 3:
-		op.Name = pick(c, g.Names)
-	case 4:
-		op.Owner = "somebody"
-	case 5:
-		op.LeaseID = WrongID(op.LeaseID)
-	case 6:
-		op.Token += int64(c.Below(3)) - 1
+	if g.Wait > 0 && !rarely(c) {
+		return g.wait(op, c)
 	}
 	return op
 }

@@ -6,19 +6,21 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// judge is the rule's steps 1 to 6, in their order. It returns no answer for a token that is admitted. newest is the
-// grant in force on the name, see [State.inForce].
-func (r Resource) judge(op Op, newest force, policy store.Policy) Answer {
+// judge is the rule's steps 1 to 6, in their order. It returns no answer for a token that is admitted.
+func (s State) judge(op Op) Answer {
+	r, newest, policy := s.Resource(op.Name), s.deciding(op), s.Policy(op.Name)
 	builtin := policy.Authority != store.AuthorityExternal
 	var verdict store.Verdict
 	switch {
 	case op.Token == 0:
 		verdict = store.VerdictTokenRequired // step 1
-	case builtin && op.Token > newest.token:
+	case builtin && op.Token > newest.token && s.has(TokenWasGranted):
 		verdict = store.VerdictTokenUnknown // step 2
-	case builtin && (op.Token != newest.token || !newest.open):
+	case builtin && op.Token < newest.token && s.has(GrantRaisesFence):
 		verdict = store.VerdictTokenStale // step 3
-	case !r.isFollowedBy(op, policy):
+	case builtin && op.Token == newest.token && !newest.open && s.has(ReleaseClosesFence):
+		verdict = store.VerdictTokenStale // step 3
+	case !s.isFollowedBy(op, r, policy):
 		verdict = store.VerdictTokenStale // step 4
 	case builtin && (op.LeaseID != uuid.Nil || policy.RequireLeaseID) && op.LeaseID != newest.ID:
 		verdict = store.VerdictLeaseMismatch // step 5
@@ -37,11 +39,19 @@ func (r Resource) judge(op Op, newest force, policy store.Policy) Answer {
 }
 
 // isFollowedBy is step 4: the write comes after the last accepted one.
-func (r Resource) isFollowedBy(op Op, policy store.Policy) bool {
-	if policy.Rule == store.RuleSameToken && op.Sequence == nil {
+func (s State) isFollowedBy(op Op, r Resource, policy store.Policy) bool {
+	switch sequence := op.sequence(); {
+	case policy.Rule == store.RuleSameToken && op.Sequence == nil:
 		return op.Token >= r.LastToken
+	case !s.has(NumbersCompareAsPairs):
+		return sequence > r.LastSequence
+	case op.Token != r.LastToken:
+		return op.Token > r.LastToken
+	case sequence == r.LastSequence:
+		return !s.has(NumberUsedOnce)
+	default:
+		return sequence > r.LastSequence || !s.has(NumbersRise)
 	}
-	return op.Token > r.LastToken || op.Token == r.LastToken && op.sequence() > r.LastSequence
 }
 
 // staleReason is the reason of token_stale: a newer grant or write, a shared lease, a lease that was ended, or a number
@@ -83,9 +93,14 @@ func (r Resource) precondition(op Op) Answer {
 
 // isReplayedBy reports whether a write repeats the last accepted one: the same explicit number, the same content. It is
 // asked before step 1: a retry of what was applied is recognised also after a newer grant.
-func (r Resource) isReplayedBy(op Op, content string) bool {
-	return op.Token != 0 && op.Sequence != nil && op.Token == r.LastToken && *op.Sequence == r.LastSequence &&
-		content == r.lastContent
+func (s State) isReplayedBy(op Op, content string) bool {
+	r := s.Resource(op.Name)
+	if op.Token == 0 || op.Sequence == nil || op.Token != r.LastToken || *op.Sequence != r.LastSequence {
+		return false
+	}
+	newest := s.deciding(op)
+	return (content == r.lastContent || !s.has(ReplayOfSameContent)) && s.has(ReplayRecognised) &&
+		(s.has(ReplayBeforeFence) || op.Token == newest.token && newest.open)
 }
 
 func (o Op) sequence() int64 {

@@ -127,8 +127,8 @@ func commit(ctx context.Context, on Service, write store.Write) (store.Result, e
 
 // AcquireRequest is the acquire as a request.
 func (o Op) AcquireRequest() store.AcquireRequest {
-	return store.AcquireRequest{Lock: o.Name, OwnerID: o.Owner, RequestID: o.Request, Mode: o.Mode, Scope: o.Scope,
-		TTL: o.TTL, Wait: o.Wait, SessionID: o.Session}
+	return store.AcquireRequest{Lock: o.Name, OwnerID: o.Owner, Principal: o.Of, RequestID: o.Request, Mode: o.Mode,
+		Scope: o.Scope, TTL: o.TTL, Wait: o.Wait, SessionID: o.Session, NewestToken: o.NewestToken}
 }
 
 func (o Op) ref() store.LeaseRef {
@@ -263,6 +263,8 @@ func AnswerOfError(err error) Answer {
 		return Answer{Code: CodeExternal}
 	case errors.Is(err, store.ErrInvalid):
 		return Answer{Code: CodeInvalid}
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return Answer{Code: CodeLeft}
 	}
 	return Answer{Code: err.Error()}
 }

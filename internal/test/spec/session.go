@@ -56,7 +56,9 @@ func (s State) sessionOver(id uuid.UUID, end End, at int64) State {
 		return s
 	}
 	session.End, session.ExpiresAt = end, at
-	s.queue = slices.DeleteFunc(slices.Clone(s.queue), func(w Op) bool { return w.Session == id })
+	if s.has(WaitersLeaveWithIt) {
+		s.queue = slices.DeleteFunc(slices.Clone(s.queue), func(w Op) bool { return w.Session == id })
+	}
 	return s.withSession(session).changeRunning(id, func(_ store.Name, lease Lease) Lease {
 		lease.End = Expired
 		return lease
@@ -91,11 +93,15 @@ func (s State) sweep() State {
 func (s State) settled(id uuid.UUID, end End) State {
 	s.queue = slices.DeleteFunc(slices.Clone(s.queue), func(w Op) bool { return w.Session == id })
 	for _, of := range s.resources {
-		r := *of.resource
+		r := s.Resource(of.name)
 		for _, lease := range r.leases {
 			if lease.Session == id && (lease.End == Running || lease.End == Expired && !lease.replaced && !lease.heldOut) {
 				lease.End, lease.settled = end, true
-				r = r.with(lease).closed(lease.Token)
+				r = r.with(lease)
+				if s.has(SessionClosesFences) {
+					r = r.closed(lease.Token)
+					s = s.closeAdopted(of.name, lease.Token)
+				}
 			}
 		}
 		s = s.with(of.name, r)
@@ -133,7 +139,7 @@ func (s State) holdOut(lock store.Name, token, at int64) State {
 	if !ok || lease.HoldUntil == 0 || lease.End != Running {
 		return s
 	}
-	lease.ExpiresAt, lease.End, lease.heldOut = at, Expired, true
+	lease.ExpiresAt, lease.HoldUntil, lease.End, lease.heldOut = at, at, Expired, true
 	return s.withLease(lock, lease)
 }
 

@@ -20,6 +20,9 @@ type State struct {
 	sessions  []Session // in the order in which they were opened
 	queue     []Op      // the acquires that wait, for all locks, in their order
 	granted   []grantOf // all leases, in the order of their grants
+
+	without Switch // what the explorer leaves out
+	adopts  bool   // the token of a subtree grant becomes the fence's own at the first write
 }
 
 type named struct {
@@ -64,6 +67,7 @@ type Lease struct {
 	Token     int64
 	ID        uuid.UUID
 	Owner     string
+	Of        string // its principal
 	Request   string
 	Mode      store.Mode
 	Scope     store.Scope
@@ -217,6 +221,35 @@ func (s State) inForce(name store.Name) force {
 		}
 	}
 	return newest
+}
+
+// deciding is the grant in force that decides about a write. A fence that adopts looks above only for a newer token than
+// its own.
+func (s State) deciding(op Op) force {
+	own := s.Resource(op.Name)
+	if !s.adopts || op.Token > own.GrantedToken {
+		return s.inForce(op.Name)
+	}
+	decides := force{token: own.GrantedToken, open: own.Open}
+	for _, of := range s.resources {
+		if lease, ok := of.resource.lease(own.GrantedToken); ok && lease.covers(op.Name) {
+			decides.Lease = lease
+		}
+	}
+	return decides
+}
+
+// closeAdopted closes the fences below that adopted a subtree's token.
+func (s State) closeAdopted(lock store.Name, token int64) State {
+	if !s.adopts {
+		return s
+	}
+	for _, of := range s.resources {
+		if isBelow(of.name, lock) {
+			s = s.with(of.name, of.resource.closed(token))
+		}
+	}
+	return s
 }
 
 // Granted is the token that is in force on a name, and its lease_id.

@@ -75,7 +75,7 @@ func (s State) Step(op Op, chosen Choice) (State, Answer) {
 func (s State) acquire(op Op, chosen Choice) (State, Answer) {
 	op.Mode, op.Scope = cmp.Or(op.Mode, store.Exclusive), cmp.Or(op.Scope, store.Node)
 	earlier, again := s.Resource(op.Name).requested(op.Request)
-	if op.Session != uuid.Nil && !again {
+	if op.Session != uuid.Nil && !again && s.has(SessionRunsAtGrant) {
 		if lost := s.sessionLost(op.Session); lost != (Answer{}) {
 			return s, lost
 		}
@@ -93,7 +93,7 @@ func (s State) acquire(op Op, chosen Choice) (State, Answer) {
 	if !waits {
 		place = len(s.queue)
 	}
-	behind := s.mustQueue(op, place)
+	behind := s.mustQueue(op, place) && s.has(TryWaitsItsTurn)
 	held, blocked := s.longest(s.against(op))
 	switch {
 	case !behind && !blocked:
@@ -135,7 +135,7 @@ func (s State) longest(against []Lease) (held Answer, ok bool) {
 	for _, lease := range against {
 		until := s.until(lease)
 		switch {
-		case lease.End != Running:
+		case lease.End != Running && s.has(ExpiryFreesLock), !s.has(LeaseEndsFirst):
 		case !ok:
 			held, ok = Answer{Code: CodeHeld, Owner: lease.Owner, ExpiresAt: until}, true
 		case held.ExpiresAt == 0 || until == 0 || until == held.ExpiresAt && lease.Owner != held.Owner:
@@ -162,40 +162,44 @@ func (s State) waiting(op Op) (place int, ok bool) {
 }
 
 func sameRequest(a, b Op) bool {
-	return a.Owner == b.Owner && a.Session == b.Session && a.TTL == b.TTL && a.Mode == b.Mode && a.Scope == b.Scope
+	return a.Owner == b.Owner && a.Of == b.Of && a.Session == b.Session && a.TTL == b.TTL && a.Mode == b.Mode &&
+		a.Scope == b.Scope
 }
 
 // join puts an acquire at the end of the queue, unless its wait would close a cycle of owners that wait for each other.
 func (s State) join(op Op) (State, Answer) {
 	s.queue = append(slices.Clip(s.queue), op)
-	if s.waitsFor(op.Owner, op.Owner, map[string]bool{}) {
+	if self := (owner{op.Of, op.Owner}); s.has(DeadlockRefused) && s.waitsFor(self, self, map[owner]bool{}) {
 		s.queue = s.queue[:len(s.queue)-1]
 		return s, Answer{Code: CodeDeadlock}
 	}
 	return s, Answer{Code: CodeQueued}
 }
 
+// owner is who waits, and who is waited for.
+type owner struct{ principal, id string }
+
 // waitsFor reports whether an owner waits for the other, by way of any number of owners between. That an owner waits for
 // itself is no cycle: another of its threads may hold the lock.
-func (s State) waitsFor(owner, other string, seen map[string]bool) bool {
-	seen[owner] = true
+func (s State) waitsFor(self, other owner, seen map[owner]bool) bool {
+	seen[self] = true
 	for place, waits := range s.queue {
-		if waits.Owner != owner {
+		if self != (owner{waits.Of, waits.Owner}) {
 			continue
 		}
-		var for_ []string
+		var for_ []owner
 		for _, lease := range s.against(waits) {
 			if lease.End == Running {
-				for_ = append(for_, lease.Owner)
+				for_ = append(for_, owner{lease.Of, lease.Owner})
 			}
 		}
 		for _, ahead := range s.queue[:place] {
 			if conflict(waits, ahead) {
-				for_ = append(for_, ahead.Owner)
+				for_ = append(for_, owner{ahead.Of, ahead.Owner})
 			}
 		}
 		for _, next := range for_ {
-			if next != owner && (next == other || !seen[next] && s.waitsFor(next, other, seen)) {
+			if next != self && (next == other || !seen[next] && s.waitsFor(next, other, seen)) {
 				return true
 			}
 		}
@@ -208,7 +212,8 @@ func (s State) waitsFor(owner, other string, seen map[string]bool) bool {
 func (s State) Turns() []Op {
 	var turns []Op
 	for place, waits := range s.queue {
-		if _, blocked := s.longest(s.against(waits)); !blocked && !s.mustQueue(waits, place) {
+		_, blocked := s.longest(s.against(waits))
+		if !blocked && !(s.mustQueue(waits, place) && s.has(ServedInOrder)) {
 			turns = append(turns, waits)
 		}
 	}
@@ -230,7 +235,7 @@ func (s State) leave(op Op) State {
 	i := slices.IndexFunc(s.queue, func(w Op) bool {
 		return w.Name == op.Name && w.Request == op.Request && w.Owner == op.Owner && op.Request != ""
 	})
-	if i >= 0 {
+	if i >= 0 && s.has(LeavingFreesPlace) {
 		s.queue = slices.Delete(slices.Clone(s.queue), i, i+1)
 	}
 	return s
@@ -240,10 +245,10 @@ func (s State) leave(op Op) State {
 // below; and any grant on the name, those that could write below under the subtree grant before it.
 func (s State) grant(op Op, chosen Choice) (State, Answer) {
 	lease := s.limited(op.Name, Lease{
-		Lock: op.Name, Token: chosen.Token, ID: chosen.ID, Owner: op.Owner, Request: op.Request, Mode: op.Mode, Scope: op.Scope,
-		Session: op.Session, TTL: op.TTL, AskedTTL: op.TTL, GrantedAt: chosen.GrantedAt, ExpiresAt: chosen.Until,
+		Lock: op.Name, Token: chosen.Token, ID: chosen.ID, Owner: op.Owner, Of: op.Of, Request: op.Request, Mode: op.Mode,
+		Scope: op.Scope, Session: op.Session, TTL: op.TTL, AskedTTL: op.TTL, GrantedAt: chosen.GrantedAt, ExpiresAt: chosen.Until,
 	})
-	if lease.Token <= s.newestToken(op.Name, op.Scope) {
+	if lease.Token <= s.newestToken(op.Name, op.Scope) && s.has(LockBeforeMint) {
 		return s, Answer{Code: "a grant, with a token greater than all before"}
 	}
 	for _, late := range s.against(op) {
@@ -260,13 +265,14 @@ func (s State) grant(op Op, chosen Choice) (State, Answer) {
 	}
 	r.leases = append(slices.Clip(r.leases), lease)
 	r.GrantedToken, r.Open = lease.Token, lease.Mode == store.Exclusive
+	s = s.closeAdopted(op.Name, r.covering.token)
 	r.covering.open = false
 	if lease.Scope == store.Subtree {
 		r.covering = covering{lease.Token, r.Open}
 		for _, of := range s.resources {
-			if isBelow(of.name, op.Name) && of.resource.Open {
+			if isBelow(of.name, op.Name) && s.has(GrantClosesBelow) {
 				shut := *of.resource
-				shut.Open = false
+				shut.Open, shut.covering.open = false, false
 				s = s.with(of.name, shut)
 			}
 		}
@@ -302,8 +308,8 @@ func (s State) limited(lock store.Name, lease Lease) Lease {
 // answerAgain is the answer to an acquire with a request_id that was used before.
 func (s State) answerAgain(lease Lease, op Op) Answer {
 	switch {
-	case lease.Owner != op.Owner, lease.Session != op.Session, lease.AskedTTL != op.TTL, lease.Mode != op.Mode,
-		lease.Scope != op.Scope:
+	case lease.Owner != op.Owner, lease.Of != op.Of, lease.Session != op.Session, lease.AskedTTL != op.TTL,
+		lease.Mode != op.Mode, lease.Scope != op.Scope:
 		return Answer{Code: CodeInvalid}
 	case lease.End != Running:
 		return Answer{Code: CodeLost, Reason: string(lease.End)}
@@ -338,6 +344,9 @@ func (s State) leaseStatus(op Op) (Lease, string) {
 	}
 	lease, ok := r.lease(op.Token)
 	switch {
+	case op.Kind == Release && !s.has(ReleaseByHolder):
+		lease, _ = r.Newest()
+		return lease, "live"
 	case !ok && op.Token < r.GrantedToken:
 		return Lease{}, "superseded" // of a lease this old nothing else is remembered
 	case !ok, lease.ID != op.LeaseID || lease.Owner != op.Owner:
@@ -356,12 +365,12 @@ func (s State) leaseStatus(op Op) (Lease, string) {
 func (s State) renew(op Op, until int64) (State, Answer) {
 	lease, status := s.leaseStatus(op)
 	switch {
-	case status != "live":
+	case status != "live" && s.has(RenewalOfLiveLease):
 		return s, lost(status)
 	case lease.Session != uuid.Nil:
 		return s, Answer{Code: CodeInvalid}
 	}
-	lease.ExpiresAt = until
+	lease.ExpiresAt, lease.End = until, Running
 	lease.TTL = cmp.Or(op.TTL, lease.TTL)
 	lease = s.limited(op.Name, lease)
 	return s.withLease(op.Name, lease), s.leaseAnswer(CodeRenewed, lease)
@@ -375,6 +384,7 @@ func (s State) release(op Op) (State, Answer) {
 		return s, Answer{Code: CodeReleased}
 	case "live", "expired":
 		lease.End = Released
+		s = s.closeAdopted(op.Name, lease.Token)
 		return s.with(op.Name, s.Resource(op.Name).with(lease).closed(lease.Token)), Answer{Code: CodeReleased}
 	}
 	return s, lost(status)
@@ -403,6 +413,7 @@ func (s State) breakLock(lock store.Name) (State, Answer) {
 	if answer.Code == CodeNotFound {
 		return s, answer
 	}
+	s = s.closeAdopted(lock, r.covering.token)
 	r.Open, r.covering.open = false, false
 	return s.with(lock, r), answer
 }

@@ -2,22 +2,30 @@ package spec
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
-
-	"github.com/google/uuid"
 )
 
 // write decides one write, and applies it if it is admitted.
 func (s State) write(op Op) (State, Answer) {
 	r, content := s.Resource(op.Name), contentOf(op)
-	if r.isReplayedBy(op, content) {
+	if s.isReplayedBy(op, content) {
 		return s, Answer{Code: CodeAdmitted, Replayed: true, Version: r.newestVersion, Created: r.lastCreated}
 	}
-	if refused := r.judge(op, s.inForce(op.Name), s.Policy(op.Name)); refused != (Answer{}) {
+	if refused := s.judge(op); refused != (Answer{}) {
 		return s, refused
 	}
 	if refused := r.precondition(op); refused != (Answer{}) {
 		return s, refused
+	}
+	return s.admit(op, content)
+}
+
+// admit applies a write that the rule admits.
+func (s State) admit(op Op, content string) (State, Answer) {
+	r := s.Resource(op.Name)
+	if s.adopts && op.Token > r.GrantedToken {
+		r.GrantedToken, r.Open = op.Token, true
 	}
 	next := r.raised(op, content)
 	next.lastCreated = next.change(op, op)
@@ -47,13 +55,13 @@ func (s State) transact(op Op) (State, Answer) {
 	content := contentOf(changes...)
 	replayed := true
 	for _, token := range tokens {
-		replayed = replayed && s.Resource(token.Name).isReplayedBy(token, content)
+		replayed = replayed && s.isReplayedBy(token, content)
 	}
 	if replayed {
 		return s, s.committed(changes, true)
 	}
 	for _, token := range tokens {
-		if refused := s.Resource(token.Name).judge(token, s.inForce(token.Name), s.Policy(token.Name)); refused != (Answer{}) {
+		if refused := s.judge(token); refused != (Answer{}) {
 			return s, refused
 		}
 	}
@@ -122,12 +130,14 @@ func (r Resource) change(token, op Op) (created bool) {
 	return false
 }
 
-// contentOf is the content of a write, without its token.
+// contentOf is the content of a write, without its token, wherever it is sent.
 func contentOf(changes ...Op) string {
 	content := ""
 	for _, op := range changes {
-		op.Token, op.Sequence, op.LeaseID = 0, nil, uuid.Nil
-		content += op.String() + "\n"
+		content += string(op.Kind) + " " + string(op.Name) + "\n" + string(op.Key) + "\n" + strconv.Quote(op.Type+"\n"+op.Value)
+		if op.Expect != nil {
+			content += " " + strconv.FormatInt(*op.Expect, 10)
+		}
 	}
 	return content
 }

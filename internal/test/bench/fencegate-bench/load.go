@@ -7,9 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/fencegate/fencegate/internal/test/load"
+	"github.com/fencegate/fencegate/internal/test/spec"
 	"github.com/fencegate/fencegate/lockclient"
 )
 
@@ -23,6 +26,7 @@ type loadCmd struct {
 	Seed      uint64          `help:"Seed of the clients' random choices; 0: a random one." default:"0"`
 	Pressure  []load.Pressure `help:"Load on other names beside it, to see what that costs the checked clients: queue (--waiters clients wait for one lock), fence (one kept locked in the database), zombies (superseded writers without a pause), sessions (of 1,000 deep leases, ended one after the other)." placeholder:"KIND"`
 	Waiters   int             `help:"How many clients --pressure queue has wait." default:"5000"`
+	History   string          `help:"File to keep all calls in, for check-history." type:"path" placeholder:"PATH"`
 	Database  string          `name:"database-url" help:"PostgreSQL of the gateways, for --pressure fence." env:"FENCEGATE_DATABASE_URL" placeholder:"URL"`
 }
 
@@ -42,7 +46,7 @@ func (loadCmd) Help() string {
 var errViolated = errors.New("the contract was violated: see the report")
 
 // Run loads the gateways.
-func (c *loadCmd) Run(ctx context.Context, to output) error {
+func (c *loadCmd) Run(ctx context.Context, to output) (err error) {
 	config := load.Config{
 		URLs: c.URL, Clients: c.Clients, Locks: c.Locks, Duration: c.Duration, Seed: c.Seed, Pressure: c.Pressure,
 		Waiters: c.Waiters, DatabaseURL: c.Database,
@@ -50,6 +54,14 @@ func (c *loadCmd) Run(ctx context.Context, to output) error {
 			_, _ = fmt.Fprintf(to.err, "%6.0fs  %d clients  %6.0f ops/s  %d zombies rejected  %d violations\n",
 				p.Elapsed.Seconds(), p.Clients, p.PerSecond, p.Zombies, p.Violations)
 		},
+	}
+	if c.History != "" {
+		file, failed := os.Create(c.History)
+		if failed != nil {
+			return failed
+		}
+		defer func() { err = errors.Join(err, file.Close()) }()
+		config.History = file
 	}
 	var options []lockclient.Option
 	if c.TokenFile != "" {
@@ -83,4 +95,52 @@ func (c *loadCmd) Run(ctx context.Context, to output) error {
 		return errViolated
 	}
 	return err
+}
+
+type checkHistoryCmd struct {
+	Files []string      `arg:"" help:"Histories, a call a line. Those of serve --record-history (*.calls, *.calls.old) are checked together, and need not be whole; others as load --history and failed tests keep them, one by one." type:"existingfile" name:"file"`
+	Skew  time.Duration `help:"By how much the clocks of the gateways may differ, that recorded several files." default:"1s"`
+}
+
+// Run checks histories.
+func (c *checkHistoryCmd) Run(to output) error {
+	var recorded []spec.Call
+	parts := 0
+	broken := 0
+	report := func(calls []spec.Call, check func([]spec.Call) []spec.Violation) {
+		begun := time.Now()
+		found := check(calls)
+		for _, violation := range found {
+			_, _ = fmt.Fprintf(to.out, "%s\n\n", violation)
+		}
+		_, _ = fmt.Fprintf(to.out, "# %d calls, %d violations, checked in %s\n", len(calls), len(found),
+			time.Since(begun).Round(time.Millisecond))
+		broken += len(found)
+	}
+	for _, name := range c.Files {
+		file, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		calls, err := spec.ReadCalls(file)
+		if err = errors.Join(err, file.Close()); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if strings.HasSuffix(strings.TrimSuffix(name, ".old"), ".calls") {
+			recorded, parts = append(recorded, calls...), parts+1
+			continue
+		}
+		report(calls, spec.Check)
+	}
+	if parts > 0 {
+		skew := c.Skew
+		if parts == 1 {
+			skew = 0
+		}
+		report(recorded, func(calls []spec.Call) []spec.Violation { return spec.CheckPart(calls, skew) })
+	}
+	if broken > 0 {
+		return errViolated
+	}
+	return nil
 }

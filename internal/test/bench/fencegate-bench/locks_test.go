@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -242,7 +243,7 @@ func TestLoadFindsABrokenRule(t *testing.T) {
 	for run := 0; run < 10 && !(found["P3"] && found["P10"]); run++ {
 		_, report, _ := runLoad(t, "--url", url)
 		for _, violation := range report.Violations {
-			found[violation.Property] = true
+			found[violation.Promise] = true
 		}
 		if report.ViolationsTotal < int64(len(report.Violations)) {
 			t.Errorf("%d violations are listed, %d counted", len(report.Violations), report.ViolationsTotal)
@@ -251,10 +252,19 @@ func TestLoadFindsABrokenRule(t *testing.T) {
 	if !found["P3"] || !found["P10"] {
 		t.Errorf("it found %v", found)
 	}
-	code, out, failure := loaded(t.Context(), "--url", url, "--clients", "24", "--locks", "4", "--duration", "1s")
+	history := filepath.Join(t.TempDir(), "history")
+	code, out, failure := loaded(t.Context(), "--url", url, "--clients", "24", "--locks", "4", "--duration", "1s",
+		"--history", history)
 	if code != 1 || !strings.Contains(out, "\nVIOLATIONS: ") ||
 		!strings.Contains(failure, "fencegate-bench: the contract was violated") {
 		t.Errorf("load exited with %d: %s%s", code, out, failure)
+	}
+	_, rest, _ := strings.Cut(out, "\nVIOLATIONS: ")
+	total, _, _ := strings.Cut(rest, "\n")
+	var checked, errors process.Buffer
+	if run(t.Context(), []string{"check-history", history}, &checked, &errors) != 1 ||
+		!strings.Contains(checked.String(), " calls, "+total+" violations,") {
+		t.Errorf("load found %s violations, and check-history: %s%s", total, &checked, &errors)
 	}
 }
 

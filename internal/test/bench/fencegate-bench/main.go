@@ -29,15 +29,16 @@ const description = "Measures fencegate on this machine. docs/performance.md des
 	"Every flag can be set by an environment variable, too: --database-url by\nFENCEGATE_DATABASE_URL."
 
 type commands struct {
-	Writes writesCmd `cmd:"" default:"withargs" help:"Measure fenced writes beside unfenced ones (the default)."`
-	Locks  locksCmd  `cmd:"" help:"Measure locks beside etcd's and Redis's."`
-	Tables tablesCmd `cmd:"" help:"Measure fenced writes to tables of a user's own beside unfenced ones."`
-	Names  namesCmd  `cmd:"" help:"Measure a database of many names beside one of few."`
-	Load   loadCmd   `cmd:"" help:"Load running gateways, and check every answer against the contract."`
-	Soak   soakCmd   `cmd:"" help:"Load two gateways for long, and find what grows."`
-	CPU    cpuCmd    `cmd:"" help:"Measure PostgreSQL's CPU time for a call, as a multiple of a bare upsert's."`
-	Memory memoryCmd `cmd:"" help:"Measure what waiters, streams, sessions and connections add to the memory of a gateway."`
-	Floor  floorCmd  `cmd:"" hidden:"" help:"Serve an empty handler."`
+	Writes writesCmd       `cmd:"" default:"withargs" help:"Measure fenced writes beside unfenced ones (the default)."`
+	Locks  locksCmd        `cmd:"" help:"Measure locks beside etcd's and Redis's."`
+	Tables tablesCmd       `cmd:"" help:"Measure fenced writes to tables of a user's own beside unfenced ones."`
+	Names  namesCmd        `cmd:"" help:"Measure a database of many names beside one of few."`
+	Load   loadCmd         `cmd:"" help:"Load running gateways, and check every answer against the contract."`
+	Check  checkHistoryCmd `cmd:"" name:"check-history" help:"Check the calls of clients, as they were recorded, against the contract."`
+	Soak   soakCmd         `cmd:"" help:"Load two gateways for long, and find what grows."`
+	CPU    cpuCmd          `cmd:"" help:"Measure PostgreSQL's CPU time for a call, as a multiple of a bare upsert's."`
+	Memory memoryCmd       `cmd:"" help:"Measure what waiters, streams, sessions and connections add to the memory of a gateway."`
+	Floor  floorCmd        `cmd:"" hidden:"" help:"Serve an empty handler."`
 }
 
 func main() {

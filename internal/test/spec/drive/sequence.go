@@ -4,6 +4,7 @@ package drive
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -27,6 +29,18 @@ type Target interface {
 	Perform(ctx context.Context, before spec.State, op spec.Op) (spec.Answer, spec.Choice, error)
 	// Forget undoes what outlives a run, such as policies.
 	Forget(ctx context.Context) error
+}
+
+// Settler is a target in which more happens after an operation, by itself.
+type Settler interface {
+	// Settle returns, once all has happened that follows from a state, the state after it; or what is not as it should be.
+	Settle(ctx context.Context, after spec.State, op spec.Op) (spec.State, error)
+}
+
+// Holder is a target that is told of operations that are sent together.
+type Holder interface {
+	// Hold is called before so many of them, and answered after each.
+	Hold(calls int) (answered func())
 }
 
 // Sequences performs random sequences of operations, one after the other, and stops at the first answer that is not the
@@ -56,12 +70,10 @@ func Sequences(t *testing.T, target Target, generator spec.Generator) map[string
 		}()
 		do := func(op spec.Op) {
 			if err := r.do(t.Context(), op); err != nil {
-				t.Fatalf("%v\nthe script:\n%s", err, strings.Join(r.script, "\n"))
+				t.Fatal(err)
 			}
 		}
-		for _, op := range r.begin() {
-			do(op)
-		}
+		r.begin(do)
 		t.Repeat(map[string]func(*rapid.T){"step": func(t *rapid.T) { do(r.generator.Next(r.state, drawn{t})) }})
 		for _, op := range r.state.Reads(r.generator.Names) {
 			do(op)
@@ -80,32 +92,40 @@ func Sequences(t *testing.T, target Target, generator spec.Generator) map[string
 
 // Search performs random sequences until ctx ends, and returns the first answer that is not the contract's.
 func Search(ctx context.Context, target Target, generator spec.Generator, seed uint64) error {
-	choices := random{rand.New(rand.NewPCG(seed, 0))} //nolint:gosec // it chooses what a test does
 	for runs := 1; ctx.Err() == nil; runs++ {
-		r := newSequence(target, generator, fmt.Sprintf("search-%d-%d", seed, runs))
-		steps := len(r.begin())
-		for at := 0; at < 60+steps && ctx.Err() == nil; at++ {
-			var op spec.Op
-			switch {
-			case at < steps:
-				op = r.begin()[at]
-			default:
-				op = r.generator.Next(r.state, choices)
-			}
-			if err := r.do(ctx, op); err != nil && ctx.Err() == nil {
-				return fmt.Errorf("%w\nthe script:\n%s", err, strings.Join(r.script, "\n"))
-			}
-		}
-		if err := target.Forget(context.WithoutCancel(ctx)); err != nil {
+		err := Random(ctx, target, generator, fmt.Sprintf("search-%d-%d", seed, runs), seed<<32+uint64(runs), 60)
+		if err != nil && ctx.Err() == nil {
 			return err
 		}
 	}
 	return nil
 }
 
-type random struct{ *rand.Rand }
+// Random performs one random sequence of so many operations, on names below a prefix. It returns an error for the first
+// answer that is not the contract's.
+func Random(
+	ctx context.Context, target Target, generator spec.Generator, prefix string, seed uint64, steps int,
+) (err error) {
+	r := newSequence(target, generator, prefix)
+	do := func(op spec.Op) {
+		if err == nil {
+			err = r.do(ctx, op)
+		}
+	}
+	r.begin(do)
+	random := fromSeed{rand.New(rand.NewPCG(seed, 0))} //nolint:gosec // it chooses what a test does
+	for range steps {
+		do(r.generator.Next(r.state, random))
+	}
+	for _, op := range r.state.Reads(r.generator.Names) {
+		do(op)
+	}
+	return errors.Join(err, target.Forget(context.WithoutCancel(ctx)))
+}
 
-func (r random) Below(n int) int { return r.IntN(n) }
+type fromSeed struct{ *rand.Rand }
+
+func (s fromSeed) Below(n int) int { return s.IntN(n) }
 
 // drawn makes choices that rapid can make simpler.
 type drawn struct{ *rapid.T }
@@ -131,27 +151,72 @@ func newSequence(target Target, generator spec.Generator, prefix string) *sequen
 	return r
 }
 
-// begin are the operations that a run begins with: otherwise little happens on a name for long.
-func (r *sequence) begin() []spec.Op {
-	begin := make([]spec.Op, len(r.generator.Names))
-	for i, name := range r.generator.Names {
-		begin[i] = spec.Op{Kind: spec.Acquire, Name: name, Owner: "A", TTL: r.generator.TTL}
+// begin acquires all locks: otherwise little happens on a name for long.
+func (r *sequence) begin(do func(spec.Op)) {
+	for _, name := range r.generator.Names {
+		do(spec.Op{Kind: spec.Acquire, Name: name, Owner: "A", TTL: r.generator.TTL})
 	}
-	return begin
 }
 
 // do performs an operation, and returns an error if the answer is not the contract's.
 func (r *sequence) do(ctx context.Context, op spec.Op) error {
-	text := r.state.Text(op)
-	r.script = append(r.script, text)
-	got, chosen, err := r.target.Perform(ctx, r.state, op)
-	if err != nil {
-		return fmt.Errorf("%s: %w", text, err)
+	r.script = append(r.script, r.state.Text(op))
+	if err := r.perform(ctx, op); err != nil {
+		return fmt.Errorf("%s: %w\nin %s\nthe script:\n%s", op, err, r.state.Summary(), strings.Join(r.script, "\n"))
 	}
+	return nil
+}
+
+func (r *sequence) perform(ctx context.Context, op spec.Op) error {
+	var err error
+	if op.Kind == spec.Together {
+		err = r.together(ctx, op.Parts)
+	} else {
+		var got spec.Answer
+		var chosen spec.Choice
+		if got, chosen, err = r.target.Perform(ctx, r.state, op); err == nil {
+			err = r.step(op, got, chosen)
+		}
+	}
+	if settler, ok := r.target.(Settler); ok && err == nil {
+		granted := len(r.state.Leases())
+		r.state, err = settler.Settle(ctx, r.state, op)
+		r.counts["served"] += len(r.state.Leases()) - granted
+	}
+	return err
+}
+
+// together performs operations at the same time. They are of different locks, so each has the answer that it would have
+// alone.
+func (r *sequence) together(ctx context.Context, ops []spec.Op) error {
+	answers, choices, failed := make([]spec.Answer, len(ops)), make([]spec.Choice, len(ops)), make([]error, len(ops))
+	answered := func() {}
+	if holder, ok := r.target.(Holder); ok {
+		answered = holder.Hold(len(ops))
+	}
+	var performing sync.WaitGroup
+	for i, op := range ops {
+		performing.Go(func() {
+			answers[i], choices[i], failed[i] = r.target.Perform(ctx, r.state, op)
+			answered()
+		})
+	}
+	performing.Wait()
+	err := errors.Join(failed...)
+	for i, op := range ops {
+		if err == nil {
+			err = r.step(op, answers[i], choices[i])
+		}
+	}
+	return err
+}
+
+// step compares an answer with the contract's.
+func (r *sequence) step(op spec.Op, got spec.Answer, chosen spec.Choice) error {
 	next, want := r.state.Step(op, chosen)
 	r.counts[strings.TrimSpace(got.Code+" "+got.Reason)]++
 	if !got.Same(want) {
-		return fmt.Errorf("%s\nreturned %s\nwant     %s\nin %s", op, got, want, r.state.Summary())
+		return fmt.Errorf("%s\nreturned %s\nwant     %s", op, got, want)
 	}
 	r.state = next
 	return nil

@@ -19,6 +19,16 @@ type Store struct {
 	Sweep func(context.Context) error
 	// WriteSet sends the writes of a set in its own way; nil: by Service.Write.
 	WriteSet func(context.Context, []spec.Op) (spec.Answer, error)
+	// HoldBatches holds back so many calls, until all of them wait or were answered; nil: they are sent as they come.
+	HoldBatches func(calls int) (answered func())
+}
+
+// Hold begins operations that are sent together.
+func (s Store) Hold(calls int) (answered func()) {
+	if s.HoldBatches == nil {
+		return func() {}
+	}
+	return s.HoldBatches(calls)
 }
 
 // Perform performs an operation.
