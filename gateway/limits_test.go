@@ -43,7 +43,7 @@ func TestCallerLimits(t *testing.T) {
 	limited(noisy.post(t, lockPath("job", "/acquire"), `{"owner_id":"second","wait_ms":60000}`))
 	noisy.open(t, lockPath("job", "/watch"))
 	limited(noisy.get(t, lockPath("job", "/watch")))
-	const lines = 4 * rate
+	const lines = 20 * rate // so many that some of the pause is left, however long they take
 	array := arrayOf(strings.Repeat(`{"op":"delete","resource":"other","key":"k","fencing_token":1}`+"\n", lines))
 	if results := bulkAnswers(t, noisy.post(t, "/v1/writes", array)); len(results) != lines {
 		t.Errorf("%d writes were answered, want all %d", len(results), lines)
@@ -51,7 +51,7 @@ func TestCallerLimits(t *testing.T) {
 	got := noisy.post(t, "/v1/writes", array)
 	limited(got)
 	if pause, _ := strconv.Atoi(got.header.Get("Retry-After")); pause < 2 {
-		t.Errorf("after %d writes the pause is %d s, want one second for each %d", lines, pause, rate)
+		t.Errorf("after %d writes the pause is %d s, want more", lines, pause)
 	}
 	for range 100 * rate { // each is forbidden, and counts
 		if got = ask(h.gateway, "GET", "/v1/policies", credential); got.status != http.StatusForbidden {
