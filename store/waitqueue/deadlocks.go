@@ -15,10 +15,12 @@ const (
 	deadlockRetryPause = 200 * time.Millisecond
 	// deadlockAgainPause is the pause before a wait is checked again that another search is at work on.
 	deadlockAgainPause = 20 * time.Millisecond
-	// deadlockInsistAfter is how long a wait in a cycle leaves it to a later one to be refused. The later one closed the
-	// cycle, and its gateway finds it at once, unless it could not see the earlier one when it searched.
-	deadlockInsistAfter = 500 * time.Millisecond
 )
+
+// deadlockInsistAfter is how long a wait in a cycle leaves it to a later one to be refused. The later one closed the
+// cycle, and its gateway finds it at once, unless it could not see the earlier one when it searched. A variable, for tests: on a busy machine
+// it may find it later.
+var deadlockInsistAfter = 500 * time.Millisecond
 
 // deadlocks has the waits of this process that are to be checked for cycles. A wait is checked when it is committed,
 // and when it counts again: the last wait of a cycle sees all others (fence.find_deadlocks). Queue.mu guards it.

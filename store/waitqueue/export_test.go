@@ -1,6 +1,12 @@
 package waitqueue
 
-import "context"
+import (
+	"context"
+	"time"
+)
+
+// InsistAfter has all waits leave it for so long to a later one of their cycle to be refused. It is for TestMain.
+func InsistAfter(pause time.Duration) { deadlockInsistAfter = pause }
 
 // SendHeartbeat sends a heartbeat now.
 func (q *Queue) SendHeartbeat(ctx context.Context) error { return q.heartbeat(ctx) }
