@@ -15,8 +15,8 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// TestLinesAreCalls checks that each line is read as the call that it is, with its answer, and has neither a value nor a
-// lease_id.
+// TestLinesAreCalls checks that each line is read as the call that it is, with its answer, and has neither a value nor
+// a lease_id.
 func TestLinesAreCalls(t *testing.T) {
 	t.Parallel()
 	recorder, err := callfile.New(callfile.Config{Dir: t.TempDir()})

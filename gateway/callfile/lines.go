@@ -14,8 +14,8 @@ import (
 // line is a call as text: what was asked for, " -> ", the answer, and for a lease " ! " with its times.
 type line struct{ text []byte }
 
-// line begins the line of a call that returned an error or not. One whose outcome is unknown was never answered. Its times
-// are nanoseconds since 1970; within a file they only rise, whatever is done to the machine's clock.
+// line begins the line of a call that returned an error or not. One whose outcome is unknown was never answered. Its
+// times are nanoseconds since 1970; within a file they only rise, whatever is done to the machine's clock.
 func (c Call) line(kind string, name store.Name, err error) *line {
 	l := &line{make([]byte, 0, 512)}
 	l.text = append(l.text, "0 "...)

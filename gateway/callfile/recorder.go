@@ -23,8 +23,8 @@ import (
 type Config struct {
 	// Dir is a directory, which is made if it is missing.
 	Dir string
-	// Share is on how many of a hundred names calls are recorded: 1 to 100; 0: 100. A name is recorded by all gateways or by
-	// none.
+	// Share is on how many of a hundred names calls are recorded: 1 to 100; 0: 100. A name is recorded by all gateways
+	// or by none.
 	Share int
 	// BytesMax bounds the files; then the older half goes. Default 1 GiB, at least 1 MiB.
 	BytesMax int64
@@ -138,8 +138,8 @@ type Call struct {
 	sent     time.Duration
 }
 
-// Begin is called before a call is passed on. The name is that of its lock or resource; "" for a session, which is always
-// recorded.
+// Begin is called before a call is passed on. The name is that of its lock or resource; "" for a session, which is
+// always recorded.
 func (r *Recorder) Begin(name store.Name) Call {
 	if r.config.Share < 100 && name != "" && int(sum(name)%100) >= r.config.Share { // the same names by all gateways
 		return Call{}

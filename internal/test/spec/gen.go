@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"time"
@@ -47,6 +48,15 @@ func (e *Exhaust) Below(n int) int {
 	e.at++
 	return e.made[e.at-1].value
 }
+
+// FromSeed makes choices at random, the same for the same seed.
+func FromSeed(seed uint64) Choices {
+	return fromSeed{rand.New(rand.NewPCG(seed, 0))} //nolint:gosec // it chooses what a test does
+}
+
+type fromSeed struct{ *rand.Rand }
+
+func (s fromSeed) Below(n int) int { return s.IntN(n) }
 
 // Known is what the one who draws an operation knows: everything ([State]), or what a client was answered.
 type Known interface {

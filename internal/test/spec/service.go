@@ -105,7 +105,7 @@ func performSet(ctx context.Context, on Service, parts []Op) Answer {
 	results, err := on.Write(ctx, writes)
 	answers := make([]Answer, len(results))
 	for i, result := range results {
-		answers[i] = answerOfWrite(result, nil)
+		answers[i] = AnswerOfResult(result)
 	}
 	return answerOf(err, AnswerOfSet(answers))
 }

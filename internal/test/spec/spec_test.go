@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"regexp"
 	"slices"
 	"strings"
@@ -126,7 +125,7 @@ func TestTextsAreRead(t *testing.T) {
 	draws := Generator{Names: []store.Name{"a", "a/b", "ä b"}, Owners: []string{"A", "B; c"}, TTL: time.Hour,
 		Wait: time.Minute, Gateways: 2, Weights: slices.Concat(Sequential, Waiting, []Weight{{Together, 5}})}
 	state := State{}
-	choices := fromSeed{rand.New(rand.NewPCG(1, 2))}
+	choices := FromSeed(1)
 	for n := range int64(2000) {
 		op := draws.Next(state, choices)
 		read, err := ParseOp(state.Text(op), state)
@@ -200,7 +199,3 @@ func shortOp(s State, c Choices) Op {
 		on(Renew, newest), on(Release, newest), on(Renew, oldest), on(Release, oldest), on(Expire, newest),
 	})
 }
-
-type fromSeed struct{ *rand.Rand }
-
-func (s fromSeed) Below(n int) int { return s.IntN(n) }

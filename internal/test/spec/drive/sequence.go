@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
@@ -113,7 +112,7 @@ func Random(
 		}
 	}
 	r.begin(do)
-	random := fromSeed{rand.New(rand.NewPCG(seed, 0))} //nolint:gosec // it chooses what a test does
+	random := spec.FromSeed(seed)
 	for range steps {
 		do(r.generator.Next(r.state, random))
 	}
@@ -122,10 +121,6 @@ func Random(
 	}
 	return errors.Join(err, target.Forget(context.WithoutCancel(ctx)))
 }
-
-type fromSeed struct{ *rand.Rand }
-
-func (s fromSeed) Below(n int) int { return s.IntN(n) }
 
 // drawn makes choices that rapid can make simpler.
 type drawn struct{ *rapid.T }
