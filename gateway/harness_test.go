@@ -36,6 +36,9 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", strconv.Itoa(max(4, runtime.GOMAXPROCS(0)))); err != nil {
 		panic(err)
 	}
+	if err := flag.Set("rapid.checks", "20"); err != nil {
+		panic(err)
+	}
 	os.Exit(pgtest.Main(m))
 }
 

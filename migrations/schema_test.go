@@ -21,7 +21,13 @@ import (
 // update rewrites the golden files from what the migrations and functions are now.
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-func TestMain(m *testing.M) { os.Exit(postgres.Main(m)) }
+// TestMain halves the number of random runs, which the command line can raise.
+func TestMain(m *testing.M) {
+	if err := flag.Set("rapid.checks", "50"); err != nil {
+		panic(err)
+	}
+	os.Exit(postgres.Main(m))
+}
 
 const schemaGolden = "schema.golden"
 

@@ -12,12 +12,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/fencegate/fencegate/internal/test/testenv/enginetest"
 	pgtest "github.com/fencegate/fencegate/internal/test/testenv/postgres"
 	"github.com/fencegate/fencegate/store"
-	"github.com/fencegate/fencegate/store/engine"
 	"github.com/fencegate/fencegate/store/postgres"
-	"github.com/fencegate/fencegate/store/storetest"
 )
 
 // TestGatewaysOfTheOverview checks that the overview has the newest sample of each gateway, with its totals; that a
@@ -253,28 +250,6 @@ func acquireOf(lock store.Name) store.AcquireRequest {
 func isLost(err error, reason string) bool {
 	lost, ok := errors.AsType[*store.LostError](err)
 	return ok && lost.Reason == reason
-}
-
-// TestConformance checks the Store against the conformance suite of lease providers.
-func TestConformance(t *testing.T) {
-	t.Parallel()
-	storetest.Run(t, storetest.All, func(t *testing.T) storetest.Provider {
-		t.Helper()
-		return enginetest.Run(t, openStore(t, postgres.Config{DatabaseURL: pgtest.Migrated(t)}), engine.Config{})
-	})
-}
-
-// TestConformanceOneByOne checks the same where each call about a lease has a statement of its own.
-func TestConformanceOneByOne(t *testing.T) {
-	t.Parallel()
-	storetest.Run(t, storetest.All, func(t *testing.T) storetest.Provider {
-		t.Helper()
-		b := newTestbed(t)
-		for _, batched := range batchedFunctions {
-			b.Exec(t, decidingNothing(t, batched))
-		}
-		return enginetest.Run(t, b.Store, engine.Config{})
-	})
 }
 
 // oldestSnapshot returns that of the overview.

@@ -8,7 +8,9 @@ import (
 
 	"github.com/fencegate/fencegate/internal/test/spec"
 	"github.com/fencegate/fencegate/internal/test/spec/drive"
+	"github.com/fencegate/fencegate/internal/test/testenv/enginetest"
 	"github.com/fencegate/fencegate/store"
+	"github.com/fencegate/fencegate/store/engine"
 	"github.com/fencegate/fencegate/store/groupcommit"
 	"github.com/fencegate/fencegate/store/postgres"
 )
@@ -59,24 +61,48 @@ var togetherCalls = spec.Generator{
 }
 
 var randomCalls = spec.Generator{
-	Names: []store.Name{"a", "b", "b/c", "b/c/d"}, Owners: []string{"A", "B"}, Weights: spec.Sequential,
-	TTL: time.Hour, TTLSpread: time.Second, // longer than any test runs: only Expire lets a lease expire
+	Names: []store.Name{"a", "b", "b/c", "b/c/d"}, Owners: []string{"A", "B", "A/1"}, Principals: []string{"A", "", "b"},
+	Weights: append([]spec.Weight{{Kind: spec.Together, Share: 1}}, spec.Sequential...),
+	TTL:     time.Hour, TTLSpread: time.Second, // longer than any test runs: only Expire lets a lease expire
+}
+
+// TestProvider checks what random calls rarely meet, through an engine.
+func TestProvider(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	drive.Scenarios(t, randomTarget(t, b, enginetest.Run(t, b.Store, engine.Config{})), false)
+}
+
+// TestProviderOneByOne checks the same where each call about a lease has a statement of its own.
+func TestProviderOneByOne(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	for _, batched := range batchedFunctions {
+		b.Exec(t, decidingNothing(t, batched))
+	}
+	drive.Scenarios(t, randomTarget(t, b, enginetest.Run(t, b.Store, engine.Config{})), false)
 }
 
 // newRandomTarget is a Store on a database of its own.
 func newRandomTarget(t *testing.T) (drive.Store, *testbed) {
 	t.Helper()
 	b := newTestbed(t)
+	return randomTarget(t, b, b.Store), b
+}
+
+// randomTarget is a Store, or an engine on it.
+func randomTarget(t *testing.T, b *testbed, service spec.Service) drive.Store {
+	t.Helper()
 	t.Cleanup(func() {
 		if err := b.LeasesEndInTime(context.WithoutCancel(t.Context())); err != nil {
 			t.Error(err)
 		}
 	})
 	sweeper := newSweeper(t, b.Store, postgres.SweeperConfig{})
-	return drive.Store{Service: b.Store, SQL: b.SQL, Sweep: func(ctx context.Context) error {
+	return drive.Store{Service: service, SQL: b.SQL, Sweep: func(ctx context.Context) error {
 		_, err := sweeper.Sweep(ctx)
 		return err
-	}}, b
+	}}
 }
 
 // submit sends writes without waiting for the answers before.

@@ -9,12 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencegate/fencegate/internal/test/spec/drive"
 	"github.com/fencegate/fencegate/internal/test/testenv/enginetest"
 	pgtest "github.com/fencegate/fencegate/internal/test/testenv/postgres"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
 	"github.com/fencegate/fencegate/store/postgres"
-	"github.com/fencegate/fencegate/store/storetest"
 )
 
 // TestSchemaChangesBeneathStatements checks that a change of the schema beneath prepared statements, as by a restore or
@@ -174,8 +174,8 @@ func TestOutcomeOfErrors(t *testing.T) {
 	}
 }
 
-// TestPooler checks that a Store behind PgBouncer in transaction mode passes the conformance suite, and that it refuses
-// one without a direct URL.
+// TestPooler checks that a Store behind PgBouncer in transaction mode keeps leases as a provider must, and that it
+// refuses one without a direct URL.
 func TestPooler(t *testing.T) {
 	t.Parallel()
 	pooler := pgtest.NewPooler(t, pgtest.Migrated(t))
@@ -187,18 +187,15 @@ func TestPooler(t *testing.T) {
 			t.Errorf("CheckSessions returned %v, want ErrInvalid that names --listen-url", err)
 		}
 	})
-	storetest.Run(t, storetest.All, func(t *testing.T) storetest.Provider {
-		t.Helper()
-		direct := pgtest.Migrated(t)
-		s := openStore(t, postgres.Config{DatabaseURL: pooler.URL(t, direct), ListenURL: direct})
-		if err := s.Await(t.Context(), 10*time.Second, func(error) {}); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.CheckSessions(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		return enginetest.Run(t, s, engine.Config{})
-	})
+	b := newTestbed(t)
+	s := openStore(t, postgres.Config{DatabaseURL: pooler.URL(t, b.URL), ListenURL: b.URL})
+	if err := s.Await(t.Context(), 10*time.Second, func(error) {}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.CheckSessions(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	drive.Scenarios(t, randomTarget(t, b, enginetest.Run(t, s, engine.Config{})), false)
 }
 
 // TestReloadedSynchronousCommit checks that acknowledged calls wait for the disk (P9) also if synchronous_commit is

@@ -3,11 +3,14 @@ package redislease_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"os"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/fencegate/fencegate/internal/test/spec"
+	"github.com/fencegate/fencegate/internal/test/spec/drive"
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
 	"github.com/fencegate/fencegate/internal/test/testenv/enginetest"
 	pgtest "github.com/fencegate/fencegate/internal/test/testenv/postgres"
@@ -16,10 +19,15 @@ import (
 	"github.com/fencegate/fencegate/store/engine"
 	"github.com/fencegate/fencegate/store/postgres"
 	"github.com/fencegate/fencegate/store/redislease"
-	"github.com/fencegate/fencegate/store/storetest"
 )
 
-func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+// TestMain makes random runs few, since the scenarios are the same for every provider.
+func TestMain(m *testing.M) {
+	if err := flag.Set("rapid.checks", "10"); err != nil {
+		panic(err)
+	}
+	os.Exit(pgtest.Main(m))
+}
 
 // long is a TTL that no test outlives; short is one that a test waits for.
 const long, short = time.Hour, 300 * time.Millisecond
@@ -206,28 +214,47 @@ func (h *mintHook) GrantElsewhere(ctx context.Context, grant store.ElsewhereGran
 	return lease, err
 }
 
-// TestConformance checks leases in Redis, as a gateway serves them, against the conformance suite of lease providers.
-func TestConformance(t *testing.T) {
+// TestProvider checks that leases in Redis, as a gateway serves them, are as every provider must keep them.
+func TestProvider(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		provider store.Provider
-		servers  int
-	}{{store.ProviderRedis, 1}, {store.ProviderRedlock, 3}} {
-		t.Run(string(c.provider), func(t *testing.T) {
+	for provider, servers := range map[store.Provider]int{store.ProviderRedis: 1, store.ProviderRedlock: 3} {
+		t.Run(string(provider), func(t *testing.T) {
 			t.Parallel()
-			storetest.Run(t, storetest.Promises{}, func(t *testing.T) storetest.Provider {
-				t.Helper()
-				db := openDB(t)
-				config := redislease.Config{Provider: c.provider, TTLMax: store.TTLMax, Timeout: 10 * time.Second}
-				for _, server := range startVoting(t, c.servers) {
-					config.URLs = append(config.URLs, server.URL())
-				}
-				provider, err := redislease.New(db, config)
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(provider.Close)
-				return enginetest.Run(t, db, engine.Config{Leases: c.provider, Providers: []engine.LeaseProvider{provider}})
+			db, servers := enginetest.New(t), startVoting(t, servers)
+			config := redislease.Config{Provider: provider, TTLMax: store.TTLMax, Timeout: 10 * time.Second}
+			for _, server := range servers {
+				config.URLs = append(config.URLs, server.URL())
+			}
+			leases, err := redislease.New(db.Store, config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(leases.Close)
+			sweeper := enginetest.NewSweeper(t, db.Store, postgres.SweeperConfig{})
+			target := drive.Store{
+				Service: enginetest.Run(t, db.Store, engine.Config{Leases: provider, RefusalsRememberedMax: -1,
+					Providers: []engine.LeaseProvider{leases}}),
+				SQL: db.SQL,
+				Sweep: func(ctx context.Context) error {
+					_, err := sweeper.Sweep(ctx)
+					return err
+				},
+				Expire: func(lock store.Name) {
+					for _, server := range servers {
+						server.Do("DEL", string(lock))
+					}
+				},
+			}
+			drive.Scenarios(t, target, true)
+			drive.Sequences(t, target, spec.Generator{
+				Names: []store.Name{"a", "b", "b/c"}, Owners: []string{"A", "B", "A/1"}, Principals: []string{"A", "", "b"},
+				Newest: true, Elsewhere: true, TTL: long / 2, TTLSpread: time.Second,
+				Weights: []spec.Weight{
+					{Kind: spec.Acquire, Share: 8}, {Kind: spec.Together, Share: 4}, {Kind: spec.Renew, Share: 4},
+					{Kind: spec.Release, Share: 4}, {Kind: spec.Break, Share: 2}, {Kind: spec.Expire, Share: 4},
+					{Kind: spec.Sweep, Share: 1}, {Kind: spec.Put, Share: 4}, {Kind: spec.SetPolicy, Share: 2},
+					{Kind: spec.DeletePolicy, Share: 1}, {Kind: spec.ReadLock, Share: 3}, {Kind: spec.ReadFence, Share: 2},
+				},
 			})
 		})
 	}

@@ -254,7 +254,7 @@ func (*httpPath) end() {}
 // deserved are the codes of answers that a client of a path may get. A token that was invented must be answered as
 // unknown.
 var deserved = []string{
-	spec.CodeUnknown, spec.CodeNotApplied, spec.CodeHeld, spec.CodeLost, spec.CodeNotFound,
+	spec.CodeUnknown, spec.CodeNotApplied, spec.CodeHeld, spec.CodeLost, spec.CodeSessionLost, spec.CodeNotFound,
 	string(store.VerdictTokenStale), string(store.VerdictLeaseMismatch), string(store.VerdictTokenRequired),
 }
 

@@ -2,6 +2,7 @@ package spec
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -29,7 +30,11 @@ const (
 	CodeSet      = "set"
 
 	CodeSessionLost = "session_lost"
-	CodeUnknown     = "unknown"     // whether it happened
+	CodeUnknown     = "unknown" // whether it happened
+	CodeUnsupported = "unsupported"
+	CodeWentBack    = "went_back"    // the client knows a newer token than there is
+	CodeTokenReused = "token_reused" // by SQL: the last accepted transaction had this token and sequence
+	CodeSnapshot    = "serialization_failure"
 	CodeNotApplied  = "not_applied" // the database could not be reached
 )
 
@@ -41,13 +46,16 @@ type Answer struct {
 	Code   string
 	Reason string `op:"reason"` // of lost, session_lost and token_stale
 
-	Token     int64     `op:"token"`
-	ID        uuid.UUID `op:"id"`
-	Owner     string    `op:"owner"`
-	Lease     string    `op:"lease"`   // its mode and scope
-	ExpiresAt int64     `op:"expires"` // microseconds; 0: unknown
-	Others    string    `op:"others"`  // the holders besides the owner
-	Leases    int64     `op:"leases"`  // of a session
+	Token     int64         `op:"token"`
+	ID        uuid.UUID     `op:"id"`
+	Owner     string        `op:"owner"`
+	Principal string        `op:"principal"`
+	Metadata  string        `op:"metadata"`
+	TTL       time.Duration `op:"ttl"`     // 0: unknown
+	Lease     string        `op:"lease"`   // its mode and scope; "": unknown
+	ExpiresAt int64         `op:"expires"` // microseconds; 0: unknown
+	Others    string        `op:"others"`  // the holders besides the owner
+	Leases    int64         `op:"leases"`  // of a session
 
 	Version  int64  `op:"version"`
 	Versions string `op:"versions"` // of a transaction
@@ -66,15 +74,30 @@ type Answer struct {
 	Record Record `op:"record"`
 }
 
-// Same compares answers. One of them may not know when a lease expires, or who holds it.
+// Same compares answers. One of them may not know when a lease expires, for how long it was given, or who holds it.
 func (a Answer) Same(other Answer) bool {
 	if a.ExpiresAt == 0 || other.ExpiresAt == 0 {
 		a.ExpiresAt, other.ExpiresAt = 0, 0
 	}
+	if a.TTL == 0 || other.TTL == 0 {
+		a.TTL, other.TTL = 0, 0
+	}
+	if a.Lease == "" || other.Lease == "" {
+		a.Lease, other.Lease = "", ""
+	}
 	if a.Owner == Anybody || other.Owner == Anybody {
-		a.Owner, other.Owner = "", ""
+		a.Owner, other.Owner, a.Principal, other.Principal = "", "", "", ""
 	}
 	return a == other
+}
+
+// Told is what every source tells of a rejection: the numbers of the fence with a stale or unknown token alone.
+func (a Answer) Told() Answer {
+	switch a.Code {
+	case string(store.VerdictTokenRequired), string(store.VerdictLeaseMismatch), string(store.VerdictLeaseExpired):
+		a.GrantedToken, a.LastToken, a.LastSequence = 0, 0, 0
+	}
+	return a
 }
 
 // AnswerOfSet is the answer to writes that were sent together.

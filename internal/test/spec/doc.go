@@ -5,6 +5,8 @@
 //	rule      who may write: the rule's steps, as one function
 //	state     what there is: locks, leases, queues, fences, records, sessions, policies
 //	step      Step: a state and an operation → the next state and the answer
+//	limit     what is refused, whatever the state
+//	transaction  transactions of clients of SQL, whose snapshot may be older
 //	op        operations and answers, and their text form
 //	queue     InOrder: what a database decided about its queues, in its order
 //	service   the operations as calls of a store or an engine

@@ -88,6 +88,16 @@ type Generator struct {
 	// Client, if not empty, is a client among others. It works mostly as it should on what it holds, and each of its
 	// acquires has a request_id of its own that begins so.
 	Client string
+	// ByVersion has no write expect a record of any version.
+	ByVersion bool
+	// Levels are the isolation levels of transactions of SQL; empty: any.
+	Levels []string
+	// Principals, if any, send the acquires. Then some policies are on owners.
+	Principals []string
+	// Newest has clients say which token they know: an engine's acquire judges that.
+	Newest bool
+	// Elsewhere is that of a [State].
+	Elsewhere bool
 
 	requests int
 	sent     []Op                              // writes, sets and transactions
@@ -161,22 +171,24 @@ func (g *Generator) draw(kind Kind, known Known, c Choices) Op {
 	case Renew, Release:
 		return g.mistaken(kind, g.lease(known, c), c)
 	case Together:
-		return g.together(known, c)
+		return g.together(name, known, c)
 	case Expire, HoldOut:
 		lease := g.lease(known, c)
 		return Op{Kind: kind, Name: lease.Lock, Token: lease.Token}
 	case OpenSession:
-		return Op{Kind: OpenSession, Owner: pick(c, g.Owners), TTL: time.Hour}
+		return Op{Kind: OpenSession, Owner: pick(c, g.Owners), TTL: time.Hour, Principal: g.principal(c)}
 	case KeepAlive, EndSession, ExpireSession, ReadSession:
 		return Op{Kind: kind, Session: someSession(known, c)}
 	case Put:
 		return g.again(c, func() Op { return g.write(name, known, c) })
 	case Set:
 		return g.set(known, c)
+	case Guard:
+		return g.guard(name, known, c)
 	case Transact:
 		return g.transact(known, c)
 	case SetPolicy:
-		return Op{Kind: SetPolicy, Name: name, Policy: drawPolicy(c)}
+		return Op{Kind: SetPolicy, Name: name, Policy: g.policy(c)}
 	case ReadRecord:
 		return Op{Kind: ReadRecord, Name: name, Key: pick(c, keys)}
 	}
@@ -193,6 +205,15 @@ func (g *Generator) acquire(name store.Name, known Known, c Choices) Op {
 	op := Op{
 		Kind: Acquire, Name: name, Owner: pick(c, g.Owners), Mode: store.Exclusive, Scope: store.Node,
 		TTL: g.TTL + time.Duration(c.Below(int(g.TTLSpread/time.Millisecond)+1))*time.Millisecond,
+	}
+	op.Principal = g.principal(c)
+	if g.Newest && rarely(c) {
+		granted, _ := known.Granted(name)
+		op.NewestToken = pick(c, []int64{granted, someLease(known, c).Token, granted + 10_000})
+	}
+	if g.Elsewhere && c.Below(8) < 7 {
+		op.Request = pick(c, []string{"", "again-0", "again-1"})
+		return op
 	}
 	if rarely(c) || g.Wait > 0 && c.Below(3) == 2 {
 		op.Mode = store.Shared
@@ -218,7 +239,14 @@ func (g *Generator) acquire(name store.Name, known Known, c Choices) Op {
 	return op
 }
 
-func drawPolicy(c Choices) store.Policy {
+func (g *Generator) principal(c Choices) string {
+	if len(g.Principals) == 0 {
+		return ""
+	}
+	return pick(c, g.Principals)
+}
+
+func (g *Generator) policy(c Choices) store.Policy {
 	policy := store.Policy{
 		Rule:      pick(c, []store.Rule{store.RuleStrict, store.RuleSameToken}),
 		Authority: pick(c, []store.Authority{store.AuthorityBuiltin, store.AuthorityBuiltin, store.AuthorityExternal}),
@@ -226,6 +254,13 @@ func drawPolicy(c Choices) store.Policy {
 	if policy.Authority == store.AuthorityBuiltin {
 		policy.RequireLeaseID, policy.RequireLiveLease = c.Below(2) == 1, c.Below(2) == 1
 		policy.MaxHold = pick(c, []time.Duration{0, 30 * time.Minute, 48 * time.Hour})
+		policy.RequirePrincipalOwner = len(g.Principals) > 1 && rarely(c)
+	}
+	if slices.ContainsFunc(g.Weights, func(w Weight) bool { return w.Kind == Guard }) {
+		policy.RequireLiveLease = false // an older snapshot does not show what Expire does, as it shows what time does
+	}
+	if g.Elsewhere { // which knows the policies of a grant, and not those of now
+		policy.Authority, policy.RequireLiveLease, policy.MaxHold = store.AuthorityBuiltin, false, 0
 	}
 	return policy
 }
@@ -281,7 +316,9 @@ func (g *Generator) change(op *Op, known Known, c Choices) {
 	case 2:
 		op.Expect = new(store.ExpectNone)
 	case 3:
-		op.Expect = new(store.ExpectAny)
+		if !g.ByVersion {
+			op.Expect = new(store.ExpectAny)
+		}
 	case 4:
 		op.Expect = new(version)
 	case 5:
@@ -373,52 +410,4 @@ func number(writes []Op) {
 			writes[i].Sequence = new(last[write.Name])
 		}
 	}
-}
-
-// transact draws a transaction. Some are as they should be, and sent again after a write to one of their resources: on
-// one fence that is a retry, on the other it comes too late.
-func (g *Generator) transact(known Known, c Choices) Op {
-	names := distinct(g.Names, 1+c.Below(len(g.Names)), c)
-	if len(names) > 1 && rarely(c) {
-		op := Op{Kind: Transact}
-		for _, name := range names[:2] {
-			op.Parts = append(op.Parts, right(Token, name, known))
-		}
-		for _, name := range names[:2] {
-			op.Parts = append(op.Parts, Op{Kind: Put, Name: name, Key: keys[0], Value: "v", Type: "text/plain"})
-		}
-		g.next = append(g.next,
-			func(known Known, c Choices) Op {
-				write := right(Put, names[c.Below(2)], known)
-				g.change(&write, known, c)
-				return write
-			},
-			func(Known, Choices) Op { return op })
-		return op
-	}
-	return g.again(c, func() Op {
-		op := Op{Kind: Transact}
-		for _, name := range names {
-			op.Parts = append(op.Parts, g.token(Token, name, known, c))
-		}
-		changed := map[[2]store.Name]bool{}
-		for range 1 + c.Below(4) {
-			change := Op{Name: pick(c, names)}
-			g.change(&change, known, c)
-			if at := [2]store.Name{change.Name, change.Key}; !changed[at] {
-				changed[at] = true
-				op.Parts = append(op.Parts, change)
-			}
-		}
-		return op
-	})
-}
-
-func distinct(names []store.Name, count int, c Choices) []store.Name {
-	left := slices.Clone(names)
-	for i := range count {
-		j := i + c.Below(len(left)-i)
-		left[i], left[j] = left[j], left[i]
-	}
-	return left[:count]
 }

@@ -20,7 +20,7 @@ var Waiting = []Weight{
 func (g *Generator) wait(op Op, c Choices) Op {
 	op.Wait, op.Request = g.Wait, "wait-"+strconv.Itoa(g.requests)
 	if rarely(c) {
-		op.Of = "P"
+		op.Principal = "P"
 	}
 	if len(g.waits) > 0 && rarely(c) {
 		op = g.waits[len(g.waits)-1-c.Below(min(len(g.waits), 4))]
@@ -50,8 +50,25 @@ func (g *Generator) leave(known Known, c Choices) Op {
 	return together
 }
 
-// together draws acquires, renewals or releases of different locks. None is in the way of another.
-func (g *Generator) together(known Known, c Choices) Op {
+// together draws acquires of one name, or of those around it; without subtrees also acquires, renewals or releases of
+// different locks, none in the way of another.
+func (g *Generator) together(name store.Name, known Known, c Choices) Op {
+	if g.Flat {
+		return g.apart(known, c)
+	}
+	op := Op{Kind: Together}
+	for range 2 + c.Below(3) {
+		part := g.acquire(name, known, c)
+		part.NewestToken = 0
+		op.Parts = append(op.Parts, part)
+		if rarely(c) {
+			name = pick(c, g.Names)
+		}
+	}
+	return op
+}
+
+func (g *Generator) apart(known Known, c Choices) Op {
 	kind := pick(c, []Kind{Acquire, Release, Release, Renew})
 	op := Op{Kind: Together}
 	for _, name := range distinct(g.Names, len(g.Names), c) {

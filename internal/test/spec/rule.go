@@ -35,7 +35,7 @@ func (s State) judge(op Op) Answer {
 	if verdict == store.VerdictTokenStale {
 		answer.Reason = r.staleReason(op, newest, builtin)
 	}
-	return answer
+	return answer.Told()
 }
 
 // isFollowedBy is step 4: the write comes after the last accepted one.
@@ -94,13 +94,16 @@ func (r Resource) precondition(op Op) Answer {
 // isReplayedBy reports whether a write repeats the last accepted one: the same explicit number, the same content. It is
 // asked before step 1: a retry of what was applied is recognised also after a newer grant.
 func (s State) isReplayedBy(op Op, content string) bool {
-	r := s.Resource(op.Name)
-	if op.Token == 0 || op.Sequence == nil || op.Token != r.LastToken || *op.Sequence != r.LastSequence {
-		return false
-	}
 	newest := s.deciding(op)
-	return (content == r.lastContent || !s.has(ReplayOfSameContent)) && s.has(ReplayRecognised) &&
+	return s.repeatsNumber(op) && content != "" && s.has(ReplayRecognised) &&
+		(content == s.Resource(op.Name).lastContent || !s.has(ReplayOfSameContent)) &&
 		(s.has(ReplayBeforeFence) || op.Token == newest.token && newest.open)
+}
+
+// repeatsNumber reports whether a write has the explicit number of the last accepted one.
+func (s State) repeatsNumber(op Op) bool {
+	r := s.Resource(op.Name)
+	return op.Token != 0 && op.Sequence != nil && op.Token == r.LastToken && *op.Sequence == r.LastSequence
 }
 
 func (o Op) sequence() int64 {

@@ -1,7 +1,9 @@
 package spec
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -33,8 +35,17 @@ type Service interface {
 	Record(ctx context.Context, resource, key store.Name) (store.Record, error)
 }
 
+// Performer is a Service that performs some operations otherwise.
+type Performer interface {
+	Performs(kind Kind) bool
+	Perform(ctx context.Context, op Op) (Answer, Choice)
+}
+
 // Perform makes the call of an operation, and returns its answer with what the provider chose.
 func Perform(ctx context.Context, on Service, op Op) (Answer, Choice) {
+	if on, ok := on.(Performer); ok && on.Performs(op.Kind) {
+		return on.Perform(ctx, op)
+	}
 	switch op.Kind {
 	case Acquire:
 		lease, err := on.Acquire(ctx, op.AcquireRequest())
@@ -43,10 +54,11 @@ func Perform(ctx context.Context, on Service, op Op) (Answer, Choice) {
 		lease, err := on.Renew(ctx, op.ref(), op.TTL)
 		return leaseAnswer(CodeRenewed, lease, err)
 	case Break:
-		lease, err := on.Break(ctx, op.Name, "a test")
+		lease, err := on.Break(ctx, op.Name, cmp.Or(op.Reason, "a test"))
 		return leaseAnswer(CodeBroken, lease, err)
 	case OpenSession:
-		session, err := on.CreateSession(ctx, store.SessionRequest{OwnerID: op.Owner, TTL: op.TTL})
+		session, err := on.CreateSession(ctx, store.SessionRequest{OwnerID: op.Owner, Principal: op.Principal,
+			TTL: op.TTL, Metadata: op.metadata()})
 		_, chosen := sessionAnswer(CodeDone, session, 0, err)
 		return answerOf(err, Answer{Code: CodeDone}), chosen
 	case KeepAlive:
@@ -127,8 +139,15 @@ func commit(ctx context.Context, on Service, write store.Write) (store.Result, e
 
 // AcquireRequest is the acquire as a request.
 func (o Op) AcquireRequest() store.AcquireRequest {
-	return store.AcquireRequest{Lock: o.Name, OwnerID: o.Owner, Principal: o.Of, RequestID: o.Request, Mode: o.Mode,
-		Scope: o.Scope, TTL: o.TTL, Wait: o.Wait, SessionID: o.Session, NewestToken: o.NewestToken}
+	return store.AcquireRequest{Lock: o.Name, OwnerID: o.Owner, Principal: o.Principal, RequestID: o.Request, Mode: o.Mode,
+		Scope: o.Scope, TTL: o.TTL, Wait: o.Wait, SessionID: o.Session, Metadata: o.metadata(), NewestToken: o.NewestToken}
+}
+
+func (o Op) metadata() json.RawMessage {
+	if o.Metadata == "" {
+		return nil
+	}
+	return json.RawMessage(o.Metadata)
 }
 
 func (o Op) ref() store.LeaseRef {
@@ -180,7 +199,8 @@ func leaseAnswer(code string, lease store.Lease, err error) (Answer, Choice) {
 	if err != nil {
 		return AnswerOfError(err), Choice{}
 	}
-	return Answer{Code: code, Token: lease.Token, ID: lease.ID, Owner: lease.OwnerID, ExpiresAt: micros(lease.ExpiresAt),
+	return Answer{Code: code, Token: lease.Token, ID: lease.ID, Owner: lease.OwnerID, Principal: lease.Principal,
+			Metadata: string(lease.Metadata), TTL: lease.TTL, ExpiresAt: micros(lease.ExpiresAt),
 			Lease: kindOf(lease.Mode, lease.Scope)},
 		Choice{Token: lease.Token, ID: lease.ID, GrantedAt: micros(lease.GrantedAt), Until: micros(lease.ExpiresAt)}
 }
@@ -189,8 +209,9 @@ func sessionAnswer(code string, session store.Session, leases int64, err error) 
 	if err != nil {
 		return AnswerOfError(err), Choice{}
 	}
-	return Answer{Code: code, Owner: session.OwnerID, ExpiresAt: micros(session.ExpiresAt), Leases: leases},
-		Choice{ID: session.ID, Until: micros(session.ExpiresAt)}
+	return Answer{Code: code, Owner: session.OwnerID, Principal: session.Principal, TTL: session.TTL,
+			ExpiresAt: micros(session.ExpiresAt), Leases: leases},
+		Choice{ID: session.ID, GrantedAt: micros(session.CreatedAt), Until: micros(session.ExpiresAt)}
 }
 
 // micros is a time in microseconds; 0 for none.
@@ -215,8 +236,9 @@ func answerOfLock(lock store.Lock) Answer {
 	}
 	holder := lock.Holders[0]
 	held := Answer{
-		Code: string(lock.State), Token: lock.Token, ID: holder.ID, Owner: holder.OwnerID,
+		Code: string(lock.State), Token: lock.Token, Owner: holder.OwnerID, Principal: holder.Principal,
 		ExpiresAt: micros(holder.ExpiresAt),
+		ID:        cmp.Or(holder.ID, holder.SessionID), // secrets, which a lock must not show
 	}
 	for _, other := range lock.Holders[1:] {
 		held.Others += beside(other.OwnerID, other.Token)
@@ -244,13 +266,17 @@ func AnswerOfError(err error) Answer {
 	var deadlock *store.DeadlockError
 	switch {
 	case errors.As(err, &held):
-		return Answer{Code: CodeHeld, Owner: held.OwnerID, ExpiresAt: micros(held.ExpiresAt)}
+		return Answer{Code: CodeHeld, Owner: held.OwnerID, Principal: held.Principal, ExpiresAt: micros(held.ExpiresAt)}
 	case errors.As(err, &deadlock):
 		return Answer{Code: CodeDeadlock}
 	case errors.As(err, &lost) && lost.Lock == "":
 		return Answer{Code: CodeSessionLost, Reason: lost.Reason}
 	case errors.As(err, &lost):
 		return Answer{Code: CodeLost, Reason: lost.Reason}
+	case errors.Is(err, store.ErrDatabaseWentBack):
+		return Answer{Code: CodeWentBack}
+	case errors.Is(err, store.ErrUnsupported):
+		return Answer{Code: CodeUnsupported}
 	case errors.As(err, &rejected):
 		return answerOfRejection(rejected)
 	case errors.As(err, &unavailable) && unavailable.Outcome == store.OutcomeUnknown:
@@ -281,7 +307,7 @@ func answerOfRejection(rejected *store.RejectedError) Answer {
 	}
 	kept.GrantedToken, kept.LastToken, kept.LastSequence = rejected.GrantedToken, rejected.LastToken,
 		rejected.LastSequence
-	return kept
+	return kept.Told()
 }
 
 // AnswerOfResult is the answer to one write of several.

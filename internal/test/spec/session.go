@@ -21,15 +21,29 @@ func (s State) sessionLost(id uuid.UUID) Answer {
 	return Answer{}
 }
 
+// openSession opens a session for its TTL.
+func (s State) openSession(op Op, chosen Choice) (State, Answer) {
+	if !chosen.lasts(op.TTL) {
+		return s, Answer{Code: "a session for the TTL"}
+	}
+	s.sessions = append(slices.Clip(s.sessions), Session{ID: chosen.ID, Owner: op.Owner, Principal: op.Principal,
+		TTL: cmp.Or(op.TTL, store.TTLDefault), CreatedAt: chosen.GrantedAt, ExpiresAt: chosen.Until})
+	return s, Answer{Code: CodeDone}
+}
+
 // keepAlive makes a live session last until a time, and its leases with it.
 func (s State) keepAlive(id uuid.UUID, until int64) (State, Answer) {
 	if lost := s.sessionLost(id); lost != (Answer{}) {
 		return s, lost
 	}
 	session, _ := s.session(id)
+	extends := until > session.ExpiresAt || until == session.ExpiresAt && until%1000 == 0 // by HTTP, in milliseconds
+	if until != 0 && (!extends || until < session.CreatedAt+session.TTL.Microseconds()) {
+		return s, Answer{Code: "a keepalive for the TTL"}
+	}
 	session.ExpiresAt = until
 	return s.changeRunning(id, s.limited).withSession(session),
-		Answer{Code: CodeRenewed, Owner: session.Owner, ExpiresAt: until}
+		Answer{Code: CodeRenewed, Owner: session.Owner, Principal: session.Principal, TTL: session.TTL, ExpiresAt: until}
 }
 
 // endSession ends a session, releases its leases and closes their fences. The answer has how many leases ran.
@@ -169,7 +183,8 @@ func (s State) read(op Op) Answer {
 		state := map[End]store.SessionState{
 			Running: store.SessionLive, Expired: store.SessionExpired, Released: store.SessionEnded,
 		}[session.End]
-		return Answer{Code: string(state), Owner: session.Owner, ExpiresAt: session.ExpiresAt, Leases: s.leasesIn(op.Session)}
+		return Answer{Code: string(state), Owner: session.Owner, Principal: session.Principal, TTL: session.TTL,
+			ExpiresAt: session.ExpiresAt, Leases: s.leasesIn(op.Session)}
 	}
 	return Answer{Code: fmt.Sprintf("there is no operation %q", op.Kind)}
 }
@@ -190,7 +205,7 @@ func (s State) lock(name store.Name) Answer {
 	answer := Answer{Code: string(state), Token: newest.Token}
 	for i, holder := range holders {
 		if i == 0 {
-			answer.Owner, answer.ExpiresAt = holder.Owner, s.until(holder)
+			answer.Owner, answer.Principal, answer.ExpiresAt = holder.Owner, holder.Principal, s.until(holder)
 		} else {
 			answer.Others += beside(holder.Owner, holder.Token)
 		}

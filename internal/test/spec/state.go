@@ -15,9 +15,14 @@ import (
 
 // State is a set of resources, the queues before them, the policies over them, and sessions.
 type State struct {
+	// Elsewhere: leases are kept in Redis, which keeps neither shared nor subtree leases, nor sessions. While one runs,
+	// nothing but its own request is known.
+	Elsewhere bool
+
 	resources []named // few, in the order in which they were first used; what is pointed to is never changed
 	policies  map[string]store.Policy
 	sessions  []Session // in the order in which they were opened
+	begun     *snapshot // of the transaction that a client of SQL has begun
 	queue     []Op      // the acquires that wait, for all locks, in their order
 	granted   []grantOf // all leases, in the order of their grants
 
@@ -28,6 +33,11 @@ type State struct {
 type named struct {
 	name     store.Name
 	resource *Resource
+}
+
+type snapshot struct {
+	State
+	level string
 }
 
 type grantOf struct {
@@ -67,8 +77,9 @@ type Lease struct {
 	Token     int64
 	ID        uuid.UUID
 	Owner     string
-	Of        string // its principal
+	Principal string
 	Request   string
+	Metadata  string
 	Mode      store.Mode
 	Scope     store.Scope
 	Session   uuid.UUID // zero: in none; else it runs out with the session
@@ -99,6 +110,9 @@ const (
 type Session struct {
 	ID        uuid.UUID
 	Owner     string
+	Principal string
+	TTL       time.Duration
+	CreatedAt int64
 	ExpiresAt int64 // microseconds by the database's clock; 0: unknown, since the answer to a heartbeat was lost
 	End       End
 }

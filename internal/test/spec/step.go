@@ -15,13 +15,18 @@ import (
 type Choice struct {
 	Token     int64     `op:"token"`
 	ID        uuid.UUID `op:"id"`
-	GrantedAt int64     `op:"granted_at"` // of a lease
-	Until     int64     `op:"until"`      // when a lease or a session ends; of what happens by itself: when it ended
+	GrantedAt int64     `op:"granted_at"` // of a lease or a session
+	// Judged is how a transaction with an older snapshot was judged; "": as things are now.
+	Judged string `op:"judged"`
+	Until  int64  `op:"until"` // when a lease or a session ends; of what happens by itself: when it ended
 }
 
 // Step is one operation: the next state, and the answer. An answer with a code that no caller can get says which choice
 // would have been allowed.
 func (s State) Step(op Op, chosen Choice) (State, Answer) {
+	if op.isOutsideLimits() {
+		return s, Answer{Code: CodeInvalid}
+	}
 	switch op.Kind {
 	case Acquire:
 		return s.acquire(op, chosen)
@@ -35,26 +40,31 @@ func (s State) Step(op Op, chosen Choice) (State, Answer) {
 		return s.release(op)
 	case Break:
 		return s.breakLock(op.Name)
-	case Put, Delete, Guard:
+	case Put, Delete:
 		return s.write(op)
+	case Begin:
+		s.begun = nil
+		s.begun = &snapshot{s, op.Level}
+		return s, Answer{Code: CodeDone}
+	case Guard:
+		return s.guard(op, chosen)
 	case Set:
 		return s.writeSet(op.Parts)
 	case Transact:
 		return s.transact(op)
 	case OpenSession:
-		s.sessions = append(slices.Clip(s.sessions), Session{ID: chosen.ID, Owner: op.Owner, ExpiresAt: chosen.Until})
-		return s, Answer{Code: CodeDone}
+		return s.openSession(op, chosen)
 	case KeepAlive:
 		return s.keepAlive(op.Session, chosen.Until)
 	case EndSession:
 		return s.endSession(op.Session)
 	case SetPolicy:
 		op.Policy.Prefix = string(op.Name)
-		s.policies = cloned(s.policies)
+		s.begun, s.policies = nil, cloned(s.policies)
 		s.policies[op.Policy.Prefix] = op.Policy
 		return s, Answer{Code: CodeDone}
 	case DeletePolicy:
-		s.policies = maps.Clone(s.policies)
+		s.begun, s.policies = nil, maps.Clone(s.policies)
 		delete(s.policies, string(op.Name))
 		return s, Answer{Code: CodeDone}
 	case Expire:
@@ -69,21 +79,52 @@ func (s State) Step(op Op, chosen Choice) (State, Answer) {
 	return s, s.read(op)
 }
 
-// acquire tries to take a lock, or joins the queue. A token that the provider chose must be greater than every token on
+// acquire takes a lock. A lease whose token is not above one that the client knows of is given back, unless the client
+// may know that token by this very request: it is that of the lease, or of one that is shared beside it.
+func (s State) acquire(op Op, chosen Choice) (State, Answer) {
+	next, answer := s.tryAcquire(op, chosen)
+	if answer.Code != CodeGranted || answer.Token > op.NewestToken {
+		return next, answer
+	}
+	r := next.Resource(op.Name)
+	lease, _ := r.lease(answer.Token)
+	_, again := s.Resource(op.Name).requested(op.Request)
+	_, beside := r.lease(op.NewestToken)
+	if again && (answer.Token == op.NewestToken || lease.Mode == store.Shared && beside) {
+		return next, answer
+	}
+	lease.End, lease.Request = Released, ""
+	return next.with(op.Name, r.with(lease).closed(lease.Token)), Answer{Code: CodeWentBack}
+}
+
+// tryAcquire tries to take a lock, or joins the queue. A token that the provider chose must be greater than every token on
 // the fence and on those above, and for a subtree on those below (P2); and the lease must not begin before those that it
 // replaces have run out (P1).
-func (s State) acquire(op Op, chosen Choice) (State, Answer) {
+func (s State) tryAcquire(op Op, chosen Choice) (State, Answer) {
 	op.Mode, op.Scope = cmp.Or(op.Mode, store.Exclusive), cmp.Or(op.Scope, store.Node)
 	earlier, again := s.Resource(op.Name).requested(op.Request)
+	held, blocked := s.longest(s.against(op))
+	policy := s.Policy(op.Name)
+	lost := Answer{}
 	if op.Session != uuid.Nil && !again && s.has(SessionRunsAtGrant) {
-		if lost := s.sessionLost(op.Session); lost != (Answer{}) {
-			return s, lost
-		}
+		lost = s.sessionLost(op.Session)
 	}
-	if s.Policy(op.Name).Authority == store.AuthorityExternal {
+	switch {
+	case s.Elsewhere && (op.Mode != store.Exclusive || op.Scope != store.Node || op.Session != uuid.Nil):
+		return s, Answer{Code: CodeUnsupported}
+	case policy.RequirePrincipalOwner && !op.isByOwner():
+		return s, Answer{Code: CodeInvalid}
+	case lost != (Answer{}):
+		return s, lost
+	case s.Elsewhere && blocked && again && earlier.End == Running:
+		return s, s.answerAgain(earlier, op)
+	case s.Elsewhere && blocked:
+		return s, held
+	case policy.Authority == store.AuthorityExternal:
 		return s, Answer{Code: CodeExternal}
-	}
-	if again {
+	case s.Elsewhere && policy.RequireLiveLease:
+		return s, Answer{Code: CodeUnsupported}
+	case again:
 		return s, s.answerAgain(earlier, op)
 	}
 	place, waits := s.waiting(op)
@@ -94,7 +135,6 @@ func (s State) acquire(op Op, chosen Choice) (State, Answer) {
 		place = len(s.queue)
 	}
 	behind := s.mustQueue(op, place) && s.has(TryWaitsItsTurn)
-	held, blocked := s.longest(s.against(op))
 	switch {
 	case !behind && !blocked:
 		return s.leave(op).grant(op, chosen)
@@ -137,11 +177,11 @@ func (s State) longest(against []Lease) (held Answer, ok bool) {
 		switch {
 		case lease.End != Running && s.has(ExpiryFreesLock), !s.has(LeaseEndsFirst):
 		case !ok:
-			held, ok = Answer{Code: CodeHeld, Owner: lease.Owner, ExpiresAt: until}, true
+			held, ok = Answer{Code: CodeHeld, Owner: lease.Owner, Principal: lease.Principal, ExpiresAt: until}, true
 		case held.ExpiresAt == 0 || until == 0 || until == held.ExpiresAt && lease.Owner != held.Owner:
 			held.Owner, held.ExpiresAt = Anybody, 0
 		case until > held.ExpiresAt:
-			held.Owner, held.ExpiresAt = lease.Owner, until
+			held.Owner, held.Principal, held.ExpiresAt = lease.Owner, lease.Principal, until
 		}
 	}
 	return held, ok
@@ -162,14 +202,14 @@ func (s State) waiting(op Op) (place int, ok bool) {
 }
 
 func sameRequest(a, b Op) bool {
-	return a.Owner == b.Owner && a.Of == b.Of && a.Session == b.Session && a.TTL == b.TTL && a.Mode == b.Mode &&
-		a.Scope == b.Scope
+	return a.Owner == b.Owner && a.Principal == b.Principal && a.Session == b.Session && a.TTL == b.TTL &&
+		a.Mode == b.Mode && a.Scope == b.Scope && a.Metadata == b.Metadata
 }
 
 // join puts an acquire at the end of the queue, unless its wait would close a cycle of owners that wait for each other.
 func (s State) join(op Op) (State, Answer) {
 	s.queue = append(slices.Clip(s.queue), op)
-	if self := (owner{op.Of, op.Owner}); s.has(DeadlockRefused) && s.waitsFor(self, self, map[owner]bool{}) {
+	if self := (owner{op.Principal, op.Owner}); s.has(DeadlockRefused) && s.waitsFor(self, self, map[owner]bool{}) {
 		s.queue = s.queue[:len(s.queue)-1]
 		return s, Answer{Code: CodeDeadlock}
 	}
@@ -184,18 +224,18 @@ type owner struct{ principal, id string }
 func (s State) waitsFor(self, other owner, seen map[owner]bool) bool {
 	seen[self] = true
 	for place, waits := range s.queue {
-		if self != (owner{waits.Of, waits.Owner}) {
+		if self != (owner{waits.Principal, waits.Owner}) {
 			continue
 		}
 		var for_ []owner
 		for _, lease := range s.against(waits) {
 			if lease.End == Running {
-				for_ = append(for_, owner{lease.Of, lease.Owner})
+				for_ = append(for_, owner{lease.Principal, lease.Owner})
 			}
 		}
 		for _, ahead := range s.queue[:place] {
 			if conflict(waits, ahead) {
-				for_ = append(for_, owner{ahead.Of, ahead.Owner})
+				for_ = append(for_, owner{ahead.Principal, ahead.Owner})
 			}
 		}
 		for _, next := range for_ {
@@ -244,10 +284,15 @@ func (s State) leave(op Op) State {
 // grant raises the fence. Only an exclusive lease may write. A subtree grant shuts out those that could still write
 // below; and any grant on the name, those that could write below under the subtree grant before it.
 func (s State) grant(op Op, chosen Choice) (State, Answer) {
+	session, _ := s.session(op.Session)
 	lease := s.limited(op.Name, Lease{
-		Lock: op.Name, Token: chosen.Token, ID: chosen.ID, Owner: op.Owner, Of: op.Of, Request: op.Request, Mode: op.Mode,
-		Scope: op.Scope, Session: op.Session, TTL: op.TTL, AskedTTL: op.TTL, GrantedAt: chosen.GrantedAt, ExpiresAt: chosen.Until,
+		Lock: op.Name, Token: chosen.Token, ID: chosen.ID, Owner: op.Owner, Principal: op.Principal, Request: op.Request,
+		Metadata: op.Metadata, Mode: op.Mode, Scope: op.Scope, Session: op.Session,
+		TTL: cmp.Or(op.TTL, session.TTL, store.TTLDefault), AskedTTL: op.TTL, GrantedAt: chosen.GrantedAt, ExpiresAt: chosen.Until,
 	})
+	if lease.Session == uuid.Nil && lease.HoldUntil == 0 && !chosen.lasts(op.TTL) {
+		return s, Answer{Code: "a grant for the TTL"}
+	}
 	if lease.Token <= s.newestToken(op.Name, op.Scope) && s.has(LockBeforeMint) {
 		return s, Answer{Code: "a grant, with a token greater than all before"}
 	}
@@ -308,8 +353,8 @@ func (s State) limited(lock store.Name, lease Lease) Lease {
 // answerAgain is the answer to an acquire with a request_id that was used before.
 func (s State) answerAgain(lease Lease, op Op) Answer {
 	switch {
-	case lease.Owner != op.Owner, lease.Of != op.Of, lease.Session != op.Session, lease.AskedTTL != op.TTL,
-		lease.Mode != op.Mode, lease.Scope != op.Scope:
+	case !sameRequest(op, Op{Owner: lease.Owner, Principal: lease.Principal, Session: lease.Session, TTL: lease.AskedTTL,
+		Mode: lease.Mode, Scope: lease.Scope, Metadata: lease.Metadata}):
 		return Answer{Code: CodeInvalid}
 	case lease.End != Running:
 		return Answer{Code: CodeLost, Reason: string(lease.End)}
@@ -318,11 +363,16 @@ func (s State) answerAgain(lease Lease, op Op) Answer {
 }
 
 func (s State) leaseAnswer(code string, lease Lease) Answer {
-	return Answer{Code: code, Token: lease.Token, ID: lease.ID, Owner: lease.Owner, ExpiresAt: s.until(lease),
-		Lease: kindOf(lease.Mode, lease.Scope)}
+	return Answer{Code: code, Token: lease.Token, ID: lease.ID, Owner: lease.Owner, Principal: lease.Principal,
+		Metadata: lease.Metadata, TTL: lease.TTL, ExpiresAt: s.until(lease), Lease: kindOf(lease.Mode, lease.Scope)}
 }
 
-func kindOf(mode store.Mode, scope store.Scope) string { return string(mode) + "," + string(scope) }
+func kindOf(mode store.Mode, scope store.Scope) string {
+	if mode == "" {
+		return ""
+	}
+	return string(mode) + "," + string(scope)
+}
 
 // until is when a lease runs out: at its own time, or with its session, if that is before its HoldUntil.
 func (s State) until(lease Lease) int64 {
@@ -334,86 +384,4 @@ func (s State) until(lease Lease) int64 {
 		return min(session.ExpiresAt, lease.HoldUntil)
 	}
 	return session.ExpiresAt
-}
-
-// leaseStatus is the status of the lease that a client names: live, not found, or the reason for which it is lost.
-func (s State) leaseStatus(op Op) (Lease, string) {
-	r := s.Resource(op.Name)
-	if r.GrantedToken == 0 {
-		return Lease{}, CodeNotFound
-	}
-	lease, ok := r.lease(op.Token)
-	switch {
-	case op.Kind == Release && !s.has(ReleaseByHolder):
-		lease, _ = r.Newest()
-		return lease, "live"
-	case !ok && op.Token < r.GrantedToken:
-		return Lease{}, "superseded" // of a lease this old nothing else is remembered
-	case !ok, lease.ID != op.LeaseID || lease.Owner != op.Owner:
-		return Lease{}, "mismatch"
-	case lease.End == Released || lease.End == Broken:
-		return lease, string(lease.End)
-	case lease.End == Running:
-		return lease, "live"
-	case lease.Token < r.GrantedToken, lease.Token < s.inForce(op.Name).token:
-		return lease, "superseded"
-	}
-	return lease, "expired"
-}
-
-// renew makes a live lease last until the time that the provider gave it.
-func (s State) renew(op Op, until int64) (State, Answer) {
-	lease, status := s.leaseStatus(op)
-	switch {
-	case status != "live" && s.has(RenewalOfLiveLease):
-		return s, lost(status)
-	case lease.Session != uuid.Nil:
-		return s, Answer{Code: CodeInvalid}
-	}
-	lease.ExpiresAt, lease.End = until, Running
-	lease.TTL = cmp.Or(op.TTL, lease.TTL)
-	lease = s.limited(op.Name, lease)
-	return s.withLease(op.Name, lease), s.leaseAnswer(CodeRenewed, lease)
-}
-
-// release ends a lease, live or late, and closes the fence behind it.
-func (s State) release(op Op) (State, Answer) {
-	lease, status := s.leaseStatus(op)
-	switch status {
-	case "released":
-		return s, Answer{Code: CodeReleased}
-	case "live", "expired":
-		lease.End = Released
-		s = s.closeAdopted(op.Name, lease.Token)
-		return s.with(op.Name, s.Resource(op.Name).with(lease).closed(lease.Token)), Answer{Code: CodeReleased}
-	}
-	return s, lost(status)
-}
-
-func lost(status string) Answer {
-	if status == CodeNotFound {
-		return Answer{Code: CodeNotFound}
-	}
-	return Answer{Code: CodeLost, Reason: status}
-}
-
-// breakLock ends all leases that run on the lock, or that of a late holder that may still write, and closes the fence.
-// The answer is the newest.
-func (s State) breakLock(lock store.Name) (State, Answer) {
-	r := s.Resource(lock)
-	answer := Answer{Code: CodeNotFound}
-	for _, lease := range r.leases {
-		if lease.End == Running || r.Open && lease.Token == r.GrantedToken {
-			answer = s.leaseAnswer(CodeBroken, lease)
-			answer.ID = uuid.Nil
-			lease.End = Broken
-			r = r.with(lease)
-		}
-	}
-	if answer.Code == CodeNotFound {
-		return s, answer
-	}
-	s = s.closeAdopted(lock, r.covering.token)
-	r.Open, r.covering.open = false, false
-	return s.with(lock, r), answer
 }

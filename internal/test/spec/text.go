@@ -1,6 +1,7 @@
 package spec
 
 import (
+	_ "embed" // the scenarios
 	"errors"
 	"fmt"
 	"reflect"
@@ -20,6 +21,11 @@ type names struct {
 	leases   []Lease
 	sessions []uuid.UUID
 }
+
+// Scenarios are named operations that every provider must answer as the contract says. An empty line ends a scenario.
+//
+//go:embed testdata/provider.txt
+var Scenarios string
 
 // String is the text with the numbers as they are.
 func (o Op) String() string { return names{}.op(o) }
@@ -64,7 +70,7 @@ func (n names) show(value any, label string) string {
 	case *int64:
 		return strconv.FormatInt(*value, 10)
 	case int64:
-		if label == "token" {
+		if label == "token" || label == "newest" {
 			return n.token(value)
 		}
 		return strconv.FormatInt(value, 10)
@@ -123,7 +129,8 @@ func policyText(p store.Policy) string {
 	for _, flag := range []struct {
 		on   bool
 		name string
-	}{{p.RequireLeaseID, "lease_id"}, {p.RequireLiveLease, "live"}, {p.MaxHold > 0, "max_hold:" + p.MaxHold.String()}} {
+	}{{p.RequireLeaseID, "lease_id"}, {p.RequireLiveLease, "live"}, {p.RequirePrincipalOwner, "owner"},
+		{p.MaxHold > 0, "max_hold:" + p.MaxHold.String()}} {
 		if flag.on {
 			text += "," + flag.name
 		}
@@ -142,6 +149,8 @@ func parsePolicy(text string) (p store.Policy, err error) {
 			p.RequireLeaseID = true
 		case word == "live":
 			p.RequireLiveLease = true
+		case word == "owner":
+			p.RequirePrincipalOwner = true
 		case strings.HasPrefix(word, "max_hold:"):
 			p.MaxHold, err = time.ParseDuration(strings.TrimPrefix(word, "max_hold:"))
 		default:
@@ -285,10 +294,13 @@ func (n names) number(text string) (int64, error) {
 	return lease.Token + more, err
 }
 
+// ErrNoLease says that a text names a lease that was not granted.
+var ErrNoLease = errors.New("no such lease")
+
 func (n names) lease(text string) (Lease, error) {
 	number, err := strconv.Atoi(text)
 	if err != nil || number < 1 || number > len(n.leases) {
-		return Lease{}, fmt.Errorf("there is no lease %q", text)
+		return Lease{}, fmt.Errorf("%w: %q", ErrNoLease, text)
 	}
 	return n.leases[number-1], nil
 }

@@ -9,10 +9,20 @@ import (
 // write decides one write, and applies it if it is admitted.
 func (s State) write(op Op) (State, Answer) {
 	r, content := s.Resource(op.Name), contentOf(op)
+	if op.Kind == Guard && op.Value == "" { // it has no digest
+		content = ""
+	}
 	if s.isReplayedBy(op, content) {
+		if op.Kind == Guard {
+			return s, Answer{Code: CodeAdmitted, Replayed: true}
+		}
 		return s, Answer{Code: CodeAdmitted, Replayed: true, Version: r.newestVersion, Created: r.lastCreated}
 	}
 	if refused := s.judge(op); refused != (Answer{}) {
+		// Whether a transaction without a digest is the last accepted one can't be told.
+		if op.Kind == Guard && s.repeatsNumber(op) && (content == "" || r.lastContent == "") {
+			refused.Code, refused.Reason = CodeTokenReused, ""
+		}
 		return s, refused
 	}
 	if refused := r.precondition(op); refused != (Answer{}) {
@@ -29,6 +39,9 @@ func (s State) admit(op Op, content string) (State, Answer) {
 	}
 	next := r.raised(op, content)
 	next.lastCreated = next.change(op, op)
+	if op.Kind == Guard {
+		return s.with(op.Name, next), Answer{Code: CodeAdmitted}
+	}
 	return s.with(op.Name, next), Answer{Code: CodeAdmitted, Version: next.newestVersion, Created: next.lastCreated}
 }
 
@@ -105,7 +118,9 @@ func (r Resource) raised(token Op, content string) Resource {
 		r.LastSequence = token.sequence()
 	}
 	r.LastToken = token.Token
-	r.newestVersion++
+	if token.Kind != Guard {
+		r.newestVersion++
+	}
 	r.lastContent, r.lastCreated = "", false
 	if token.Sequence != nil {
 		r.lastContent = content

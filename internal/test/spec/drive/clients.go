@@ -23,7 +23,8 @@ type Clients struct {
 	Gateways []spec.Service // a client uses one of them
 	Names    []store.Name
 	Weights  []spec.Weight
-	Sessions int // that each client has; it also uses those that it has ended
+	Levels   []string // of transactions of SQL; empty: any
+	Sessions int      // that each client has; it also uses those that it has ended
 	// SlotsMax is how many calls may concern a name at a time: a checker's work doubles with each, and more than a few
 	// bring no other order.
 	SlotsMax int
@@ -43,9 +44,9 @@ func (c Clients) Run(ctx context.Context, initial spec.State) ([]spec.Call, spec
 		one := &client{
 			id: i, on: c.Gateways[i%len(c.Gateways)], slots: slots,
 			random: rand.New(rand.NewPCG(c.Seed, uint64(i))), //nolint:gosec // it chooses what a test does
-			clock:  func() int64 { return time.Since(began).Nanoseconds() },
+			clock:  func(at time.Time) int64 { return at.Sub(began).Nanoseconds() },
 			draws: spec.Generator{Names: c.Names, Owners: []string{fmt.Sprint("client-", i)}, Weights: c.Weights,
-				TTL: store.TTLMin, TTLSpread: 50 * time.Millisecond, Client: fmt.Sprint(i)},
+				TTL: store.TTLMin, TTLSpread: 50 * time.Millisecond, Client: fmt.Sprint(i), Levels: c.Levels},
 			sequences: map[int64]int64{},
 		}
 		for range c.Sessions {
@@ -91,7 +92,7 @@ type client struct {
 	random *rand.Rand
 	draws  spec.Generator
 	slots  map[store.Name]chan struct{} // to be taken for the time of a call
-	clock  func() int64
+	clock  func(at time.Time) int64
 
 	leases    []spec.Lease // that it was granted; they may have ended
 	sequences map[int64]int64
@@ -147,6 +148,8 @@ func (c *client) work(ctx context.Context) {
 		c.leases = c.leases[max(0, len(c.leases)-leasesKept):]
 	case op.Kind == spec.Acquire: // leaves the machine to the holders
 		time.Sleep(time.Duration(c.random.Int64N(int64(10 * time.Millisecond))))
+	case op.Kind == spec.Expire: // others are granted its lock
+		time.Sleep(time.Duration(c.random.Int64N(int64(20 * time.Millisecond))))
 	case c.random.IntN(25) == 0: // frozen, often for longer than its lease lasts
 		time.Sleep(time.Duration(c.random.Int64N(int64(store.TTLMin) * 3 / 2)))
 	}
@@ -193,7 +196,8 @@ func hasNumber(op spec.Op) bool {
 
 // send makes the call and records its answer. Now and then the client gives up before the answer.
 func (c *client) send(ctx context.Context, op spec.Op) (spec.Answer, spec.Choice) {
-	if !op.Reads() && c.random.IntN(60) == 0 {
+	sql, bySQL := c.on.(*SQL)
+	if !bySQL && !op.Reads() && c.random.IntN(60) == 0 { // which ends an SQL client's connection
 		hasty, cancel := context.WithTimeout(ctx, time.Duration(c.random.Int64N(int64(3*time.Millisecond))))
 		defer cancel()
 		ctx = hasty
@@ -207,9 +211,12 @@ func (c *client) send(ctx context.Context, op spec.Op) (spec.Answer, spec.Choice
 	for _, name := range names {
 		c.slots[name] <- struct{}{}
 	}
-	call := spec.Call{Client: c.id, Op: op, Sent: c.clock()}
+	call := spec.Call{Client: c.id, Op: op, Sent: c.clock(time.Now())}
 	call.Answer, call.Chosen = spec.Perform(ctx, c.on, op)
-	call.Answered = c.clock()
+	call.Answered = c.clock(time.Now())
+	if op.Kind == spec.Guard && call.Answer.Code == spec.CodeAdmitted && bySQL {
+		call.Sent = c.clock(sql.Committing)
+	}
 	for _, name := range names {
 		<-c.slots[name]
 	}

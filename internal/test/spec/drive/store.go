@@ -3,11 +3,13 @@ package drive
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencegate/fencegate/internal/test/spec"
+	"github.com/fencegate/fencegate/store"
 )
 
 // Store performs operations on a store, or an engine, of PostgreSQL.
@@ -15,12 +17,16 @@ type Store struct {
 	spec.Service
 	// SQL is for doing past it what time does.
 	SQL *pgxpool.Pool
+	// InMilliseconds: its times have no more.
+	InMilliseconds bool
 	// Sweep does what a sweeper does.
 	Sweep func(context.Context) error
 	// WriteSet sends the writes of a set in its own way; nil: by Service.Write.
 	WriteSet func(context.Context, []spec.Op) (spec.Answer, error)
 	// HoldBatches holds back so many calls, until all of them wait or were answered; nil: they are sent as they come.
 	HoldBatches func(calls int) (answered func())
+	// Expire, if set, ends the lease of a lock that is kept elsewhere, where nobody but its holder knows when it expires.
+	Expire func(lock store.Name)
 }
 
 // Hold begins operations that are sent together.
@@ -39,6 +45,9 @@ func (s Store) Perform(ctx context.Context, before spec.State, op spec.Op) (spec
 		return done, spec.Choice{}, s.Sweep(ctx)
 	case spec.Expire, spec.HoldOut, spec.ExpireSession:
 		at, err := s.end(ctx, before, op)
+		if s.InMilliseconds {
+			at -= at % 1000
+		}
 		return done, spec.Choice{Until: at}, err
 	case spec.Set:
 		if s.WriteSet != nil {
@@ -46,27 +55,47 @@ func (s Store) Perform(ctx context.Context, before spec.State, op spec.Op) (spec
 			return answer, spec.Choice{}, err
 		}
 	}
+	op.Late = op.Late && before.HasBegun()
 	answer, chosen := spec.Perform(ctx, s.Service, op)
+	if answer.Code == spec.CodeWentBack { // the client was not told which lease was given back
+		var at time.Time
+		err := s.SQL.QueryRow(ctx, "select fencing_token, lease_id, granted_at from fence.leases where lock = $1 "+
+			"order by fencing_token desc limit 1", op.Name).Scan(&chosen.Token, &chosen.ID, &at)
+		chosen.GrantedAt = at.UnixMicro()
+		return answer, chosen, err
+	}
+	if op.Kind == spec.Guard {
+		if _, now := before.Step(op, chosen); answer.Code == spec.CodeSnapshot {
+			chosen.Judged = spec.JudgedFailed
+		} else if answer.Code != spec.CodeAdmitted && !answer.Same(now) {
+			chosen.Judged = spec.JudgedBefore
+		}
+	}
+	if s.Expire != nil {
+		answer.ExpiresAt, chosen.Until = 0, 0
+	}
 	return answer, chosen, nil
+}
+
+// endings are the statements that do what time does.
+var endings = map[spec.Kind]string{
+	spec.Expire: `
+		update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity'
+		where lock = $1 and fencing_token = $2 and ended_at is null and session_id is null
+		returning (extract(epoch from expires_at) * 1000000)::bigint`,
+	spec.HoldOut: `
+		update fence.leases l set hold_until = now.at, expires_at = now.at, check_at = now.at
+		from (select clock_timestamp() as at) now
+		where l.lock = $1 and l.fencing_token = $2 and l.hold_until is not null
+		returning (extract(epoch from now.at) * 1000000)::bigint`,
+	spec.ExpireSession: `
+		update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity'
+		where session_id = $1 and ended_at is null and expires_at > clock_timestamp()
+		returning (extract(epoch from expires_at) * 1000000)::bigint`,
 }
 
 // end moves the end of what runs to now, in microseconds. 0: it does not run.
 func (s Store) end(ctx context.Context, before spec.State, op spec.Op) (at int64, err error) {
-	sql := map[spec.Kind]string{
-		spec.Expire: `
-			update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity'
-			where lock = $1 and fencing_token = $2 and ended_at is null and session_id is null
-			returning (extract(epoch from expires_at) * 1000000)::bigint`,
-		spec.HoldOut: `
-			update fence.leases l set hold_until = now.at, expires_at = now.at, check_at = now.at
-			from (select clock_timestamp() as at) now
-			where l.lock = $1 and l.fencing_token = $2 and l.hold_until is not null
-			returning (extract(epoch from now.at) * 1000000)::bigint`,
-		spec.ExpireSession: `
-			update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity'
-			where session_id = $1 and ended_at is null and expires_at > clock_timestamp()
-			returning (extract(epoch from expires_at) * 1000000)::bigint`,
-	}[op.Kind]
 	arguments := []any{op.Session}
 	if op.Kind != spec.ExpireSession {
 		arguments = []any{op.Name, op.Token}
@@ -74,7 +103,11 @@ func (s Store) end(ctx context.Context, before spec.State, op spec.Op) (at int64
 			return 0, nil
 		}
 	}
-	err = s.SQL.QueryRow(ctx, sql, arguments...).Scan(&at)
+	if op.Kind == spec.Expire && s.Expire != nil {
+		s.Expire(op.Name)
+		return 0, nil
+	}
+	err = s.SQL.QueryRow(ctx, endings[op.Kind], arguments...).Scan(&at)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, nil
 	}
