@@ -267,7 +267,7 @@ func (h *history) add(call Call) {
 	case Renew, Release:
 		s := h.subject(op.Name)
 		s.calls, h.of[op.LeaseID] = append(s.calls, call), append(h.of[op.LeaseID], call)
-	case Break:
+	case Break, Expire:
 		s := h.subject(op.Name)
 		s.calls, s.breaks = append(s.calls, call), append(s.breaks, call)
 	case ReadRecord:

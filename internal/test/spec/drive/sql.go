@@ -301,51 +301,26 @@ func answerOfGuard(answer spec.Answer, err error) spec.Answer {
 	return answer.Told()
 }
 
-// CheckOrder checks the calls of SQL clients on some names, that were used by nobody else, by the order of the database:
-// the rows of a journal rise (P3), they are those of the committed transactions (P4), each of which was admitted (P11),
-// and was to be committed before the answer to a newer grant, or to the end of its lease (P3).
+// CheckOrder checks the calls of SQL clients on some names, that were used by nobody else: as a history, and by the rows of
+// the journals, which rise (P3), and are those of the committed transactions (P4).
 func (c *SQL) CheckOrder(ctx context.Context, names []store.Name, calls []spec.Call) error {
 	var failed error
 	wrong := func(format string, arguments ...any) { failed = errors.Join(failed, fmt.Errorf(format, arguments...)) }
-	at := func(call spec.Call) int64 {
-		if call.Op.Kind == spec.Guard {
-			return call.Sent
-		}
-		return call.Answered
-	}
-	slices.SortFunc(calls, func(a, b spec.Call) int { return cmp.Compare(at(a), at(b)) })
-	newest, ended, written := map[store.Name]spec.Call{}, map[int64]spec.Call{}, map[store.Name]int{}
+	written := map[store.Name]int{}
+	var history []spec.Call
 	for _, call := range calls {
-		op := call.Op
-		switch {
-		case op.Kind == spec.Acquire && call.Answer.Code == spec.CodeGranted:
-			for _, name := range names {
-				covered := name == op.Name || op.Scope == store.Subtree && strings.HasPrefix(string(name), string(op.Name)+"/")
-				if covered && call.Answer.Token > newest[name].Answer.Token {
-					newest[name] = call
-				}
-			}
-		case op.Kind == spec.Release && call.Answer.Code == spec.CodeReleased:
-			ended[op.Token] = call
-		case op.Kind == spec.Break && call.Answer.Code == spec.CodeBroken:
-			ended[call.Answer.Token] = call
-		case strings.Contains(call.Answer.Code, "SQLSTATE") && !strings.Contains(call.Answer.Code, "23505") &&
-			!strings.Contains(call.Answer.Code, "40P01"): // these two meet a transaction that wrote before it was admitted
+		code := call.Answer.Code
+		if strings.Contains(code, "SQLSTATE") && !strings.Contains(code, "23505") &&
+			!strings.Contains(code, "40P01") { // these two meet a transaction that wrote before it was admitted
 			wrong("an unexpected error: %s", call)
-		case op.Kind != spec.Guard, call.Answer.Code != spec.CodeAdmitted, call.Answer.Replayed:
-		default:
-			resource := cmp.Or(op.Key, op.Name)
-			written[resource]++
-			if op.Way == spec.Undone || op.Way == spec.Unadmitted {
-				wrong("P11: not admitted, and committed: %s", call)
-			}
-			if later := newest[resource]; later.Answer.Token > op.Token {
-				wrong("P3: committed: %s\nafter %s", call, later)
-			}
-			if end, ok := ended[op.Token]; ok {
-				wrong("P3: committed: %s\nafter %s", call, end)
-			}
 		}
+		if call.Op.Kind == spec.Guard && code == spec.CodeAdmitted && !call.Answer.Replayed {
+			written[cmp.Or(call.Op.Key, call.Op.Name)]++
+		}
+		history = append(history, admissions(call)...)
+	}
+	for _, violation := range spec.Check(history) {
+		wrong("%s", violation)
 	}
 	for _, name := range names {
 		rows, err := c.journal(ctx, name)
@@ -359,6 +334,25 @@ func (c *SQL) CheckOrder(ctx context.Context, names []store.Name, calls []spec.C
 		}
 	}
 	return failed
+}
+
+// admissions are the calls of a history that a client's call is: a transaction that writes to a name below the guarded one
+// is admitted there, too; if it was refused, the fence in the answer may be of either.
+func admissions(call spec.Call) []spec.Call {
+	op := &call.Op
+	if op.Kind != spec.Guard {
+		return []spec.Call{call}
+	}
+	if op.Way == spec.Undone || op.Way == spec.Unadmitted {
+		op.Token = 0
+	}
+	if op.Key == "" {
+		return []spec.Call{call}
+	}
+	call.Answer.GrantedToken, call.Answer.LastToken, call.Answer.LastSequence = 0, 0, 0
+	below := call
+	below.Op.Name, below.Op.Key, op.Key = op.Key, "", ""
+	return []spec.Call{call, below}
 }
 
 // journal returns the tokens and sequences of the rows of a resource, in their order.
