@@ -201,7 +201,7 @@ func (c *serveCmd) serveOn(
 		return err
 	}
 	defer func() { _ = listener.Close() }() // of which Serve has seen to
-	recorded, err := c.recorder()
+	recorded, err := c.recorder(logger)
 	if err != nil {
 		return err
 	}

@@ -111,11 +111,12 @@ type historyFlags struct {
 }
 
 // recorder returns nil where no history is recorded.
-func (f historyFlags) recorder() (*callfile.Recorder, error) {
+func (f historyFlags) recorder(logger *slog.Logger) (*callfile.Recorder, error) {
 	if f.RecordHistory == "" {
 		return nil, nil //nolint:nilnil // there is none
 	}
-	return callfile.New(callfile.Config{Dir: f.RecordHistory, Share: f.RecordHistoryShare, BytesMax: f.RecordHistoryBytes})
+	return callfile.New(callfile.Config{Dir: f.RecordHistory, Share: f.RecordHistoryShare, BytesMax: f.RecordHistoryBytes,
+		Log: logger})
 }
 
 // gatewayConfig is what the flags say about the gateway itself.

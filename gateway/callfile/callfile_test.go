@@ -1,11 +1,15 @@
 package callfile_test
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/uuid"
@@ -97,6 +101,43 @@ func expectCall(t *testing.T, line, want string) {
 	}
 }
 
+// TestMissingCallsAreCounted checks that the file says how many calls the disk was too slow for.
+func TestMissingCallsAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		recorder, err := callfile.New(callfile.Config{Dir: t.TempDir()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		recorder.LeaveOut(3)
+		time.Sleep(3 * time.Second)
+		recorder.Close()
+		text, err := os.ReadFile(recorder.Path())
+		if want := "# 3 calls are not here: the disk was too slow\n"; err != nil || string(text) != want {
+			t.Errorf("%v, %q, want %q", err, text, want)
+		}
+	})
+}
+
+// TestDiskFails checks that a recording that the disk ends is logged, and that calls go on.
+func TestDiskFails(t *testing.T) {
+	dir, log := filepath.Join(t.TempDir(), "history"), &bytes.Buffer{}
+	recorder, err := callfile.New(callfile.Config{Dir: dir, BytesMax: 1 << 20, Log: slog.New(slog.NewTextHandler(log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(dir); err != nil { // the next file can't be made there
+		t.Fatal(err)
+	}
+	lock := store.Name(strings.Repeat("n", 400))
+	for range 6 * (1 << 20) / len(lock) {
+		recorder.Begin(lock).Broken(lock, store.Lease{}, nil)
+	}
+	recorder.Close()
+	if !strings.Contains(log.String(), "calls are not recorded any more") {
+		t.Errorf("logged is %q", log)
+	}
+}
+
 // BenchmarkWrote is what a write costs that is recorded.
 func BenchmarkWrote(b *testing.B) {
 	recorder, err := callfile.New(callfile.Config{Dir: b.TempDir()})
@@ -112,7 +153,6 @@ func BenchmarkWrote(b *testing.B) {
 	for b.Loop() {
 		recorder.Begin("accounts/1").Wrote(write, store.Result{Version: 3}, nil)
 	}
-	b.ReportMetric(float64(recorder.LeftOut())/float64(b.N), "left-out/op")
 }
 
 func micros(at time.Time) string { return strconv.FormatInt(at.UnixMicro(), 10) }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
@@ -28,6 +29,8 @@ type Config struct {
 	Share int
 	// BytesMax bounds the files; then the older half goes. Default 1 GiB, at least 1 MiB.
 	BytesMax int64
+	// Log is told when the disk ends the recording. Default: nobody.
+	Log *slog.Logger
 }
 
 // linesQueued bounds the lines that wait for the disk. Beyond it, lines are left out: no call waits for a recording.
@@ -51,6 +54,9 @@ func New(config Config) (*Recorder, error) {
 	}
 	if config.BytesMax == 0 {
 		config.BytesMax = 1 << 30
+	}
+	if config.Log == nil {
+		config.Log = slog.New(slog.DiscardHandler)
 	}
 	if config.Share < 1 || config.Share > 100 || config.BytesMax < 1<<20 {
 		return nil, errors.New("a share must be 1 to 100, and a bound at least 1 MiB")
@@ -82,22 +88,24 @@ func (r *Recorder) Close() {
 // Path returns the file.
 func (r *Recorder) Path() string { return r.path }
 
-// LeftOut returns how many calls were not recorded because the disk was too slow.
-func (r *Recorder) LeftOut() uint64 { return r.left.Load() }
-
 // write writes lines until the recorder is closed. An error of the disk ends the recording, and no more than that.
 func (r *Recorder) write(file *os.File) {
 	defer func() { _ = file.Close() }()
 	buffered := bufio.NewWriterSize(file, 1<<16)
 	flush := time.NewTicker(time.Second)
 	defer flush.Stop()
-	size := int64(0)
-	for err := error(nil); err == nil; {
+	size, noted := int64(0), uint64(0)
+	err := error(nil)
+	for err == nil {
 		select {
 		case line := <-r.lines:
 			size += int64(len(line))
 			_, err = buffered.Write(line)
 		case <-flush.C:
+			if left := r.left.Load(); left > noted {
+				noted = left
+				fmt.Fprintf(buffered, "# %d calls are not here: the disk was too slow\n", left)
+			}
 			err = buffered.Flush()
 		case <-r.closing:
 			for len(r.lines) > 0 {
@@ -111,10 +119,10 @@ func (r *Recorder) write(file *os.File) {
 			err = r.turnOver(&file, buffered)
 		}
 	}
+	r.config.Log.Warn("calls are not recorded any more", "file", r.path, "error", err)
 	for {
 		select {
 		case <-r.lines:
-			r.left.Add(1)
 		case <-r.closing:
 			return
 		}

@@ -5,21 +5,30 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/fencegate/fencegate/internal/test/spec"
 	"github.com/fencegate/fencegate/internal/test/spec/drive"
 )
 
 var (
-	killsFile = flag.String("kills.file", "", "the file in which TestKills lists what the random driver notices")
-	killsFor  = flag.Duration("kills.for", 10*time.Second, "how long TestKills lets the driver look for each mutation")
+	killsFile = flag.String("kills.file", "", "the file in which TestKills lists what notices each broken function")
+	killsFor  = flag.Duration("kills.for", 4*time.Second, "how long TestKills lets each driver look for one")
 )
 
-// TestKills breaks the functions as TestEveryStepIsTested does, and lists which of the mutations random sequences notice
-// by themselves, without a case that was written for them.
+// randomSQLCalls are those that clients of SQL make.
+var randomSQLCalls = spec.Generator{
+	Names: randomCalls.Names, Owners: []string{"A", "B"}, Principals: []string{"sql:fencegate"},
+	Weights: append([]spec.Weight{{Kind: spec.Guard, Share: 30}}, spec.Sequential...),
+	TTL:     time.Hour, TTLSpread: time.Second,
+}
+
+// TestKills breaks the functions as TestEveryStepIsTested does, and lists which driver of the specification notices each by
+// itself, without a case that was written for it; or else the case.
 func TestKills(t *testing.T) {
 	if *killsFile == "" {
 		t.Skip("without -kills.file there is nothing to list")
@@ -30,21 +39,21 @@ func TestKills(t *testing.T) {
 	next := make(chan int)
 	for range 2 {
 		target, bed := newRandomTarget(t)
+		bySQL := target
+		bySQL.Service = drive.NewSQL(t, bed.URL, bed.Store)
 		working.Go(func() {
 			for i := range next {
 				m := mutations[i]
 				m.apply(t, bed)
-				began := time.Now()
-				ctx, cancel := context.WithTimeout(t.Context(), *killsFor)
-				err := drive.Search(ctx, target, randomCalls, uint64(i))
-				cancel()
-				m.undo(t, bed)
-				found := "-"
-				if err != nil {
-					first, _, _ := strings.Cut(err.Error(), "\n")
-					found = fmt.Sprintf("random sequences, %.1f s: %s", time.Since(began).Seconds(), first)
+				by := "case " + strconv.Quote(m.fails[0])
+				switch {
+				case noticed(t, target, randomCalls, i):
+					by = "random calls"
+				case noticed(t, bySQL, randomSQLCalls, i):
+					by = "random SQL clients"
 				}
-				lines[i] = fmt.Sprintf("fence.%s: %s: %s\n", m.function, m.name, found)
+				m.undo(t, bed)
+				lines[i] = fmt.Sprintf("fence.%s: %s: %s\n", m.function, m.name, by)
 			}
 		})
 	}
@@ -56,4 +65,11 @@ func TestKills(t *testing.T) {
 	if err := os.WriteFile(*killsFile, []byte(strings.Join(lines, "")), 0o600); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func noticed(t *testing.T, target drive.Store, calls spec.Generator, seed int) bool {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), *killsFor)
+	defer cancel()
+	return drive.Search(ctx, target, calls, uint64(seed)) != nil //nolint:gosec // it is an index
 }
