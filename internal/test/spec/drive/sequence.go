@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -92,15 +93,13 @@ func Sequences(t *testing.T, target Target, generator spec.Generator) map[string
 	return counts
 }
 
-// Search performs random sequences until ctx ends, and returns the first answer that is not the contract's.
-func Search(ctx context.Context, target Target, generator spec.Generator, seed uint64) error {
-	for runs := 1; ctx.Err() == nil; runs++ {
-		err := Random(ctx, target, generator, fmt.Sprintf("search-%d-%d", seed, runs), seed<<32+uint64(runs), 60)
-		if err != nil && ctx.Err() == nil {
-			return err
-		}
+// Search begins random sequences for a time, and returns the first answer that is not the contract's.
+func Search(ctx context.Context, target Target, generator spec.Generator, seed uint64, length time.Duration) (err error) {
+	end := time.Now().Add(length)
+	for runs := 1; err == nil && time.Now().Before(end); runs++ {
+		err = Random(ctx, target, generator, fmt.Sprintf("search-%d-%d", seed, runs), seed<<32+uint64(runs), 60)
 	}
-	return nil
+	return err
 }
 
 // Random performs one random sequence of so many operations, on names below a prefix. It returns an error for the first
