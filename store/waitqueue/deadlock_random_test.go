@@ -145,8 +145,11 @@ func TestDeadlockSearchIsExact(t *testing.T) {
 	t.Parallel()
 	s := newRandomWaits(t)
 	closed, open := 0, 0
-	for range 40 {
+	source, _ := migrations.GuardSource("wait_cycle")
+	for round := range 40 {
 		s.begin(t)
+		from := strings.NewReplacer(":= 10;", ":= 1000;", "boolean := false;", fmt.Sprintf("boolean := %v;", round%2 == 0))
+		s.Exec(t, from.Replace(source)) // each end alone finds whether there is a cycle
 		for range 2 + s.IntN(14) {
 			s.wait(t)
 		}
