@@ -677,9 +677,5 @@ create type fence.new_lease as (
 -- A lease that is to be ended (fence.end_leases).
 create type fence.lease_end as (lock text, fencing_token bigint, reason text);
 
--- A step of the search for deadlocks: an owner, and the wait (its lock and ticket) by which the search found it.
--- parent is the index of the step before, 0 the start.
-create type fence.wait_step as (principal text, owner_id text, lock text, ticket bigint, parent integer);
-
--- A lease (ticket 0) or a wait from which the search for deadlocks continues; step is the index of its owner's step.
-create type fence.wait_vertex as (lock text, mode text, scope text, ticket bigint, step integer);
+-- An owner that the search for deadlocks found, and the tickets of the waits by which it came there.
+create type fence.wait_path as (principal text, owner_id text, tickets bigint[]);

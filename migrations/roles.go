@@ -68,7 +68,7 @@ var gatewayFunctions = []string{
 	"audit_text", "begin_watch", "forget_gateway", "keep_sample", "postpone_recount", "probe", "record_rejections",
 	"recount", "sweep",
 	// queue
-	"blockers", "break_deadlock", "find_deadlocks", "find_new_deadlocks", "grant_next", "hand_over", "heartbeat",
+	"blockers", "break_deadlock", "find_deadlocks", "grant_next", "hand_over", "heartbeat",
 	"leases_and_waits", "leave", "live_waiters", "next_due", "waiters_ahead", "waiters_behind",
 	// rule
 	"accept_database", "ancestors", "delete_policy", "is_below", "lineage", "note_jump", "policy_for",

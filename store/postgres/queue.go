@@ -169,14 +169,10 @@ func (s *Store) GiveBack(ctx context.Context, lease store.Lease) error {
 	return s.exec(ctx, onLock(forReleases, lease.Lock), "select fence.give_back($1, $2, $3, $4)", refArgs(lease.Ref())...)
 }
 
-// FindDeadlocks returns those of the tickets whose waits are in a cycle. It returns ErrUnavailable.
-func (s *Store) FindDeadlocks(ctx context.Context, tickets []int64) ([]int64, error) {
-	return collect(ctx, s.query, "select fence.find_deadlocks($1)", []any{tickets}, pgx.RowTo[int64])
-}
-
-// FindNewDeadlocks is a cheaper FindDeadlocks for waits that have just begun, at the end of their queues.
-func (s *Store) FindNewDeadlocks(ctx context.Context, tickets []int64) ([]int64, error) {
-	return collect(ctx, s.query, "select fence.find_new_deadlocks($1)", []any{tickets}, pgx.RowTo[int64])
+// FindDeadlocks returns those of the tickets whose waits are in a cycle. It costs less if they have just begun, at the
+// end of their queues. It returns ErrUnavailable.
+func (s *Store) FindDeadlocks(ctx context.Context, tickets []int64, begun bool) ([]int64, error) {
+	return collect(ctx, s.query, "select fence.find_deadlocks($1, $2)", []any{tickets, begun}, pgx.RowTo[int64])
 }
 
 // BreakDeadlock removes the waiter with the ticket if it is in a cycle in which no wait is later, or insist is true.
@@ -225,7 +221,7 @@ var (
 			cross join lateral fence.leases_and_waits(o.principal, o.owner_id) s
 			group by s.lock, s.mode, s.scope
 		) h
-		cross join lateral fence.waiters_behind(h.lock, h.mode, h.scope, h.ticket, @limit) w
+		cross join lateral fence.waiters_behind(h.lock, h.mode, h.scope, h.ticket, null, @limit) w
 		where true` + waitWithinSQL + `
 		order by w.ticket limit @limit`
 
@@ -238,7 +234,7 @@ var (
 			select k.*, x.relation, x.owner_id, x.principal, x.lock as blocked_on, x.sort_key
 			from (select distinct w.lock, w.mode, w.scope from waits w) k
 			cross join lateral (
-				select x.* from fence.blockers(k.lock, k.mode, k.scope, 0::bigint, 0) x
+				select x.* from fence.blockers(k.lock, k.mode, k.scope, 0::bigint, 0, 0) x
 				where x.relation = 'holds' and ` + withinSQL("x.lock", "@within") + ` order by x.sort_key limit @limit::integer
 			) x
 		)
@@ -250,7 +246,7 @@ var (
 			select w.ticket, x.relation, x.owner_id, x.principal, x.lock, x.sort_key
 			from waits w
 			cross join lateral (
-				select x.* from fence.blockers(w.lock, w.mode, w.scope, w.ticket, @limit::integer) x
+				select x.* from fence.blockers(w.lock, w.mode, w.scope, w.ticket, 0, @limit::integer) x
 				where x.relation = 'before' and ` + withinSQL("x.lock", "@within") + ` order by x.sort_key desc limit @limit::integer
 			) x
 		) x (ticket, relation, owner_id, principal, blocked_on, sort_key)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
 	"github.com/fencegate/fencegate/internal/test/testenv/enginetest"
+	"github.com/fencegate/fencegate/migrations"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
 )
@@ -143,8 +145,11 @@ func TestDeadlockSearchIsExact(t *testing.T) {
 	t.Parallel()
 	s := newRandomWaits(t)
 	closed, open := 0, 0
-	for range 40 {
+	source, _ := migrations.GuardSource("wait_cycle")
+	for round := range 40 {
 		s.begin(t)
+		from := strings.NewReplacer(":= 10;", ":= 1000;", "boolean := false;", fmt.Sprintf("boolean := %v;", round%2 == 0))
+		s.Exec(t, from.Replace(source)) // each end alone finds whether there is a cycle
 		for range 2 + s.IntN(14) {
 			s.wait(t)
 		}
@@ -172,11 +177,11 @@ func TestDeadlocksAreFound(t *testing.T) {
 	for range 60 {
 		s.begin(t)
 		for range 2 + s.IntN(14) {
-			begun += s.refuse(t, "find_new_deadlocks", "ticket = $1", s.wait(t))
+			begun += s.refuse(t, true, "ticket = $1", s.wait(t))
 			s.expectNoCycle(t, "true")
 		}
 		s.Exec(t, "update fence.gateways set alive_until = clock_timestamp() + interval '1 day'")
-		thawed += s.refuse(t, "find_deadlocks", "gateway_id <> $1", crowdGateway)
+		thawed += s.refuse(t, false, "gateway_id <> $1", crowdGateway)
 		s.expectNoCycle(t, "gateway_id <> $1", crowdGateway)
 	}
 	if begun == 0 || thawed == 0 {
@@ -185,12 +190,12 @@ func TestDeadlocksAreFound(t *testing.T) {
 }
 
 // refuse takes out those of some waits that are found in cycles, the last first, until none is. It returns how many.
-func (s *randomWaits) refuse(t *testing.T, find, of string, arg any) (refused int) {
+func (s *randomWaits) refuse(t *testing.T, begun bool, of string, arg any) (refused int) {
 	t.Helper()
-	sql := "delete from fence.waiters where ticket = (select max(f) from fence." + find + "(array(" +
-		"select ticket from fence.waiters where " + of + ")) f)"
+	sql := "delete from fence.waiters where ticket = (select max(f) from fence.find_deadlocks(array(" +
+		"select ticket from fence.waiters where " + of + "), $2) f)"
 	for {
-		tag, err := s.SQL.Exec(t.Context(), sql, arg)
+		tag, err := s.SQL.Exec(t.Context(), sql, arg, begun)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -319,17 +324,19 @@ func TestTakeoverClosesACycle(t *testing.T) {
 // A search for a cycle that failed is made again in full: others may have come behind the wait since it began.
 func TestFailedSearchIsMadeAgainInFull(t *testing.T) {
 	t.Parallel()
-	b := enginetest.New(t)
-	s := newEngines(t, b, 1, enginetest.NoPoll)
-	cutter := enginetest.NewCutter(t, b)
-	cut := enginetest.Run(t, cutter.Through(t), enginetest.NoPoll)
-	cutter.Cut(enginetest.BeforeServer, "fence.find_new_deadlocks") // no short search ever succeeds
+	s := newEngines(t, enginetest.New(t), 1, enginetest.NoPoll)
+	source, _ := migrations.GuardSource("find_deadlocks")
+	s.Exec(t, strings.Replace(source, "\nbegin\n", `
+		begin
+			if p_begun then
+				raise exception 'no short search ever succeeds' using errcode = 'query_canceled';
+			end if;`, 1))
 	leases := [2]store.Lease{
 		s.Acquire(t, 0, store.AcquireRequest{Lock: "left", OwnerID: "owner 0"}),
 		s.Acquire(t, 0, store.AcquireRequest{Lock: "right", OwnerID: "owner 1"}),
 	}
 	waits := [2]<-chan enginetest.Outcome{s.Queue(t, 0, store.AcquireRequest{Lock: "right", OwnerID: "owner 0"})}
-	waits[1] = enginetest.GoAcquire(await.Context(t), cut,
+	waits[1] = enginetest.GoAcquire(await.Context(t), s.At(0),
 		store.AcquireRequest{Lock: "left", OwnerID: "owner 1", Wait: store.WaitMax})
 	s.expectOneRefused(t, waits, leases)
 }
@@ -382,7 +389,7 @@ func TestDeadlockSearchReadsLittle(t *testing.T) {
 				tx.QueryRow(t.Context(), `select array(select a.ticket
 					from fence.acquire_lease(fence.lease_request($1, 'X', 'exclusive', 'node', 1000, null, null, null), 60000, $2) a)`,
 					locks[1], crowdGateway).Scan(&tickets),
-				tx.QueryRow(t.Context(), "select count(*) from fence.find_new_deadlocks($1)", tickets).Scan(&read))
+				tx.QueryRow(t.Context(), "select count(*) from fence.find_deadlocks($1, true)", tickets).Scan(&read))
 			if err != nil || len(tickets) != 1 || read != 0 {
 				t.Fatalf("tickets %v, %d deadlocks (%v)", tickets, read, err)
 			}

@@ -130,23 +130,19 @@ func (q *Queue) checkBatch(batch map[int64]deadlockCheck) error {
 
 // findDeadlocks returns those of the tickets whose waits are in a cycle, in their order.
 func (q *Queue) findDeadlocks(ctx context.Context, batch map[int64]deadlockCheck) (found []int64, err error) {
-	var begun, others []int64
+	tickets := map[bool][]int64{} // by whether the wait has just begun
 	for ticket, check := range batch {
-		if check.begun {
-			begun = append(begun, ticket)
-		} else {
-			others = append(others, ticket)
+		tickets[check.begun] = append(tickets[check.begun], ticket)
+	}
+	for begun, of := range tickets {
+		some, err := q.db.FindDeadlocks(ctx, of, begun)
+		if err != nil {
+			return nil, err
 		}
-	}
-	if len(begun) > 0 {
-		found, err = q.db.FindNewDeadlocks(ctx, begun)
-	}
-	if len(others) > 0 && err == nil {
-		others, err = q.db.FindDeadlocks(ctx, others)
-		found = append(found, others...)
+		found = append(found, some...)
 	}
 	slices.Sort(found)
-	return found, err
+	return found, nil
 }
 
 // breakDeadlock refuses the wait with the ticket if it is in a cycle.

@@ -39,8 +39,7 @@ type Database interface {
 	) (store.Released, []store.QueueResult, error)
 	Heartbeat(ctx context.Context, gateway uuid.UUID, missing time.Duration) (lapsed bool, err error)
 
-	FindDeadlocks(ctx context.Context, tickets []int64) ([]int64, error)
-	FindNewDeadlocks(ctx context.Context, tickets []int64) ([]int64, error)
+	FindDeadlocks(ctx context.Context, tickets []int64, begun bool) ([]int64, error)
 	BreakDeadlock(
 		ctx context.Context, gateway uuid.UUID, ticket int64, insist bool,
 	) (store.DeadlockOutcome, *store.DeadlockError, error)

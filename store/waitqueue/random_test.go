@@ -79,7 +79,7 @@ func TestRandomQueuesCatch(t *testing.T) {
 			"perform fence.wake(v_waiter.lock, v_waiter.scope, 0);", ""},
 		{"a ticket is not taken over", flatWaits, "acquire_lease", "set gateway_id = p_gateway_id, deadline_at",
 			"set deadline_at"},
-		{"leases close no cycle", flatWaits, "find_new_deadlocks",
+		{"leases close no cycle", flatWaits, "find_deadlocks",
 			"l.principal = w.principal and l.ended_at is null", "false"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -7,7 +7,7 @@
 --          queued              the caller waits with ticket, until wait_ms have passed (fence.grant_next); for the
 --                              first in the queue, left_ms is how long the blocking lease runs; for one that had the
 --                              ticket already, lease.granted_at is when it joined the queue. Then the gateway looks for
---                              a cycle (fence.find_new_deadlocks)
+--                              a cycle (fence.find_deadlocks)
 --          lost                the lease that this request_id was granted before has ended, see lease.end_reason
 --          request_id_reused   another owner or principal used the request_id
 --          owner_refused       the policy does not let the principal use the owner_id

@@ -58,66 +58,56 @@ exception
 end
 $$;
 
--- fence.find_deadlocks(tickets) → those of these waits that are in a cycle, see fence.wait_cycle. A gateway calls this
--- for each of its waits, once the wait is committed: of the waits of a cycle the last one sees all others. Nothing is
--- locked, and nobody waits for this.
+-- fence.find_deadlocks(tickets, begun) → those of these waits that are in a cycle, see fence.wait_cycle. A gateway calls
+-- this for each of its waits, once the wait is committed: of the waits of a cycle the last one sees all others. Nothing
+-- is locked, and nobody waits for this.
 --
--- In every cycle there is an owner that waits and has a lease or another wait besides. If there are many waits, those
--- are looked at first: they are few, or none.
-create or replace function fence.find_deadlocks(p_tickets bigint[]) returns setof bigint
-language plpgsql stable security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
-as $$
-begin
-    if cardinality(p_tickets) > 10 and not exists (
-        with many as materialized (
-            select w.ticket from fence.live_waiters() w
-            where exists (select from fence.live_leases() l
-                    where l.owner_id = w.owner_id and l.principal = w.principal)
-                or exists (select from fence.live_waiters() o
-                    where o.owner_id = w.owner_id and o.principal = w.principal and o.ticket <> w.ticket)
-        )
-        select from many m where (select c.tickets from fence.wait_cycle(m.ticket) c) is not null)
-    then
-        return;
-    end if;
-    return query
-    select t from unnest(p_tickets) t where (select c.tickets from fence.wait_cycle(t) c) is not null;
-end
-$$;
-
--- fence.find_new_deadlocks(tickets) is fence.find_deadlocks for waits that have just begun, at the end of their queues.
---
--- Most are of owners that have nothing else, and cost two look-ups: others wait for such an owner only behind it in its
--- queue, where they came later, so a search of their own follows.
-create or replace function fence.find_new_deadlocks(p_tickets bigint[]) returns setof bigint
+-- In every cycle there is an owner that waits and has a lease or another wait besides. Of waits that have just begun, at
+-- the end of their queues, only those of such owners are searched: others wait for an owner that has nothing else only
+-- behind it, where they came later, so a search of their own follows. Most new waits cost two look-ups. If many waits
+-- count again, all waits of such owners are searched first: they are few, and mostly in no cycle.
+create or replace function fence.find_deadlocks(p_tickets bigint[], p_begun boolean) returns setof bigint
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
 declare
-    v_tickets bigint[] := array(
-        select w.ticket from fence.waiters w
-        where w.ticket = any (p_tickets) and ( -- limit 1: looked up for each wait, instead of read once for all
-            (select true from fence.leases l
-                where l.owner_id = w.owner_id and l.principal = w.principal and l.ended_at is null limit 1)
-            or (select true from fence.waiters o
-                where o.owner_id = w.owner_id and o.principal = w.principal and o.ticket <> w.ticket limit 1)));
+    v_busy bigint[]; -- waits of owners that have something else
 begin
-    if v_tickets <> '{}' then
-        return query select fence.find_deadlocks(v_tickets);
+    if p_begun or cardinality(p_tickets) > 10 then
+        v_busy := array(
+            select w.ticket from fence.waiters w
+            where w.ticket = any (case when p_begun then p_tickets else array(select o.ticket from fence.waiters o) end)
+                and ( -- limit 1: looked up for each wait, instead of read once for all
+                    (select true from fence.leases l
+                        where l.owner_id = w.owner_id and l.principal = w.principal and l.ended_at is null limit 1)
+                    or (select true from fence.waiters o
+                        where o.owner_id = w.owner_id and o.principal = w.principal and o.ticket <> w.ticket limit 1)));
+        if not p_begun and not exists (
+            select from unnest(v_busy) t where (select c.tickets from fence.wait_cycle(t) c) is not null)
+        then
+            return;
+        end if;
     end if;
+    return query
+    select t from unnest(case when p_begun then v_busy else p_tickets end) t
+    where (select c.tickets from fence.wait_cycle(t) c) is not null;
 end
 $$;
 
 -- fence.wait_cycle(ticket) → the cycle of owners that this wait closes: a list of {owner_id, principal, lock}, of which
 -- each waits for the lock, and the next holds it or is ahead in its queue. The first is the wait's owner, for whom the
--- last waits. Also the tickets of these waits. Null if there is none. A wait for a lease of the same owner is no cycle:
--- another of its threads may hold it. An owner is a principal and an owner_id.
+-- last waits. Also the tickets of these waits. Of several cycles it is one of the shortest. Null if there is none. A wait
+-- for a lease of the same owner is no cycle: another of its threads may hold it. An owner is a principal and an owner_id.
 --
--- It searches from both ends, breadth first: from the wait to its blockers, and from its owner to the waiters that the
--- owner blocks. The end that has less to read continues. If one end has nothing more, there is no cycle, however much
--- the other would find. Each kind of wait for a lock is visited once, except those of the start, where the owner itself
--- was skipped.
+-- The first loop searches from both ends in turn: from the wait to the owners that it waits for (ahead), and from its
+-- owner to those that wait for it. Each search begins anew and may find ten times as many owners as the one before. If
+-- one end has no more, there is no cycle, however many owners the other would find. The time is proportional to the
+-- waits and leases read: a queue is read only as far as the next exclusive wait, which conflicts with all that those
+-- beyond conflict with, so the search goes on with that wait's owner. Waits of the first owner are passed over in this,
+-- since it is no blocker of its own.
+--
+-- If there is a cycle, the second loop finds a shortest one, breadth first: an owner's other blockers count, too, and of
+-- the waits of one kind for a lock the last has the blockers of all.
 --
 -- Nothing is locked. The function is stable, so all is read from one snapshot: a waiter that is granted the lock
 -- meanwhile is seen either as waiter or as holder.
@@ -125,102 +115,87 @@ create or replace function fence.wait_cycle(p_ticket bigint, out cycle json, out
 language plpgsql stable
 as $$
 declare
-    v_owner       fence.wait_step; -- without a wait
-    v_wait        fence.wait_vertex;
-    v_ahead       fence.wait_step[] := '{}'; -- found from the wait: lock and ticket are those of the parent's wait
-    v_behind      fence.wait_step[] := '{}'; -- found from the owner: lock and ticket are those of its own wait
-    v_ahead_at    fence.wait_vertex[];      -- where each end continues
-    v_behind_at   fence.wait_vertex[];
-    v_ahead_seen  fence.wait_vertex[] := '{}';
-    v_behind_seen fence.wait_vertex[] := '{}';
-    v_go_ahead    boolean := false;
-    v_limit       integer := 100; -- rows that an end may read in one round
-    v_refused     integer := 0;   -- ends that had more
-    v_found       record;
-    v_vertex      fence.wait_vertex;
-    v_meeting     fence.wait_step; -- its owner is where the two searches met
+    v_wait   fence.waiters;
+    v_ahead  boolean := false;
+    v_limit  integer := 10; -- of owners in one search
+    v_owners integer;
+    v_closed boolean;
+    v_known  text[] := '{}';
+    v_paths  fence.wait_path[];
 begin
-    select w.lock, w.mode, w.scope, w.ticket, 0 into v_wait from fence.live_waiters() w where w.ticket = p_ticket;
+    select w.* into v_wait from fence.live_waiters() w where w.ticket = p_ticket;
     if not found then
         return;
     end if;
-    select w.principal, w.owner_id, null, null, null into v_owner from fence.waiters w where w.ticket = p_ticket;
-    v_ahead_at := array[v_wait];
-    v_behind_at := fence.wait_vertices(array[v_owner], 1, '{}', false);
-    v_behind_at := array(select row(p.lock, p.mode, p.scope, p.ticket, 0)::fence.wait_vertex
-        from unnest(v_behind_at) p);
 
     loop
-        if v_go_ahead then
-            v_found := fence.wait_steps(v_ahead_at, v_ahead, case v_ahead when '{}' then v_owner end, true, v_limit);
+        if v_ahead then
+            with recursive reached as (
+                select v_wait.principal collate "C" as principal, v_wait.owner_id, false as closed
+                union
+                select b.principal, b.owner_id, (b.principal, b.owner_id) = (v_wait.principal, v_wait.owner_id)
+                from reached r
+                join fence.live_waiters() h on h.owner_id = r.owner_id and h.principal = r.principal
+                left join lateral (
+                    select e.ticket from fence.live_waiters() e
+                    where e.lock = h.lock and e.ticket < h.ticket and e.mode = 'exclusive'
+                        and (e.scope = 'subtree' or h.scope = 'node')
+                        and (e.principal, e.owner_id) <> (v_wait.principal, v_wait.owner_id)
+                    order by e.ticket desc limit 1) next on true
+                cross join lateral fence.blockers(h.lock, h.mode, h.scope, h.ticket, coalesce(next.ticket, 0), null) b
+                where not r.closed and (b.principal, b.owner_id) <> (r.principal, r.owner_id)
+                    and (h.ticket = p_ticket or (r.principal, r.owner_id) <> (v_wait.principal, v_wait.owner_id))
+            )
+            select count(*), bool_or(f.closed) into v_owners, v_closed
+            from (select r.closed from reached r limit v_limit) f;
         else
-            v_found := fence.wait_steps(v_behind_at, v_behind, v_owner, false, v_limit);
+            with recursive reached as (
+                select v_wait.principal collate "C" as principal, v_wait.owner_id, false as closed
+                union
+                select b.principal, b.owner_id, b.ticket = p_ticket
+                from reached r
+                cross join lateral fence.leases_and_waits(r.principal, r.owner_id) h
+                left join lateral (
+                    select e.ticket from fence.live_waiters() e
+                    where e.lock = h.lock and e.ticket > h.ticket and e.mode = 'exclusive'
+                        and (e.scope = 'subtree' or h.scope = 'node')
+                        and (e.principal, e.owner_id) <> (v_wait.principal, v_wait.owner_id)
+                    order by e.ticket limit 1) next on true
+                cross join lateral fence.waiters_behind(h.lock, h.mode, h.scope, h.ticket, next.ticket, null) b
+                where not r.closed and (b.principal, b.owner_id) <> (r.principal, r.owner_id)
+                    and (b.ticket = p_ticket or (b.principal, b.owner_id) <> (v_wait.principal, v_wait.owner_id))
+            )
+            select count(*), bool_or(f.closed) into v_owners, v_closed
+            from (select r.closed from reached r limit v_limit) f;
         end if;
-        if v_found.more then
-            v_refused := (v_refused + 1) % 2;
-            v_limit := v_limit * case v_refused when 0 then 10 else 1 end;
-            v_go_ahead := not v_go_ahead;
-            continue;
-        end if;
-        v_refused := 0;
-
-        if v_go_ahead then
-            v_ahead_seen := case when v_ahead <> '{}' then v_ahead_seen || v_ahead_at else '{}' end;
-            v_ahead := v_ahead || v_found.steps;
-            v_ahead_at := fence.wait_vertices(v_ahead, cardinality(v_ahead) - cardinality(v_found.steps) + 1,
-                v_ahead_seen, true);
-        else
-            v_behind_seen := case when v_behind <> '{}' then v_behind_seen || v_behind_at else '{}' end;
-            v_behind := v_behind || v_found.steps;
-            v_behind_at := fence.wait_vertices(v_behind, cardinality(v_behind) - cardinality(v_found.steps) + 1,
-                v_behind_seen, false);
-        end if;
-        v_meeting := (
-            select f from unnest(v_found.steps) f
-            where (f.principal, f.owner_id) = (v_owner.principal, v_owner.owner_id) or (f.principal, f.owner_id) in (
-                select s.principal, s.owner_id from unnest(case when v_go_ahead then v_behind else v_ahead end) s)
-            order by (f.principal, f.owner_id) <> (v_owner.principal, v_owner.owner_id) limit 1);
-        select p.* into v_vertex from unnest(v_behind_at) p where not v_go_ahead and fence.conflicts(v_wait, p) limit 1;
-        if v_vertex.step > 0 then -- this blocks the wait; its queue need not be read
-            v_meeting := v_behind[v_vertex.step];
-            v_meeting.lock := v_wait.lock;
-            v_meeting.ticket := v_wait.ticket;
-            v_meeting.parent := 0;
-            v_ahead := array[v_meeting];
-        end if;
-        if v_meeting.owner_id is not null then
-            select p.cycle, p.tickets into cycle, tickets
-            from fence.wait_path(v_ahead, v_behind, v_meeting) p;
+        exit when v_closed;
+        if v_owners < v_limit then
             return;
         end if;
-        if v_ahead_at = '{}' or v_behind_at = '{}' then
-            return;
-        end if;
-        v_go_ahead := cardinality(v_ahead_at) < cardinality(v_behind_at);
+        v_limit := v_limit * case when v_ahead then 10 else 1 end;
+        v_ahead := not v_ahead;
     end loop;
-end
-$$;
 
--- fence.wait_path(ahead, behind, meeting) → the cycle as fence.wait_cycle returns it: the steps ahead from the wait to
--- the owner of the step meeting, in which the two searches met, and the steps behind from there back to the wait's owner.
-create or replace function fence.wait_path(
-    p_ahead fence.wait_step[], p_behind fence.wait_step[], p_meeting fence.wait_step,
-    out cycle json, out tickets bigint[])
-language plpgsql stable
-as $$
-declare
-    v_index integer;
-begin
-    tickets := '{}';
-    v_index := fence.step_of(p_ahead, p_meeting);
-    while v_index > 0 loop
-        tickets := p_ahead[v_index].ticket || tickets; -- the wait of the step's parent
-        v_index := p_ahead[v_index].parent;
-    end loop;
-    v_index := fence.step_of(p_behind, p_meeting);
-    while v_index > 0 loop
-        tickets := tickets || p_behind[v_index].ticket; -- its own wait
-        v_index := p_behind[v_index].parent;
+    v_paths := array[row(v_wait.principal, v_wait.owner_id, '{}')::fence.wait_path];
+    while tickets is null and v_paths <> '{}' loop
+        v_paths := array(
+            select row(x.principal, x.owner_id, x.tickets)::fence.wait_path
+            from (
+                select distinct on (b.principal, b.owner_id) b.principal, b.owner_id, w.tickets || w.ticket as tickets
+                from (
+                    select distinct on (w.lock, w.mode, w.scope) w.*, p.tickets
+                    from unnest(v_paths) p
+                    join fence.live_waiters() w on w.owner_id = p.owner_id and w.principal = p.principal
+                    where w.ticket = p_ticket or p.tickets <> '{}'
+                    order by w.lock, w.mode, w.scope, w.ticket desc) w
+                cross join lateral fence.blockers(w.lock, w.mode, w.scope, w.ticket, 0, null) b
+                where (b.principal, b.owner_id) <> (w.principal, w.owner_id)
+                    and row(b.principal, b.owner_id)::text not in (select unnest(v_known))
+                order by b.principal, b.owner_id, w.ticket) x);
+        v_known := v_known || array(select row(p.principal, p.owner_id)::text from unnest(v_paths) p);
+        tickets := (
+            select p.tickets from unnest(v_paths) p
+            where (p.principal, p.owner_id) = (v_wait.principal, v_wait.owner_id));
     end loop;
     cycle := (
         select json_agg(
@@ -230,105 +205,36 @@ begin
 end
 $$;
 
--- fence.wait_steps(vertices, known, owner, ahead, limit) → steps to the owners that the vertices wait for (ahead), or
--- that wait for them; without the owner of the step owner (null: none) and those of the known steps. If there are more
--- than limit rows to read, only that is returned: more.
-create or replace function fence.wait_steps(
-    p_vertices fence.wait_vertex[], p_known fence.wait_step[], p_owner fence.wait_step, p_ahead boolean, p_limit integer,
-    out steps fence.wait_step[], out more boolean)
-language plpgsql stable
-as $$
-begin
-    if p_ahead then
-        steps := array(
-            select row(x.principal, x.owner_id, p.lock, p.ticket, p.step)::fence.wait_step
-            from unnest(p_vertices) p cross join lateral fence.blockers(p.lock, p.mode, p.scope, p.ticket, null) x
-            where (x.principal, x.owner_id) is distinct from (p_owner.principal, p_owner.owner_id)
-                and (x.principal, x.owner_id) not in (select k.principal, k.owner_id from unnest(p_known) k)
-            limit p_limit + 1);
-    else
-        steps := array(
-            select row(x.principal, x.owner_id, x.lock, x.ticket, p.step)::fence.wait_step
-            from unnest(p_vertices) p cross join lateral fence.waiters_behind(p.lock, p.mode, p.scope, p.ticket, null) x
-            where (x.principal, x.owner_id) is distinct from (p_owner.principal, p_owner.owner_id)
-                and (x.principal, x.owner_id) not in (select k.principal, k.owner_id from unnest(p_known) k)
-            limit p_limit + 1);
-    end if;
-    more := cardinality(steps) > p_limit;
-    steps := case when not more then array(
-        select row(s.*)::fence.wait_step from (select distinct on (principal, owner_id) * from unnest(steps)
-            order by principal, owner_id, ticket) s) end;
-end
-$$;
-
--- fence.wait_vertices(steps, first, seen, ahead) → where the search continues from the steps with this index and later:
--- from the waits of the owners (ahead), or from all that others can wait for. One of each kind (lock, mode, scope) is
--- returned and stands for the others: the last in the queue (ahead), or the first. Those that seen stands for are left
--- out.
-create or replace function fence.wait_vertices(
-    p_steps fence.wait_step[], p_first integer, p_seen fence.wait_vertex[], p_ahead boolean)
-returns fence.wait_vertex[]
-language plpgsql stable
-as $$
-declare
-    v_sign integer := case when p_ahead then 1 else -1 end;
-begin
-    return array(
-        select row(k.lock, k.mode, k.scope, k.ticket, k.step)::fence.wait_vertex
-        from (
-            select distinct on (v.lock, v.mode, v.scope) v.*
-            from (
-                select h.lock, h.mode, h.scope, h.ticket, p_first - 1 + s.ordinality as step, false as seen
-                from unnest(p_steps[p_first:]) with ordinality s (principal, owner_id, lock, ticket, parent, ordinality)
-                cross join lateral fence.leases_and_waits(s.principal, s.owner_id) h
-                where h.ticket > 0 or not p_ahead
-                union all
-                select n.lock, n.mode, n.scope, n.ticket, n.step, true from unnest(p_seen) n
-            ) v
-            order by v.lock, v.mode, v.scope, v_sign * v.ticket desc, v.seen desc
-        ) k
-        where not k.seen);
-end
-$$;
-
--- fence.step_of(steps, step) → the index of the first of the steps with the owner of this step; null if there is none.
-create or replace function fence.step_of(p_steps fence.wait_step[], p_step fence.wait_step) returns bigint
-language sql immutable
-as $$
-    select min(s.ordinality)
-    from unnest(p_steps) with ordinality s (principal, owner_id, lock, ticket, parent, ordinality)
-    where (s.principal, s.owner_id) = (p_step.principal, p_step.owner_id)
-$$;
-
--- fence.blockers(lock, mode, scope, ticket, limit) → what blocks a waiter: relation holds, the live leases that
--- conflict with it, or before, the conflicting waiters with a lower ticket, where limit is as of fence.waiters_ahead.
--- principal and owner_id are the owner; sort_key orders each of the two.
+-- fence.blockers(lock, mode, scope, ticket, from, limit) → what blocks a waiter: relation holds, the live leases that
+-- conflict with it, or before, the conflicting waiters with a lower ticket. from and limit are as of
+-- fence.waiters_ahead; leases have ticket 0. principal and owner_id are the owner; sort_key orders each of the two.
 --
 -- These are the edges of the graph in which deadlocks are found. The planner inlines the function.
-create or replace function fence.blockers(p_lock text, p_mode text, p_scope text, p_ticket bigint, p_limit integer)
+create or replace function fence.blockers(
+    p_lock text, p_mode text, p_scope text, p_ticket bigint, p_from bigint, p_limit integer)
 returns table (relation text, principal text, owner_id text, lock text, sort_key bigint)
 language sql stable
 as $$
     select 'holds', l.principal, l.owner_id, l.lock::text, l.fencing_token::bigint
     from fence.conflicting_leases(p_lock, p_mode, p_scope) l
-    where case
+    where p_from = 0 and case
             when l.session_id is null then l.expires_at
             else (select fence.lease_until(l, s) from fence.sessions s where s.session_id = l.session_id)
         end > clock_timestamp()
     union all
     select 'before', w.principal, w.owner_id, w.lock::text, w.ticket
-    from fence.waiters_ahead(p_lock, p_mode, p_scope, p_ticket, p_limit) w
+    from fence.waiters_ahead(p_lock, p_mode, p_scope, p_ticket, p_from, p_limit) w
 $$;
 
 -- fence.leases_and_waits(principal, owner_id) → all that others can wait for of this owner: its live leases, with
--- ticket 0, and its waits. The planner inlines it.
+-- ticket 0, and its waits. The planner inlines it. The collation is that of the indexes, whatever that of the principal.
 create or replace function fence.leases_and_waits(p_principal text, p_owner_id text)
 returns table (lock text, mode text, scope text, ticket bigint)
 language sql stable
 as $$
     select l.lock::text, l.mode, l.scope, 0::bigint from fence.live_leases() l
-    where l.owner_id = p_owner_id and l.principal = p_principal
+    where l.owner_id = p_owner_id collate "default" and l.principal = p_principal
     union all
     select w.lock::text, w.mode, w.scope, w.ticket from fence.live_waiters() w
-    where w.owner_id = p_owner_id and w.principal = p_principal
+    where w.owner_id = p_owner_id collate "default" and w.principal = p_principal
 $$;

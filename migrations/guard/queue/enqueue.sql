@@ -1,7 +1,7 @@
 -- fence.enqueue(request, wait_ms, gateway_id) → the ticket of a new waiter at the end of the queue.
 --
 -- The caller has locked the fence, so the tickets of a lock become visible in their order. Whether the wait closes a
--- cycle is checked after the commit (fence.find_new_deadlocks): here every concurrent enqueue would have to see it.
+-- cycle is checked after the commit (fence.find_deadlocks): here every concurrent enqueue would have to see it.
 create or replace function fence.enqueue(p_request fence.leases, p_wait_ms integer, p_gateway_id uuid) returns bigint
 language plpgsql
 as $$
@@ -58,70 +58,71 @@ begin
 end
 $$;
 
--- fence.waiters_ahead(lock, mode, scope, ticket, limit) → the live waiters with a lower ticket whose request conflicts
--- with a lease of this kind (fence.conflicting_leases); the nearest ones of each branch, at most limit; null: all.
+-- fence.waiters_ahead(lock, mode, scope, ticket, from, limit) → the live waiters from one ticket to below the other whose
+-- request conflicts with a lease of this kind (fence.conflicting_leases); the nearest ones of each branch, at most limit;
+-- null: all.
 --
 -- A reader and a writer have branches of their own for the name: an index holds the writers of each queue, so a reader
 -- does not read past other readers. The planner inlines the function.
 create or replace function fence.waiters_ahead(
-    p_lock text, p_mode text, p_scope text, p_ticket bigint, p_limit integer)
+    p_lock text, p_mode text, p_scope text, p_ticket bigint, p_from bigint, p_limit integer)
 returns setof fence.waiters
 language sql stable
 as $$
     (select w.* from fence.live_waiters() w
-    where p_mode = 'shared' and w.lock = p_lock and w.ticket < p_ticket and w.mode = 'exclusive'
+    where p_mode = 'shared' and w.lock = p_lock and w.ticket >= p_from and w.ticket < p_ticket and w.mode = 'exclusive'
     order by w.ticket desc limit p_limit)
     union all
     (select w.* from fence.live_waiters() w
-    where p_mode = 'exclusive' and w.lock = p_lock and w.ticket < p_ticket
+    where p_mode = 'exclusive' and w.lock = p_lock and w.ticket >= p_from and w.ticket < p_ticket
     order by w.ticket desc limit p_limit)
     union all
-    (select w.* from fence.live_waiters() w
-    where w.lock = any (fence.ancestors(p_lock)) and w.ticket < p_ticket
-        and 'exclusive' in (w.mode, p_mode) and w.scope = 'subtree'
-    order by w.ticket desc limit p_limit)
+    (select n.* from unnest(fence.ancestors(p_lock)) a cross join lateral (
+        select w.* from fence.live_waiters() w
+        where w.lock = a and w.ticket >= p_from and w.ticket < p_ticket
+            and 'exclusive' in (w.mode, p_mode) and w.scope = 'subtree'
+        order by w.ticket desc limit p_limit) n
+    where position('/' in p_lock) > 0)
     union all
     (select w.* from fence.live_waiters() w
-    where p_scope = 'subtree' and fence.is_below(w.lock, p_lock) and w.ticket < p_ticket
+    where p_scope = 'subtree' and fence.is_below(w.lock, p_lock) and w.ticket >= p_from and w.ticket < p_ticket
         and 'exclusive' in (w.mode, p_mode)
     order by w.ticket desc limit p_limit)
 $$;
 
--- fence.waiters_behind(lock, mode, scope, ticket, limit) → the live waiters with a higher ticket whose request
--- conflicts with a lease of this kind (ticket 0) or with a waiter of this kind; the first ones of each branch, at most
--- limit; null: all. These are the edges of fence.blockers, from the other end; the branches are those of
--- fence.waiters_ahead.
+-- fence.waiters_behind(lock, mode, scope, ticket, upto, limit) → the live waiters above one ticket and up to the other,
+-- null: all, whose request conflicts with a lease of this kind (ticket 0) or with a waiter of this kind; the first ones
+-- of each branch, at most limit; null: all. These are the edges of fence.blockers, from the other end; the branches are
+-- those of fence.waiters_ahead.
 --
 -- The planner inlines it.
 create or replace function fence.waiters_behind(
-    p_lock text, p_mode text, p_scope text, p_ticket bigint, p_limit integer)
+    p_lock text, p_mode text, p_scope text, p_ticket bigint, p_upto bigint, p_limit integer)
 returns setof fence.waiters
 language sql stable
 as $$
     (select w.* from fence.live_waiters() w
-    where w.lock = p_lock and w.ticket > p_ticket and 'exclusive' in (w.mode, p_mode)
+    where p_mode = 'shared' and w.lock = p_lock and w.ticket > p_ticket
+        and w.ticket <= coalesce(p_upto, 1::bigint << 62) and w.mode = 'exclusive'
     order by w.ticket limit p_limit)
     union all
     (select w.* from fence.live_waiters() w
-    where w.lock = any (fence.ancestors(p_lock)) and w.ticket > p_ticket
-        and 'exclusive' in (w.mode, p_mode) and w.scope = 'subtree'
+    where p_mode = 'exclusive' and w.lock = p_lock and w.ticket > p_ticket
+        and w.ticket <= coalesce(p_upto, 1::bigint << 62)
     order by w.ticket limit p_limit)
+    union all
+    (select n.* from unnest(fence.ancestors(p_lock)) a cross join lateral (
+        select w.* from fence.live_waiters() w
+        where w.lock = a and w.ticket > p_ticket and w.ticket <= coalesce(p_upto, 1::bigint << 62)
+            and 'exclusive' in (w.mode, p_mode) and w.scope = 'subtree'
+        order by w.ticket limit p_limit) n
+    where position('/' in p_lock) > 0)
     union all
     (select w.* from fence.live_waiters() w
     where p_scope = 'subtree' and fence.is_below(w.lock, p_lock) and w.ticket > p_ticket
+        and w.ticket <= coalesce(p_upto, 1::bigint << 62)
         and 'exclusive' in (w.mode, p_mode)
     order by w.ticket limit p_limit)
-$$;
-
--- fence.conflicts(wait, of) → whether the lease or the earlier waiter `of` conflicts with the request that `wait`
--- stands for. The rule of fence.conflicting_leases for two that are known.
-create or replace function fence.conflicts(p_wait fence.wait_vertex, p_of fence.wait_vertex) returns boolean
-language sql immutable
-as $$
-    select p_of.ticket < p_wait.ticket and 'exclusive' in (p_of.mode, p_wait.mode) and (
-        p_of.lock = p_wait.lock
-        or p_of.scope = 'subtree' and fence.is_below(p_wait.lock, p_of.lock)
-        or p_wait.scope = 'subtree' and fence.is_below(p_of.lock, p_wait.lock))
 $$;
 
 -- fence.live_waiters() → the waiters that count: the gateway is alive, so is the session, and the deadline has not

@@ -147,7 +147,7 @@ begin
                 select o.granted_token from fence.fences o where o.resource = f.lock), 0) as granted_token
             from first f -- and nothing else: a join would be done before the clock is read
             where clock_timestamp() < (select d.at from deadline d)
-                and not exists (select from fence.blockers(f.lock, f.mode, f.scope, f.ticket, 1))
+                and not exists (select from fence.blockers(f.lock, f.mode, f.scope, f.ticket, 0, 1))
         )
         select coalesce(jsonb_agg(q), '[]')
         from (
