@@ -654,26 +654,6 @@ create type fence.finding as (
     created boolean
 );
 
--- A lease that is to be granted (fence.grant).
-create type fence.new_lease as (
-    lock          text,
-    fencing_token bigint,
-    lease_id      uuid,
-    owner_id      text,
-    principal     text,
-    mode          text,
-    scope         text,
-    ttl_ms        integer,
-    session_id    uuid,
-    granted_at    timestamptz,
-    waited_ms     integer,
-    expires_at    timestamptz,
-    hold_until    timestamptz,
-    check_at      timestamptz,
-    request_id    text,
-    metadata      json
-);
-
 -- A lease that is to be ended (fence.end_leases).
 create type fence.lease_end as (lock text, fencing_token bigint, reason text);
 

@@ -233,12 +233,12 @@ func TestEveryStepIsMarked(t *testing.T) {
 
 // scopeMutations break shared and subtree leases.
 var scopeMutations = []mutation{
-	{"a shared grant opens the fence", "grant", replacing("open = l.mode = 'exclusive',", "open = true,"),
+	{"a shared grant opens the fence", "grant", replacing("open = p_lease.mode = 'exclusive',", "open = true,"),
 		[]string{"shared: its token can't write", "shared: nor beside others"}},
 	{"a shared grant leaves the fence as it is", "grant",
-		both(replacing("set granted_token = l.fencing_token,",
-			"set granted_token = case l.mode when 'shared' then f.granted_token else l.fencing_token end,"),
-			replacing("open = l.mode = 'exclusive',", "open = f.open or l.mode = 'exclusive',")),
+		both(replacing("set granted_token = p_lease.fencing_token,",
+			"set granted_token = case p_lease.mode when 'shared' then f.granted_token else p_lease.fencing_token end,"),
+			replacing("open = p_lease.mode = 'exclusive',", "open = f.open or p_lease.mode = 'exclusive',")),
 		[]string{"shared: a writer that is replaced by a reader"}},
 	{"a shared grant of a subtree opens what is below", "grant_lease",
 		replacing("(v_lease.mode, v_lease.scope) = ('exclusive', 'subtree')", "v_lease.scope = 'subtree'"),
