@@ -63,7 +63,7 @@ begin
     if v_subtrees then
         v_newest := greatest(v_newest, (
             select max(s.granted_token) from fence.subtrees s
-            where s.name = any (fence.ancestors(p_request.lock) || p_request.lock::text)));
+            where s.name = any (fence.ancestors(p_request.lock) || p_request.lock)));
     end if;
 
     v_hold := fence.hold_until(p_request.lock, v_now, v_now);
