@@ -221,8 +221,15 @@ create index leases_session on fence.leases (session_id, lock) where ended_at is
 create index leases_check on fence.leases (check_at) where ended_at is null and check_at < 'infinity';
 create index leases_ended on fence.leases (ended_at) where ended_at is not null and not kept;
 create index leases_expired on fence.leases (lock, fencing_token) where end_reason = 'expired';
-create index leases_claims on fence.leases (ended_at)
-    where kept and metadata is not null and substr(lease_id::text, 15, 2) = '83'; -- fence.is_claim
+
+-- The locks whose newest lease was that of a claim when fence.sweep_ended kept it, and its end: fence.sweep_claims may
+-- forget them. A table of its own, because each statement on leases would prepare the condition of an index.
+create table fence.claimed (
+    lock     text collate "C" primary key,
+    ended_at timestamptz not null
+);
+
+create index claimed_ended on fence.claimed (ended_at);
 
 -- A row for each lease that expired and that was ended otherwise than by the sweep of leases, for example by the next
 -- grant. A sweep counts and deletes them.
