@@ -126,6 +126,8 @@ var sqlMutations = []struct{ function, old, broken, script string }{
 		"the leases of a claim are renewed together, and those that are lost are not"},
 	{"is_claim", "substr(p_lease_id::text, 15, 2) = '83'", "p_lease_id is not null",
 		"claimed names are forgotten when no older token can be admitted"},
+	{"sweep_ended", "where fence.is_claim(k.lease_id)", "where false",
+		"claimed names are forgotten when no older token can be admitted"},
 	{"sweep_claims", "not f.open", "true", "claimed names are forgotten when no older token can be admitted"},
 	{"sweep_claims", "and f.last_version = 0", "", "claimed names are forgotten when no older token can be admitted"},
 	{"sweep_claims", "or s.open and s.granted_token < f.granted_token and", "or false and",

@@ -327,8 +327,8 @@ func TestCheckSchema(t *testing.T) {
 		{"create index mine on fence.leases (granted_at)", "notice schema_added: index fence.mine is not of fencegate: CREATE INDEX"},
 		{"create table fence.mine (id integer primary key check (id > 0)); create trigger own before insert on fence.mine " +
 			"for each row execute function suppress_redundant_updates_trigger()", "notice schema_added: table fence.mine is not of fencegate: logged\nnotice schema_added: index fence.mine_pkey"},
-		{"alter table fence.leases drop constraint leases_mode_check", "error schema_changed: constraint leases_mode_check on fence.leases is missing"},
-		{"alter table fence.leases add check (ttl_ms > 9)", "error schema_changed: constraint leases_ttl_ms_check1 on fence.leases is not of"},
+		{"alter table fence.policies drop constraint policies_rule_check", "error schema_changed: constraint policies_rule_check on fence.policies is missing"},
+		{"alter table fence.leases add check (ttl_ms > 9)", "error schema_changed: constraint leases_ttl_ms_check on fence.leases is not of"},
 		{"alter table fence.fences alter open set default true", "error schema_changed: column fence.fences.open has: boolean not null default true"},
 		{"alter table fence.fences add note text", "notice schema_added: column fence.fences.note is not of fencegate: text"},
 		{"alter table fence.fences enable row level security", "error schema_changed: table fence.fences has: logged row security"},

@@ -22,12 +22,12 @@ var OfRows = []Check{
 	{
 		Name: "fence_behind_lease", Severity: Error,
 		SQL: `
-			select l.lock::text, format('token %s was granted, and the fence %s', l.fencing_token,
+			select l.lock, format('token %s was granted, and the fence %s', l.fencing_token,
 				case when f.resource is null then 'is missing' else 'knows none above ' || f.granted_token end)
 			from fence.leases l left join fence.fences f on f.resource = l.lock
 			where f.resource is null or f.granted_token < l.fencing_token
 			union all
-			select l.lock::text, format('token %s was granted on the subtree, and its fence %s', l.fencing_token,
+			select l.lock, format('token %s was granted on the subtree, and its fence %s', l.fencing_token,
 				case when s.name is null then 'is missing' else 'knows none above ' || s.granted_token end)
 			from fence.leases l left join fence.subtrees s on s.name = l.lock
 			where l.scope = 'subtree' and (s.name is null or s.granted_token < l.fencing_token)
@@ -55,11 +55,11 @@ var OfRows = []Check{
 	{
 		Name: "lease_end", Severity: Error,
 		SQL: `
-			select l.lock::text, format('token %s was granted at %s and %s, and its lease ran until %s at most', l.fencing_token,
-				l.granted_at, coalesce('ended at ' || l.ended_at, 'has not ended'), r.until)
+			select l.lock, format('token %s was granted at %s and %s, and its lease ran until %s at most', l.fencing_token,
+				l.granted_at, concat_ws(', ', coalesce('ended at ' || l.ended_at, 'has not ended'), l.end_reason), r.until)
 			from fence.leases l left join fence.sessions s on s.session_id = l.session_id,
 				lateral (select least(l.expires_at, s.expires_at, s.ended_at) as until) r
-			where greatest(l.granted_at, l.ended_at) > r.until
+			where greatest(l.granted_at, l.ended_at) > r.until or (l.ended_at is null) <> (l.end_reason is null)
 			limit 100`,
 		Advice: "Leases and sessions are of different moments, or somebody changed them: lists show that two leases ran at " +
 			"once. No write depends on it. Restore the schema fence as a whole, from one backup.",

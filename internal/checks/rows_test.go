@@ -64,6 +64,8 @@ func TestCheckRows(t *testing.T) {
 		{"delete from fence.leases where lock = 'tree'", "error fence_open: tree token "},
 		{"update fence.leases set ended_at = expires_at + interval '1 microsecond' where lock = 'released'",
 			"error lease_end: released token "},
+		{"update fence.leases set ended_at = null where lock = 'released'", "error lease_end: released token "},
+		{"update fence.leases set end_reason = null where lock = 'released'", "error lease_end: released token "},
 		{`with s as (
 				insert into fence.sessions (session_id, owner_id, ttl_ms, created_at, expires_at)
 				select gen_random_uuid(), 'w', 1000, '-infinity', min(granted_at) - interval '1 microsecond' from fence.leases

@@ -215,7 +215,7 @@ func TestHistoryCatches(t *testing.T) {
 		{"the rule without step 3", historyOfWrites, "rule", "when not external and (token < granted_token or not open)",
 			"when false"},
 		{"grants that do not raise the fence", historyOfWrites, "grant",
-			"set granted_token = l.fencing_token, open =", "set open ="},
+			"set granted_token = p_lease.fencing_token, open =", "set open ="},
 		{"a release that leaves the fence open", historyOfWrites, "close_fence", "fences f set open = false",
 			"fences f set open = true"},
 		{"writes that do not raise the fence", historyOfWrites, "raised_sequence",
@@ -224,7 +224,7 @@ func TestHistoryCatches(t *testing.T) {
 			"s.granted_token > coalesce(stored.granted_token, 0)", "false"},
 		{"grants without a tree lock", historyOfTrees, "acquire_lease",
 			"perform fence.take_tree_lock(p_request.lock, 'node');", ""},
-		{"shared leases that may write", historyOfTrees, "grant", "open = l.mode = 'exclusive',", "open = true,"},
+		{"shared leases that may write", historyOfTrees, "grant", "open = p_lease.mode = 'exclusive',", "open = true,"},
 		{"sessions that leave fences open", historyOfTrees, "settle_leases",
 			"perform fence.close_fence(v_lease.lock, v_lease.fencing_token);", ""},
 	} {

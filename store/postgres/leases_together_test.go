@@ -136,6 +136,10 @@ var togetherMutations = []mutation{
 	{"many: what was written elsewhere is overlooked", "acquire_leases",
 		replacing("greatest(f.granted_token, f.last_token)", "f.granted_token"),
 		[]string{"together: the token is greater than what was written elsewhere"}},
+	{"many: the fence is not raised", "acquire_leases", removing("granted_token = l.fencing_token, "),
+		[]string{"together: a lock whose lease has ended"}},
+	{"many: a reader opens the fence", "acquire_leases", replacing("open = l.mode = 'exclusive',", "open = true,"),
+		[]string{"together: a reader after a reader"}},
 	{"many: acquires wait for fences", "acquire_leases", removing(" skip locked"), []string{"alone: a locked fence"}},
 	{"many: tree locks are overlooked", "try_tree_locks", replacing("fence.try_tree_lock(l)", "true"), []string{
 		"alone: a subtree above that is being requested", "alone: a release below a subtree that is being requested"}},

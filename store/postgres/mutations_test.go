@@ -143,7 +143,7 @@ var changeMutations = []mutation{
 // leaseMutations break leases.
 var leaseMutations = []mutation{
 	{"only the first grant raises the fence", "grant",
-		replacing("where f.resource = l.lock\n", "where f.resource = l.lock and f.granted_token = 0\n"),
+		replacing("where f.resource = p_lease.lock;", "where f.resource = p_lease.lock and f.granted_token = 0;"),
 		[]string{"P3: the grant raises the fence, not the first write", "P3: a write in flight when the lock is granted"}},
 	{"an expired lease holds", "longest_running",
 		replacing("v_lease.expires_at > greatest(clock_timestamp(), v_longest.expires_at)",
@@ -160,7 +160,7 @@ var leaseMutations = []mutation{
 			"v_lease.fencing_token for update;\n"),
 		[]string{"a renewal in time that is not committed yet"}},
 	{"a grant does not open the fence again", "grant",
-		replacing("open = l.mode = 'exclusive',", "open = f.open or f.granted_token = 0,"),
+		replacing("open = p_lease.mode = 'exclusive',", "open = f.open or f.granted_token = 0,"),
 		[]string{"step 3: a holder after another's release"}},
 	{"a request is anybody's", "request_conflict",
 		replacing("(p_earlier.owner_id, p_earlier.principal) <> (p_request.owner_id, p_request.principal)", "false"),

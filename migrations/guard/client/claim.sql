@@ -120,7 +120,7 @@ begin
     end if;
     delete from fence.fences f
     where f.resource = any (v_made) and f.granted_token = 0 and f.last_token = 0;
-    return query select l.lock::text, l.fencing_token::bigint, l.expires_at from unnest(v_leases) l;
+    return query select l.lock, l.fencing_token, l.expires_at from unnest(v_leases) l;
 end
 $$;
 
@@ -201,7 +201,7 @@ begin
     if renew_claim.ttl_ms is not null then
         perform fence.check_ttl(renew_claim.ttl_ms);
     end if;
-    select array_agg(l.lock::text), array_agg(l.fencing_token::bigint) into v_locks, v_tokens
+    select array_agg(l.lock), array_agg(l.fencing_token) into v_locks, v_tokens
     from fence.leases l
     where l.owner_id = renew_claim.owner_id and l.ended_at is null and l.lease_id = renew_claim.lease_id
         and fence.may_use(l.lock);
@@ -223,7 +223,7 @@ begin
         loop
             v_answer := fence.renew_lease(
                 v_lease.lock, renew_claim.owner_id, renew_claim.lease_id, v_lease.fencing_token, renew_claim.ttl_ms);
-            v_decided := v_decided || v_lease.lock::text;
+            v_decided := v_decided || v_lease.lock;
             if v_answer.status = 'live' then
                 v_renewals := v_renewals || v_answer.lease;
             end if;
@@ -233,7 +233,7 @@ begin
             join fence.leases l on l.lock = u.lock and l.fencing_token = u.token
             where u.lock <> all (v_decided) and l.ended_at is null and l.expires_at > clock_timestamp());
     end if;
-    return query select r.lock::text, r.fencing_token::bigint, r.expires_at from unnest(v_renewals) r;
+    return query select r.lock, r.fencing_token, r.expires_at from unnest(v_renewals) r;
 end
 $$;
 

@@ -151,8 +151,7 @@ end
 $$;
 
 -- fence.lease_request(lock, owner_id, mode, scope, ttl_ms, session_id, request_id, metadata, principal) → a request, as a
--- lease that is not granted yet; fence.acquire_lease and fence.grant_lease take it. Raises 23514 (constraint name_is_path) if
--- lock is not a name.
+-- lease that is not granted yet; fence.acquire_lease and fence.grant_lease take it.
 create or replace function fence.lease_request(
     p_lock text, p_owner_id text, p_mode text, p_scope text, p_ttl_ms integer,
     p_session_id uuid, p_request_id text, p_metadata json, p_principal text default '')

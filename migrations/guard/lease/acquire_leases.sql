@@ -37,11 +37,13 @@ begin
     v_policies := exists (select from fence.policies);
 
     return query
-    select * from fence.grant(array(
-        select row(r.lock, fence.mint(greatest(f.granted_token, f.last_token)), coalesce(p_claim, gen_random_uuid()),
-            r.owner_id, r.principal,
-            r.mode, 'node', r.ttl_ms, null, t.now, 0, e.expires_at, h.hold_until, e.expires_at, r.request_id,
-            r.metadata)::fence.new_lease
+    with granted as (
+        insert into fence.leases as l (
+            lock, fencing_token, lease_id, owner_id, principal, mode, ttl_ms, requested_ttl_ms, granted_at, expires_at,
+            hold_until, check_at, request_id, metadata)
+        select r.lock, fence.mint(greatest(f.granted_token, f.last_token)), coalesce(p_claim, gen_random_uuid()),
+            r.owner_id, r.principal, r.mode, r.ttl_ms, r.ttl_ms, t.now, e.expires_at, h.hold_until, e.expires_at,
+            r.request_id, r.metadata::json
         from unnest(p_locks, p_owner_ids, p_principals, p_modes, p_ttls_ms, p_request_ids, p_metadata)
             as r (lock, owner_id, principal, mode, ttl_ms, request_id, metadata)
         join fence.fences f on f.resource = r.lock
@@ -67,7 +69,15 @@ begin
                 select from fence.leases o where o.lock = r.lock collate "POSIX" and o.request_id = r.request_id offset 0)
             and not (v_policies and fence.has_external_tokens(r.lock))
             and not (v_policies and not fence.owner_is_allowed(fence.lease_request(
-                r.lock, r.owner_id, r.mode, 'node', r.ttl_ms, null, r.request_id, r.metadata::json, r.principal)))));
+                r.lock, r.owner_id, r.mode, 'node', r.ttl_ms, null, r.request_id, r.metadata::json, r.principal)))
+        returning l.*
+    ), raised as (
+        update fence.fences f
+        set granted_token = l.fencing_token, open = l.mode = 'exclusive', admitted_in = null
+        from granted l
+        where f.resource = l.lock
+    )
+    select * from granted;
     if not found then
         perform set_config('synchronous_commit', 'off', true);
     end if;
@@ -94,8 +104,7 @@ declare
     v_newest  bigint;
     v_special boolean;
     v_free    boolean;
-    v_now     timestamptz;
-    v_until   timestamptz;
+    v_lease   fence.leases;
 begin
     select f.granted_token, greatest(f.granted_token, f.last_token) into v_granted, v_newest from fence.fences f
     where f.resource = p_lock and (f.granted_token > 0 or f.last_token > 0) and fence.try_tree_lock(p_lock)
@@ -120,11 +129,13 @@ begin
             return;
         end if;
         if v_free then
-            v_now := clock_timestamp(); -- after the snapshot, see fence.acquire_leases
-            v_until := v_now + p_ttl_ms * interval '1 millisecond';
-            return query select * from fence.grant(array[row(
-                p_lock, fence.mint(v_newest), gen_random_uuid(), p_owner_id, p_principal, p_mode, 'node', p_ttl_ms, null,
-                v_now, 0, v_until, null, v_until, p_request_id, p_metadata)::fence.new_lease]);
+            v_lease := fence.lease_request(
+                p_lock, p_owner_id, p_mode, 'node', p_ttl_ms, null, p_request_id, p_metadata::json, p_principal);
+            v_lease.granted_at := clock_timestamp(); -- after the snapshot, see fence.acquire_leases
+            v_lease.waited_ms := 0;
+            v_lease.expires_at := v_lease.granted_at + p_ttl_ms * interval '1 millisecond';
+            v_lease.check_at := v_lease.expires_at;
+            return next fence.grant(v_lease, v_newest);
             return;
         end if;
     end if;

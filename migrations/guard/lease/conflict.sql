@@ -54,7 +54,7 @@ language sql stable
 as $$
     select l.* from fence.leases l
     where p_mode = 'shared' and l.lock = p_lock and l.ended_at is null
-        and case when l.mode = 'exclusive' then 0 else l.fencing_token end = 0
+        and case when l.mode = 'shared' then l.fencing_token else 0 end = 0
     union all
     select l.* from fence.leases l
     where p_mode = 'exclusive' and l.lock = p_lock and l.ended_at is null

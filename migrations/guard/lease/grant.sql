@@ -63,7 +63,7 @@ begin
     if v_subtrees then
         v_newest := greatest(v_newest, (
             select max(s.granted_token) from fence.subtrees s
-            where s.name = any (fence.ancestors(p_request.lock) || p_request.lock::text)));
+            where s.name = any (fence.ancestors(p_request.lock) || p_request.lock)));
     end if;
 
     v_hold := fence.hold_until(p_request.lock, v_now, v_now);
@@ -76,10 +76,13 @@ begin
     perform fence.jump();
     update fence.leases l set kept = false -- the sweep deletes leases that are not the newest of their lock
     where l.lock = p_request.lock and l.fencing_token = p_fence.granted_token and l.kept;
-    v_lease := (select g from fence.grant(array[row(
-        p_request.lock, fence.mint(v_newest), coalesce(p_request.lease_id, gen_random_uuid()), p_request.owner_id,
-        p_request.principal, p_request.mode, p_request.scope, p_request.ttl_ms, p_request.session_id, v_now, p_waited_ms,
-        v_until, v_hold, v_check, p_request.request_id, p_request.metadata)::fence.new_lease]) g);
+    v_lease := p_request;
+    v_lease.granted_at := v_now;
+    v_lease.waited_ms := p_waited_ms;
+    v_lease.expires_at := v_until;
+    v_lease.hold_until := v_hold;
+    v_lease.check_at := v_check;
+    v_lease := fence.grant(v_lease, v_newest);
     if v_subtrees then
         -- A row that was made while this waited for the fence is not locked. A transaction that waits for the fence now
         -- may hold it: then it is closed, and skipped. If it is open, writers may hold it, under the subtree lease that
@@ -95,31 +98,31 @@ begin
 end
 $$;
 
--- fence.grant(leases) grants leases as they are given, with their tokens, and raises the fences to these (P3): a shared
--- lease closes its fence, any other opens it. If this very transaction was admitted with an older token, it is not any
--- more. → the leases. No lock repeats.
+-- fence.grant(lease, newest) grants a lease, with a token above newest, and raises the fence to that (P3): a shared lease
+-- closes the fence, any other opens it. If this very transaction was admitted with an older token, it is not any more. → the
+-- lease, as it was stored. The argument is a request (fence.lease_request) with the times of the lease.
 --
--- Every grant is made here. The caller holds the fences, and has seen that nothing conflicts; fence.grant_lease changes
--- subtrees, too.
-create or replace function fence.grant(p_leases fence.new_lease[]) returns setof fence.leases
+-- Every grant is made here, and those of many locks by one statement in fence.acquire_leases. The caller holds the
+-- fence, and has seen that nothing conflicts; fence.grant_lease changes subtrees, too. No statement reads the lease back
+-- or takes an array apart: each would cost as much as the insert.
+create or replace function fence.grant(p_lease fence.leases, p_newest bigint) returns fence.leases
 language plpgsql
 as $$
 begin
-    return query
-    with granted as (
-        insert into fence.leases as l (
-            lock, fencing_token, lease_id, owner_id, principal, mode, scope, ttl_ms, requested_ttl_ms, session_id,
-            granted_at, waited_ms, expires_at, hold_until, check_at, request_id, metadata)
-        select n.lock, n.fencing_token, n.lease_id, n.owner_id, n.principal, n.mode, n.scope, n.ttl_ms, n.ttl_ms,
-            n.session_id, n.granted_at, n.waited_ms, n.expires_at, n.hold_until, n.check_at, n.request_id, n.metadata
-        from unnest(p_leases) n
-        returning l.*
-    ), raised as (
-        update fence.fences f
-        set granted_token = l.fencing_token, open = l.mode = 'exclusive', admitted_in = null
-        from granted l
-        where f.resource = l.lock
-    )
-    select * from granted;
+    p_lease.fencing_token := fence.mint(p_newest);
+    p_lease.lease_id := coalesce(p_lease.lease_id, gen_random_uuid());
+    insert into fence.leases as l (
+        lock, fencing_token, lease_id, owner_id, principal, mode, scope, ttl_ms, requested_ttl_ms, session_id,
+        granted_at, waited_ms, expires_at, hold_until, check_at, request_id, metadata)
+    values (
+        p_lease.lock, p_lease.fencing_token, p_lease.lease_id, p_lease.owner_id, p_lease.principal, p_lease.mode,
+        p_lease.scope, p_lease.ttl_ms, p_lease.requested_ttl_ms, p_lease.session_id, p_lease.granted_at,
+        p_lease.waited_ms, p_lease.expires_at, p_lease.hold_until, p_lease.check_at, p_lease.request_id,
+        p_lease.metadata)
+    returning l.* into p_lease;
+    update fence.fences f
+    set granted_token = p_lease.fencing_token, open = p_lease.mode = 'exclusive', admitted_in = null
+    where f.resource = p_lease.lock;
+    return p_lease;
 end
 $$;

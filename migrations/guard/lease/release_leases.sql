@@ -41,7 +41,7 @@ begin
         from ended e
         where f.resource = e.lock and f.granted_token = e.fencing_token and f.open
     )
-    select e.lock::text, e.mode, (extract(epoch from e.age) * 1000)::double precision from ended e;
+    select e.lock, e.mode, (extract(epoch from e.age) * 1000)::double precision from ended e;
     if not found then
         perform set_config('synchronous_commit', 'off', true);
     end if;

@@ -74,11 +74,18 @@ begin
     v_fences := array(
         select f.resource from fence.fences f where f.resource = any (v_locks)
         order by f.resource for key share skip locked);
-    update fence.leases l set kept = true
-    from unnest(v_locks, v_tokens) as d (lock, token), fence.fences f
-    where l.lock = d.lock and l.fencing_token = d.token and f.resource = d.lock and f.resource = any (v_fences)
-        and f.granted_token = d.token;
-    get diagnostics v_kept = row_count;
+    with kept as (
+        update fence.leases l set kept = true
+        from unnest(v_locks, v_tokens) as d (lock, token), fence.fences f
+        where l.lock = d.lock and l.fencing_token = d.token and f.resource = d.lock and f.resource = any (v_fences)
+            and f.granted_token = d.token
+        returning l.lock, l.ended_at, l.lease_id
+    ), claimed as (
+        insert into fence.claimed (lock, ended_at)
+        select k.lock, k.ended_at from kept k where fence.is_claim(k.lease_id)
+        on conflict (lock) do update set ended_at = excluded.ended_at
+    )
+    select count(*) into v_kept from kept;
     more := cardinality(v_locks) = p_rows_max and done + v_kept > 0;
 end
 $$;
@@ -105,7 +112,8 @@ $$;
 -- the versions; so do those whose tokens another service issues, and those for which somebody waits.
 --
 -- The newest lease of such a name has ended before the age, and is kept (fence.sweep_ended). If its fence must stay, the
--- lease loses its metadata, so that it is not looked at again.
+-- name is not looked at again until another claim on it is kept. The fences are locked first, by which this and
+-- fence.sweep_ended never wait for each other.
 create or replace function fence.sweep_claims(p_rows_max integer, p_age interval, out done bigint, out more boolean)
 language plpgsql
 as $$
@@ -115,9 +123,7 @@ declare
     v_due    text[];
 begin
     v_locks := array(
-        select l.lock from fence.leases l
-        where l.kept and l.metadata is not null and fence.is_claim(l.lease_id) and l.ended_at < v_before
-        order by l.ended_at limit p_rows_max);
+        select c.lock from fence.claimed c where c.ended_at < v_before order by c.ended_at limit p_rows_max);
     more := cardinality(v_locks) = p_rows_max;
     v_locks := array(
         select f.resource from fence.fences f where f.resource = any (v_locks) order by f.resource for update skip locked);
@@ -133,9 +139,8 @@ begin
             and not fence.has_external_tokens(f.resource)
             and not exists (
                 select from fence.leases l
-                where l.lock = f.resource and not (l.kept and l.metadata is not null and fence.is_claim(l.lease_id))));
-    update fence.leases l set metadata = null
-    where l.lock = any (v_locks) and l.kept and l.lock <> all (v_due);
+                where l.lock = f.resource and not (l.kept and fence.is_claim(l.lease_id))));
+    delete from fence.claimed c where c.lock = any (v_locks);
     delete from fence.leases l where l.lock = any (v_due);
     delete from fence.fences f where f.resource = any (v_due);
     get diagnostics done = row_count;

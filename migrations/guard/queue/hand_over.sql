@@ -57,7 +57,6 @@ declare
     v_first   fence.waiters;
     v_next    fence.waiters;
     v_now     timestamptz;
-    v_until   timestamptz;
 begin
     if fence.has_subtrees(p_lock) then
         return;
@@ -97,11 +96,12 @@ begin
     if not found then
         return;
     end if;
-    v_until := v_now + v_first.ttl_ms * interval '1 millisecond';
-    lease := (select g from fence.grant(array[row(
-        p_lock, fence.mint(v_newest), gen_random_uuid(), v_first.owner_id, v_first.principal, v_first.mode, 'node',
-        v_first.ttl_ms, null, v_now, greatest(1, extract(epoch from v_now - v_first.queued_at) * 1000), v_until, null,
-        v_until, v_first.request_id, v_first.metadata)::fence.new_lease]) g);
+    lease := fence.waiter_request(v_first);
+    lease.granted_at := v_now;
+    lease.waited_ms := greatest(1, extract(epoch from v_now - v_first.queued_at) * 1000);
+    lease.expires_at := v_now + v_first.ttl_ms * interval '1 millisecond';
+    lease.check_at := lease.expires_at;
+    lease := fence.grant(lease, v_newest);
     delete from fence.waiters w where w.ticket = v_first.ticket;
     ticket := v_first.ticket;
     if v_next.ticket is not null and (v_next.mode, v_next.gateway_id) is distinct from ('exclusive', p_gateway_id) then

@@ -25,7 +25,7 @@ begin
     select array_agg(u.lock order by u.lock collate "C"), array_agg(u.scope order by u.lock collate "C")
     into v_locks, v_scopes
     from (
-        select l.lock::text, max(l.scope) as scope -- subtree, if any is
+        select l.lock, max(l.scope) as scope -- subtree, if any is
         from fence.leases l, fence.sessions s
         where l.session_id = p_session_id and l.lock > p_after and l.ended_at is null
             and s.session_id = l.session_id and s.ended_at is not null
@@ -82,7 +82,7 @@ begin
         array_agg(u.scope order by u.ticket)
     into v_tickets, v_locks, v_scopes
     from (
-        select w.ticket, w.lock::text, w.scope from fence.waiters w
+        select w.ticket, w.lock, w.scope from fence.waiters w
         where w.session_id = p_session_id and w.ticket > p_after
         order by w.ticket limit p_waiters_max) u;
     if v_tickets is null then

@@ -13,7 +13,7 @@ create or replace view fence.admitted as
 -- row that was claimed (fence.is_claim). It names no function whose body is parsed with the search_path of the reader. No
 -- function of the caller sees a lease that is not shown.
 create or replace view fence.held with (security_barrier) as
-    select l.lock::text as lock, l.owner_id, l.principal, l.mode, l.scope, l.fencing_token::bigint as fencing_token,
+    select l.lock, l.owner_id, l.principal, l.mode, l.scope, l.fencing_token,
         case when substr(l.lease_id::text, 15, 2) = '83' then l.metadata ->> 'table' end as table_name, l.granted_at,
         fence.lease_until(l, s) as expires_at
     from fence.leases l
