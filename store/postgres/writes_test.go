@@ -57,6 +57,20 @@ var setCases = []storeCase{
 		setCase{with(newest, sequence(6), expect(1)), "version_mismatch at 5"}),
 		replace, setOf(setCase{with(newest, key("third")), "admitted v6 created"}))},
 	{"set: no write at all", setOf()},
+	{"set: a fence is made where the token of an open subtree is presented, and nowhere else", all(acquireSubtree, release,
+		onBelow("-b", acquireSubtree), setOf(
+			setCase{with(newest, at("/x")), "token_stale released"},
+			setCase{ofBelow("-b", at("-b/x")), "admitted v1 created"},
+			setCase{with(newest, at("-b/y")), "token_stale superseded"},
+			setCase{ofBelow("-b", at("-c")), "token_unknown"}),
+		execute("delete from fence.unused"), left("fence , fence -b, fence -b/x, subtree , subtree -b"))},
+	{"set: a subtree whose token is not presented is not locked", all(acquireSubtree, expire, onBelow("/x", acquire),
+		onBelow("-b", acquireSubtree), beside("select from fence.subtrees where name = $1 for update", "", setOf(
+			setCase{ofBelow("/x"), "admitted v1 created"}, setCase{ofBelow("-b", at("-b/x")), "admitted v1 created"})))},
+	{"set: nor one that is closed", all(acquireSubtree, release,
+		onBelow("-b", acquireSubtree), beside("select from fence.subtrees where name = $1 for update", "", setOf(
+			setCase{with(newest, at("/x")), "token_stale released"},
+			setCase{ofBelow("-b", at("-b/x")), "admitted v1 created"})))},
 }
 
 // setCase is a write of a set and the answer it gets, as brief says it.
