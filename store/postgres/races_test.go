@@ -44,6 +44,12 @@ var raceCases = []storeCase{
 	{"an acquire locks the fence of all names below first", all(acquireSubtree, release, subtreeFirst(acquireNode))},
 	{"a release locks the fence of all names below first",
 		all(acquireSubtree, release, acquireNode, subtreeFirst(release))},
+	{"a set of writes locks fences in the order of their names", all(onBelow("/1", acquire), onBelow("/2", acquire),
+		inOrder(setOf(setCase{ofBelow("/2"), "admitted v1 created"}, setCase{ofBelow("/1"), "admitted v1 created"})))},
+	{"a set with a lease_id locks fences in the order of their names", all(onBelow("/1", acquire), onBelow("/2", acquire),
+		inOrder(setOf(setCase{ofBelow("/2"), "admitted v1 created"}, setCase{func(s *fixture) store.Write {
+			return with(newest, ownLeaseID)(s.below("/1"))
+		}, "admitted v1 created"})))},
 	{"P1: a heartbeat in time that is not committed yet", all(openSession, inSession(acquire), expireSession,
 		keptAliveInTime)},
 	{"P5: a token that is granted after the write was sent", guessedToken},
@@ -144,6 +150,14 @@ func subtreeFirst(call step) step {
 	return func(ctx context.Context, s *fixture) error {
 		return s.whileLocked(ctx, executing(ctx, "select from fence.subtrees s where s.name = $1 for update", s.lock),
 			func() error { return call(ctx, s) }, executing(ctx, lockFenceSQL+" nowait", s.lock))
+	}
+}
+
+// inOrder expects that a call that waits for the fence /1 has not locked the fence /2.
+func inOrder(call step) step {
+	return func(ctx context.Context, s *fixture) error {
+		return s.whileLocked(ctx, executing(ctx, lockFenceSQL, s.lock+"/1"), func() error { return call(ctx, s) },
+			executing(ctx, lockFenceSQL+" nowait", s.lock+"/2"))
 	}
 }
 

@@ -39,12 +39,6 @@ var unusedCases = []storeCase{
 	{"unused: an external fence that was made for a write that was rejected",
 		all(external, rejected(with(token(7), expect(1)), "version_mismatch"), left("fence , unused "))},
 	{"unused: none is made for a write without a token", all(external, rejected(with(none), "token_required"), left(""))},
-	{"unused: fences are made in one order", all(external, func(ctx context.Context, s *fixture) error {
-		return s.whileLocked(ctx, executing(ctx, unusedFenceSQL, s.lock+"/1"), func() error {
-			return setOf(setCase{with(token(7), at("/2")), "admitted v1 created"},
-				setCase{with(token(7), at("/1")), "admitted v1 created"})(ctx, s)
-		}, executing(ctx, unusedFenceSQL, s.lock+"/2"))
-	})},
 	{"unused: names are noted in one order", func(ctx context.Context, s *fixture) error {
 		const note = "select fence.note_unused(array[$1 || '/2', $1 || '/1'])"
 		return s.whileLocked(ctx, executing(ctx, "select fence.note_unused(array[$1 || '/1'])", s.lock),
