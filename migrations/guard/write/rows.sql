@@ -180,7 +180,7 @@ begin
             then n.nspname else 'pg_catalog' end)
         from types b join pg_namespace n on n.oid = b.typnamespace where b.typtype <> 'd')
     from pg_attribute a
-    where a.attrelid = p_table and a.attnum > 0 and not a.attisdropped and a.attname = any (p_names)
+    where a.attrelid = p_table and a.attname = any (p_names)
     order by a.attnum;
 end
 $$;
