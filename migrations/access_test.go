@@ -77,6 +77,7 @@ var accessScripts = []script{
 		A rollback`},
 	{"what is acknowledged is on disk", durably(
 		"select fence.accept_database()", "select fence.create_key('aaaaaaaaaa', "+argsOfKey+", null, 999)",
+		"select fence.transact('{none}', '{1}', '{1}', '{null}', '', '{}', '{}', '{}', '{}', '{}', '{}')",
 		"select fence.revoke_key('zzzzzzzzzz')", "select fence.rotate_key('zzzzzzzzzz', '', '', '', 0, 0, 0)",
 		"select test.policy('durable')", "select fence.delete_policy('durable')",
 		"select test.policy('durable', p_authority => 'external'); set local synchronous_commit = off; "+

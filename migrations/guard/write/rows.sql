@@ -100,7 +100,7 @@ as $$
             else format('%1$s.%2$I is not null and pg_catalog.concat(%1$s.%2$I) collate pg_catalog."C" '
                 'operator(pg_catalog.=) %3$L', p_row, c.column_name,
                 case when c.is_text then fence.segment_value(s.segment) else s.segment end)
-            end, ' and ' order by c.index)
+            end, ' and ')
         else 'false' end
     from fence.protected_tables p
     cross join lateral fence.template_columns(p_table, p.template) c
