@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	osexec "os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -325,9 +326,12 @@ func onCopies() (scripts []script) {
 	return scripts
 }
 
+// apartScripts need a database of their own.
+func apartScripts() []script { return slices.Concat(onCopies(), scenarios, accessScripts, rowsScripts) }
+
 func TestScenarios(t *testing.T) {
 	t.Parallel()
-	for _, s := range append(onCopies(), scenarios...) {
+	for _, s := range apartScripts() {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			if err := s.run(t.Context(), scripted(t, ""), nil); err != nil {

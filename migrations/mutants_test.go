@@ -34,7 +34,7 @@ func TestMutants(t *testing.T) {
 		}
 		return mutants
 	}
-	apart := append(onCopies(), scenarios...)
+	apart := apartScripts()
 	for i, s := range append(apart, allScripts()...) {
 		cases.All = append(cases.All, judge.Case[string]{
 			Name: s.name, Apart: i < len(apart),

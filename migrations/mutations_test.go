@@ -177,7 +177,8 @@ var sqlMutations = []struct{ function, old, broken, script string }{
 
 func allScripts() []script {
 	return slices.Concat([]script{firstPolicy, forgetScript}, guardScripts, ruledScripts, nestedScripts, treeLockScripts,
-		protectScripts, replacedScripts, belowScripts, namesScripts, settingsScripts, attackScripts, claimScripts)
+		orderScripts, protectScripts, replacedScripts, belowScripts, namesScripts, settingsScripts, attackScripts,
+		claimScripts)
 }
 
 // TestMutations breaks the functions, one place at a time, and checks that the script fails.

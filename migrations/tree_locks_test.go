@@ -2,6 +2,7 @@ package migrations_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -62,7 +63,7 @@ var treeLockScripts = []script{
 
 func TestTreeLocks(t *testing.T) {
 	t.Parallel()
-	runScripts(t, scripted(t, ""), nil, treeLockScripts)
+	runScripts(t, scripted(t, ""), nil, slices.Concat(treeLockScripts, orderScripts))
 }
 
 // TestSubtreeRequestDoesNotStarve checks that a subtree request gets its tree lock, although at every moment some

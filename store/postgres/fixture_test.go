@@ -31,7 +31,7 @@ func caseGroups() map[string][]storeCase {
 		"sessions": sessionCases, "max_hold": holdCases, "queues": queueCases, "races": raceCases,
 		"leases together": togetherCases, "leases passed": passCases, "sets of writes": setCases, "chains": chainCases,
 		"rolled back": rolledBackCases, "spoiled": spoiledCases,
-		"transactions": transactionCases,
+		"transactions": transactionCases, "unused names": unusedCases,
 	}
 }
 

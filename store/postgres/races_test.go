@@ -41,6 +41,15 @@ var raceCases = []storeCase{
 	{"P1: a subtree is asked for while a name in it is granted",
 		whileGranted("/x/y", store.Node, heldBy(acquireSubtree, "the new one"))},
 	{"a lock is broken while the first subtree lease of its name is asked for", all(acquire, brokenBesideSubtree)},
+	{"an acquire locks the fence of all names below first", all(acquireSubtree, release, subtreeFirst(acquireNode))},
+	{"a release locks the fence of all names below first",
+		all(acquireSubtree, release, acquireNode, subtreeFirst(release))},
+	{"a set of writes locks fences in the order of their names", all(onBelow("/1", acquire), onBelow("/2", acquire),
+		inOrder(setOf(setCase{ofBelow("/2"), "admitted v1 created"}, setCase{ofBelow("/1"), "admitted v1 created"})))},
+	{"a set with a lease_id locks fences in the order of their names", all(onBelow("/1", acquire), onBelow("/2", acquire),
+		inOrder(setOf(setCase{ofBelow("/2"), "admitted v1 created"}, setCase{func(s *fixture) store.Write {
+			return with(newest, ownLeaseID)(s.below("/1"))
+		}, "admitted v1 created"})))},
 	{"P1: a heartbeat in time that is not committed yet", all(openSession, inSession(acquire), expireSession,
 		keptAliveInTime)},
 	{"P5: a token that is granted after the write was sent", guessedToken},
@@ -134,6 +143,22 @@ func brokenBesideSubtree(ctx context.Context, s *fixture) error {
 		_, err = writer.Exec(ctx, lockFenceSQL+" nowait", s.lock)
 		return err
 	})
+}
+
+// subtreeFirst expects that a call that waits for the fence of all names below has not locked the name's own.
+func subtreeFirst(call step) step {
+	return func(ctx context.Context, s *fixture) error {
+		return s.whileLocked(ctx, executing(ctx, "select from fence.subtrees s where s.name = $1 for update", s.lock),
+			func() error { return call(ctx, s) }, executing(ctx, lockFenceSQL+" nowait", s.lock))
+	}
+}
+
+// inOrder expects that a call that waits for the fence /1 has not locked the fence /2.
+func inOrder(call step) step {
+	return func(ctx context.Context, s *fixture) error {
+		return s.whileLocked(ctx, executing(ctx, lockFenceSQL, s.lock+"/1"), func() error { return call(ctx, s) },
+			executing(ctx, lockFenceSQL+" nowait", s.lock+"/2"))
+	}
 }
 
 // keptAliveInTime is a heartbeat that had locked the session before it ran out: an acquire must wait for it.

@@ -129,6 +129,8 @@ var (
 		{"step 6: an expired one", given{requireLiveLease, acquire, expire}, with(newest), "lease_expired"},
 		{"step 6: an expired one, and another name's lease with the same token is live",
 			given{requireLiveLease, acquire, expire, sameTokenElsewhere("exclusive")}, with(newest), "lease_expired"},
+		{"step 6: one that another provider has ended", given{requireLiveLease, acquire, endedElsewhere}, with(newest),
+			"lease_expired"},
 		{"step 6: an expired one where none is demanded", given{acquire, expire}, with(newest), "admitted"},
 	}
 
@@ -149,6 +151,10 @@ func sameTokenElsewhere(mode string) step {
 		"select lock || '-2', fencing_token, gen_random_uuid(), owner_id, '" + mode + "', ttl_ms, clock_timestamp(), " +
 		"clock_timestamp() + interval '1 hour' from fence.leases where lock = $1 and fencing_token = $2")
 }
+
+// endedElsewhere ends the newest lease as one in Redis ends: before PostgreSQL expects it, and without a release.
+var endedElsewhere = execute("update fence.leases set ended_at = clock_timestamp(), end_reason = 'expired' " +
+	"where lock = $1 and fencing_token = $2")
 
 // externalWithLease is a policy that store.Policy does not allow.
 var externalWithLease = execute("insert into fence.policies (prefix, authority, require_lease_id, require_live_lease) " +

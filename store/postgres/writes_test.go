@@ -57,7 +57,43 @@ var setCases = []storeCase{
 		setCase{with(newest, sequence(6), expect(1)), "version_mismatch at 5"}),
 		replace, setOf(setCase{with(newest, key("third")), "admitted v6 created"}))},
 	{"set: no write at all", setOf()},
+	{"set: a fence is made where the token of an open subtree is presented, and nowhere else", all(acquireSubtree, release,
+		onBelow("-b", acquireSubtree), setOf(
+			setCase{with(newest, at("/x")), "token_stale released"},
+			setCase{ofBelow("-b", at("-b/x")), "admitted v1 created"},
+			setCase{with(newest, at("-b/y")), "token_stale superseded"},
+			setCase{ofBelow("-b", at("-c")), "token_unknown"}),
+		execute("delete from fence.unused"), left("fence , fence -b, fence -b/x, subtree , subtree -b"))},
+	{"set: puts of one resource that wait for no fence are busy while it is locked", all(acquire, beside(lockFenceSQL, "",
+		execute("select 1 / (busy = '{1,2}')::integer from fence.write(array[$1, $1], array[$2, $2]::bigint[], '{1,2}', "+
+			"'{null,null}', array['1', '2']::bytea[], '{put,put}', '{k,k}', array['1', '2']::bytea[], '{t,t}', "+
+			"'{null,null}', '{1,2}', 0)")))},
+	{"set: a fence that is made below a subtree counts for its holder alone", all(acquireSubtree, expire,
+		wrote(with(newest, sequence(1), at("/y"))), onBelow("/b", acquireSubtree), fullPrincipal,
+		setOf(setCase{with(newest, sequence(2), at("/y")), "admitted v2"},
+			setCase{ofBelow("/b", at("/b/x")), "admitted v1 created"}),
+		func(ctx context.Context, s *fixture) error {
+			_, err := s.Write(ctx, []store.Write{with(newest, sequence(1), at("/z"))(s)})
+			if !errors.Is(err, store.ErrLimit) {
+				return fmt.Errorf("a fence too many is answered %w", err)
+			}
+			return nil
+		})},
+	{"set: a subtree whose token is not presented is not locked", all(acquireSubtree, expire, onBelow("/x", acquire),
+		onBelow("-b", acquireSubtree), beside("select from fence.subtrees where name = $1 for update", "", setOf(
+			setCase{ofBelow("/x"), "admitted v1 created"}, setCase{ofBelow("-b", at("-b/x")), "admitted v1 created"})))},
+	{"set: nor one that is beside", all(acquireSubtree, beside("select from fence.subtrees where name = $1 for update", "",
+		setOf(setCase{with(newest, at("-c")), "token_unknown"}, setCase{with(none, at("-d")), "token_required"})))},
+	{"set: nor one that is closed", all(acquireSubtree, release,
+		onBelow("-b", acquireSubtree), beside("select from fence.subtrees where name = $1 for update", "", setOf(
+			setCase{with(newest, at("/x")), "token_stale released"},
+			setCase{ofBelow("-b", at("-b/x")), "admitted v1 created"})))},
 }
+
+// fullPrincipal is the holder of the subtree, who may make no fence any more.
+var fullPrincipal = all(
+	execute("update fence.leases set principal = 'full ' || $1 where lock = $1"),
+	execute("insert into fence.fences_made (principal, \"full\") values ('full ' || $1, true)"))
 
 // setCase is a write of a set and the answer it gets, as brief says it.
 type setCase struct {

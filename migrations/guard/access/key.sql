@@ -50,8 +50,7 @@ declare
 begin
     perform fence.note_key_change();
     select * into v_old from fence.keys k
-    where k.id = p_id and k.revoked_at is null and coalesce(k.expires_at > clock_timestamp(), true)
-    for update;
+    where k.id = p_id and k.revoked_at is null and coalesce(k.expires_at > clock_timestamp(), true);
     if not found then
         return null;
     end if;

@@ -12,7 +12,7 @@
 --
 -- ruling  verdict   admitted, or the code of the first step that failed; busy: the fence is not locked and wait is
 --                   false, so nothing is decided
---         reason    of token_stale: superseded, released, reused, shared; otherwise ''
+--         reason    of token_stale: superseded, released, reused, shared; of busy, what it would be; otherwise ''
 --         replayed  the write token repeats the last accepted write of its fence: do not apply it, return the first
 --                   answer again. Only if this is true of every token of a write; otherwise the verdict holds.
 --         granted_token, last_token, last_sequence, last_version  the fence
@@ -109,15 +109,10 @@ begin
         ) ruled
         cross join lateral (
             select ruled.verdict,
-                case
-                    when ruled.verdict = 'token_stale' and stepped.reason = 'closed'
-                        then coalesce((
-                            select 'shared' from fence.leases l
-                            where l.lock = f.granted_on and l.fencing_token = c.token and l.mode = 'shared'), 'released')
-                    when ruled.verdict = 'token_stale'
-                        then stepped.reason
-                    else ''
-                end as reason,
+                case when stepped.reason = 'closed' then coalesce((
+                        select 'shared' from fence.leases l
+                        where l.lock = f.granted_on and l.fencing_token = c.token and l.mode = 'shared'), 'released')
+                    else stepped.reason end as reason,
                 coalesce(
                     (c.token, c.sequence) = (f.last_token, f.last_sequence) and c.digest = stored.last_digest,
                     false) as replayed
@@ -195,8 +190,8 @@ begin
             from (
                 select distinct c.resource, l.principal
                 from unnest(p_resources, p_tokens) as c (resource, token), fence.subtrees s, fence.leases l
-                where c.resource = any (v_made) and s.name = any (covering)
-                    and s.name = any (fence.ancestors(c.resource)) and s.granted_token = c.token
+                where c.resource = any (v_made) and s.name = any (fence.ancestors(c.resource))
+                    and s.granted_token = c.token
                     and (l.lock, l.fencing_token) = (s.name, s.granted_token)) m;
         end if;
     end if;
@@ -206,14 +201,10 @@ begin
             select f.resource from fence.fences f where f.resource = any (p_resources) order by f.resource for update);
     else
         locked := array(
-            select f.resource from fence.fences f where f.resource = any (p_resources)
-            order by f.resource for update skip locked);
+            select f.resource from fence.fences f where f.resource = any (p_resources) for update skip locked);
     end if;
 
-    if exists (
-        select from (select unnest(v_needed) except select unnest(locked)) as m (n)
-        where (p_wait or not exists (select from fence.fences f where f.resource = n)))
-    then
+    if exists (select from unnest(v_needed) n where not exists (select from fence.fences f where f.resource = n)) then
         raise exception 'a fence that was never used was deleted' using errcode = 'serialization_failure';
     end if;
 end

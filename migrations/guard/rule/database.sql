@@ -93,9 +93,7 @@ begin
     set accepted_at = clock_timestamp(), timeline = 0, -- so tokens jump
         superseded_system = null, superseded_timeline = null, superseded_by_system = null,
         superseded_by_timeline = null, superseded_at = null;
-    perform setval('fence.tokens', greatest((select t.last_value from fence.tokens t), above));
-    perform fence.note_jump();
     perform fence.note_action('database_accepted', '', jsonb_build_object('above', above));
-    return (select t.last_value from fence.tokens t);
+    return setval('fence.tokens', greatest((select t.last_value from fence.tokens t), above));
 end
 $$;

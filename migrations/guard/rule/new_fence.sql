@@ -65,10 +65,9 @@ begin
     if cardinality(v_names) = 0 then
         return;
     end if;
-    v_subtrees := array(select s.name from fence.subtrees s where s.name = any (v_names)
-        order by s.name for update skip locked);
+    v_subtrees := array(select s.name from fence.subtrees s where s.name = any (v_names) for update skip locked);
     v_fences := array(select f.resource from fence.fences f where f.resource = any (v_names)
-        order by f.resource for update skip locked);
+        for update skip locked);
 
     v_waiting := array(
         select n from unnest(v_names) n

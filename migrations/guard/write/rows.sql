@@ -100,7 +100,7 @@ as $$
             else format('%1$s.%2$I is not null and pg_catalog.concat(%1$s.%2$I) collate pg_catalog."C" '
                 'operator(pg_catalog.=) %3$L', p_row, c.column_name,
                 case when c.is_text then fence.segment_value(s.segment) else s.segment end)
-            end, ' and ' order by c.index)
+            end, ' and ')
         else 'false' end
     from fence.protected_tables p
     cross join lateral fence.template_columns(p_table, p.template) c
@@ -180,7 +180,7 @@ begin
             then n.nspname else 'pg_catalog' end)
         from types b join pg_namespace n on n.oid = b.typnamespace where b.typtype <> 'd')
     from pg_attribute a
-    where a.attrelid = p_table and a.attnum > 0 and not a.attisdropped and a.attname = any (p_names)
+    where a.attrelid = p_table and a.attname = any (p_names)
     order by a.attnum;
 end
 $$;

@@ -90,7 +90,7 @@ begin
         v_governed := v_policies.governed;
         v_same := v_policies.same_token;
     end if;
-    if cardinality(p_resources) >= 2 * p_turn_ends[1] and p_wait_ms is distinct from 0 then
+    if cardinality(p_resources) >= 2 * p_turn_ends[1] then
         v_chains := fence.write_chains(p_resources, p_tokens, p_sequences, p_lease_ids, p_digests, p_kinds, p_keys,
             p_values, p_content_types, p_expected, case when not v_whole then v_locked end, v_governed, v_same);
         admitted := v_chains.admitted;
