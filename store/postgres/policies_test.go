@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/postgres"
 )
@@ -170,6 +172,72 @@ var waitingCases = []storeCase{
 		}
 		return late.do(ctx, wrote(with(token(7))))
 	}},
+	{"waiting: a fence that was not locked is granted", all(fenceNotLocked)},
+	{"a rejected write in a set waits for nobody", all(acquire, replace, rejectedWithoutWait)},
+}
+
+// setSQL sends two writes in one set: resources, tokens and sequences.
+const setSQL = `
+	select from fence.write(array[$1, $2], array[$3, $4]::bigint[], array[$5, $6]::bigint[], null, null,
+		array['put', 'put'], array['k', 'k'], array['v', 'v']::bytea[], array['text/plain', 'text/plain'], null,
+		$7::integer[], null)`
+
+// fenceNotLocked sends a set that waits for one fence. The other one rejects its write when the set comes, and would
+// admit it later. The set has not locked that one, and must not do so against the order of locks: it is sent again.
+func fenceNotLocked(ctx context.Context, s *fixture) error {
+	held, other := s.below("/b"), s.below("/a")
+	if err := errors.Join(held.do(ctx, acquire), other.do(ctx, acquire)); err != nil {
+		return err
+	}
+	open := func(open bool) error {
+		_, err := s.SQL.Exec(ctx, "update fence.fences set open = $2 where resource = $1", other.lock, open)
+		return err
+	}
+	if err := open(false); err != nil {
+		return err
+	}
+	err := s.whileFenceIsLocked(ctx, held.lock, func() error {
+		_, err := s.SQL.Exec(ctx, setSQL, held.lock, other.lock, held.newest().Token, other.newest().Token, 1, 1,
+			[]int32{1, 2})
+		return err
+	}, func() error { return open(true) })
+	if raised, ok := errors.AsType[*pgconn.PgError](err); !ok || raised.Code != "40001" {
+		return fmt.Errorf("the set returned %w, want 40001", err)
+	}
+	return nil
+}
+
+// rejectedWithoutWait sends a set that its fence rejects, while another transaction keeps that locked.
+func rejectedWithoutWait(ctx context.Context, s *fixture) error {
+	tx, err := s.SQL.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback(ctx) //nolint:errcheck // it has changed nothing
+	if err := executing(ctx, lockFenceSQL, s.lock)(tx); err != nil {
+		return err
+	}
+	late, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	return s.do(late, setOf(
+		setCase{with(first, sequence(1)), "token_stale superseded"},
+		setCase{with(first, sequence(2)), "token_stale superseded"}))
+}
+
+// chainOfTwo sends a set that calls writes to two resources a chain. The second resource has another holder.
+func chainOfTwo(ctx context.Context, s *fixture) error {
+	other := s.below("/b")
+	if err := other.do(ctx, acquire, replace); err != nil {
+		return err
+	}
+	_, err := s.SQL.Exec(ctx, setSQL, other.lock, s.lock, s.newest().Token, s.newest().Token, 1, 2, []int32{2})
+	if err != nil {
+		return err
+	}
+	if _, err := s.Record(ctx, other.lock, "k"); !errors.Is(err, store.ErrNotFound) {
+		return fmt.Errorf("the record of the other resource: %w, want ErrNotFound", err)
+	}
+	return nil
 }
 
 // policyWhileWaiting demands a lease_id while a write without one waits.
@@ -233,7 +301,7 @@ func TestSweepBoundsAnonymousActions(t *testing.T) {
 	}
 }
 
-// chainCases are sets with several writes to each resource. fence.write_chains decides those that follow one another as
+// chainCases are sets with several writes to each resource. fence.write raises at once those that follow one another as
 // the writes of one holder do, and leaves the others. The answers are those of one write after the other.
 var chainCases = []storeCase{
 	{"chain: numbers that rise", all(acquire, setOf(
@@ -275,6 +343,10 @@ var chainCases = []storeCase{
 			setCase{with(newest, sequence(6)), "admitted v5"},
 			setCase{with(newest), "admitted v6"}),
 		setOf(setCase{with(newest, sequence(6)), "token_stale reused"}))},
+	{"chain: same_token, a number and then none", all(sameToken, acquire, setOf(
+		setCase{with(newest, sequence(1)), "admitted v1 created"},
+		setCase{with(newest), "admitted v2"}),
+		setOf(setCase{with(newest, sequence(1)), "token_stale reused"}))},
 	{"chain: same_token and a number that is used", all(sameToken, acquire, wrote(with(newest, sequence(5))), setOf(
 		setCase{with(newest), "admitted v2"},
 		setCase{with(newest, sequence(5)), "token_stale reused"}))},
@@ -335,7 +407,7 @@ var chainCases = []storeCase{
 		setCase{with(newest), "admitted v2"},
 		setCase{belowB(sequence(2)), "admitted v1 created"},
 		setCase{belowB(sequence(1)), "token_stale reused"}))},
-	{"chain: the fence is not locked", all(acquire, chainUnlocked)},
+	{"chain: of two resources", all(acquire, chainOfTwo)},
 }
 
 // belowB is a put to the resource with the suffix "-b".
@@ -348,86 +420,64 @@ func stored(spec writeSpec, version int64) step {
 	return func(ctx context.Context, s *fixture) error { return s.expectRecord(ctx, spec(s), version) }
 }
 
-// chainUnlocked checks that a chain is left alone if no earlier statement locked its fence: a lower name could be locked
-// later, against the order of locks.
-func chainUnlocked(ctx context.Context, s *fixture) error {
-	var admitted []int32
-	err := s.SQL.QueryRow(ctx, `
-		select c.admitted from fence.write_chains(array[$1, $1], array[$2, $2]::bigint[], array[1, 2], null, null,
-			array['put', 'put'], array['k', 'k'], array['v', 'v']::bytea[], array['text/plain', 'text/plain'], null, '{}',
-			'{}', '{}') c`, s.lock, s.newest().Token).Scan(&admitted)
-	if err == nil && admitted != nil {
-		err = fmt.Errorf("the writes %v were admitted", admitted)
-	}
-	return err
-}
-
-// chainMutations break what fence.write_chains does.
+// chainMutations break what fence.write does with several writes to a resource.
 var chainMutations = []mutation{
-	{"a chain overlooks the fence", "write_chains",
-		removing("\n            and fence.fast_path_admits(f, c.token, c.first, c.resource = any (p_same_token))"),
-		[]string{"chain: a replaced holder", "chain: sent again after its first write",
-			"chain: same_token and a number that is used"}},
-	{"a chain overlooks the fence where it is not numbered", "write_chains", removing("\n            and (not " +
-		"c.unnumbered or fence.fast_path_admits(f, c.token, null, c.resource = any (p_same_token)))"),
+	{"a chain overlooks the fence where it is not numbered", "write", removing("\n            and (c.unnumbered is not " +
+		"true\n                or fence.fast_path_admits(f, c.token, null, c.resource = any (v_policies.same_token)))"),
 		[]string{"chain: an unnumbered write first"}},
-	{"the sequence falls in a chain under same_token", "write_chains",
-		replacing("fence.raised_sequence(f, c.token, c.last)", "c.last"), []string{"chain: same_token"}},
 	{"a newer token keeps the sequence in a chain", "raised_sequence",
 		replacing("case when p_fence.last_token = p_token", "case when true"),
 		[]string{"chain: a newer holder begins anew"}},
-	{"a chain takes every policy for same_token", "write_chains",
-		replacing("u.sequence, u.resource = any (p_same_token), false", "u.sequence, true, false"),
+	{"a chain takes every policy for same_token", "write",
+		replacing("w.sequence, w.resource = any (v_policies.same_token), false", "w.sequence, true, false"),
 		[]string{"chain: an unnumbered write later"}},
-	{"a chain looks at the number before only", "write_chains",
-		replacing("max(coalesce(u.sequence, 0)) over (chain rows between unbounded preceding and 1 preceding)",
-			"lag(coalesce(u.sequence, 0)) over chain"),
+	{"a chain looks at the number before only", "write",
+		replacing("max(coalesce(w.sequence, 0))\n                            over (chain rows between unbounded preceding and "+
+			"1 preceding)", "lag(coalesce(w.sequence, 0)) over chain"),
 		[]string{"chain: same_token and a number below an earlier one"}},
-	{"a chain overlooks locks", "write_chains", replacing("c.resource = any (p_locked)", "true"),
-		[]string{"chain: the fence is not locked"}},
-	{"a chain overlooks policies", "write_chains", removing("\n            and c.resource <> all (p_governed)"),
-		[]string{"chain: a lease_id is demanded"}},
-	{"a chain has writes that do not follow", "write_chains", removing("\n            having bool_and(j.follows)"),
+	{"a chain has writes that do not follow", "write", replacing("case when c.follows then 'put' end", "'put'::text"),
 		[]string{"chain: a number twice", "chain: an unnumbered write later", "chain: a token that was never granted",
 			"chain: a deletion in it"}},
-	{"a chain is judged by its first write", "write_chains", replacing("'admitted' = fence.rule(", "null is distinct from ("),
+	{"a chain is judged by its first write", "write", replacing("'admitted' = fence.rule(", "null is distinct from fence.rule("),
 		[]string{"chain: a number twice", "chain: an unnumbered write later", "chain: a token that was never granted",
 			"chain: no token"}},
-	{"each write of a chain counts as granted", "write_chains",
-		replacing("lag(u.token, 1, u.token) over chain, true,", "u.token, true,"),
+	{"each write of a chain counts as granted", "write",
+		replacing("lag(w.token, 1, w.token) over chain, true,", "w.token, true,"),
 		[]string{"chain: a token that was never granted"}},
-	{"the tokens of a chain may fall", "write_chains",
-		replacing("lag(u.token, 1, u.token) over chain, true, lag(u.token, 1, u.token) over chain,", "u.token, true, u.token,"),
+	{"the tokens of a chain may fall", "write",
+		replacing("lag(w.token, 1, w.token) over chain, true, lag(w.token, 1, w.token) over chain,", "w.token, true, w.token,"),
 		[]string{"chain: a token that was never granted"}},
-	{"a chain has deletions", "write_chains", replacing("u.kind = 'put'", "true"), []string{"chain: a deletion in it"}},
-	{"a chain has lease_ids", "write_chains", removing(" and u.lease_id is null"),
+	{"a chain has deletions", "write", replacing("w.kind = 'put'", "true"), []string{"chain: a deletion in it"}},
+	{"a chain has lease_ids", "write", removing(" and w.lease_id is null"),
 		[]string{"chain: a lease_id of nobody in it"}},
-	{"a chain has preconditions", "write_chains", removing(" and u.expected is null"),
+	{"a chain has preconditions", "write", removing(" and w.expected is null"),
 		[]string{"chain: a precondition in it"}},
-	{"a chain raises the fence to its first write", "write_chains",
-		replacing("max(coalesce(j.sequence, 0)) as last", "min(coalesce(j.sequence, 0)) as last"),
+	{"a chain has writes to others", "write",
+		removing("\n                    and w.resource = lag(w.resource, 1, w.resource) over chain"),
+		[]string{"chain: of two resources"}},
+	{"a chain raises the fence to its first write", "write",
+		replacing("max(j.sequence) as highest", "min(j.sequence) as highest"),
 		[]string{"chain: numbers that rise"}},
-	{"a chain keeps the content of its first write", "write_chains", replacing("max(j.index)::integer", "min(j.index)::integer"),
+	{"a chain keeps the content of its first write", "write",
+		replacing("p_digests[c.\"end\"]", "p_digests[c.\"end\" - c.length + 1]"),
 		[]string{"chain: numbers that rise"}},
-	{"a chain keeps the content of unnumbered writes", "write_chains",
-		replacing("case when p_sequences[c.newest] is not null then p_digests[c.newest] end", "p_digests[c.newest]"),
-		[]string{"chain: the content of an unnumbered write"}},
-	{"a chain counts as one version", "write_chains", replacing("f.last_version + c.length", "f.last_version + 1"),
+	{"a chain keeps the content of unnumbered writes", "write",
+		replacing("case when p_sequences[c.\"end\"] is not null then p_digests[c.\"end\"] end", "p_digests[c.\"end\"]"),
+		[]string{"chain: same_token, a number and then none"}},
+	{"a chain counts as one version", "write", replacing("f.last_version + coalesce(c.length, 1)", "f.last_version + 1"),
 		[]string{"chain: numbers that rise"}},
-	{"a chain gives all writes one version", "write_chains", replacing("r.version + u.position", "r.version + 1"),
+	{"a chain gives all writes one version", "write", replacing("r.version - (r.\"end\" - i)", "r.version"),
 		[]string{"chain: numbers that rise"}},
-	{"a chain stores the first put of a key", "write_chains", replacing("max(p.index) as index", "min(p.index) as index"),
+	{"a chain stores the first put of a key", "write", replacing("max(w.index) as last", "min(w.index) as last"),
 		[]string{"chain: numbers that rise"}},
-	{"a chain stores the version of the first put", "write_chains",
-		replacing("max(p.version) as version", "min(p.version) as version"), []string{"chain: numbers that rise"}},
-	{"a chain forgets the first answer", "write_chains", replacing("u.index = u.first", "false"),
+	{"a chain stores the version of the first put", "write",
+		replacing("max(w.version) as version", "min(w.version) as version"), []string{"chain: numbers that rise"}},
+	{"a chain forgets the first answer", "write", replacing("s.index = s.first", "false"),
 		[]string{"chain: the last put made its record"}},
-	{"a chain takes its last put for the first", "write_chains", replacing("u.index = u.first", "true"),
+	{"a chain takes its last put for the first", "write", replacing("s.index = s.first", "true"),
 		[]string{"chain: the last put replaced the one that made its record"}},
-	{"a chain keeps how the record was made", "write_chains", removing(",\n            created = false"),
+	{"a chain keeps how the record was made", "write", removing(",\n        created = false"),
 		[]string{"chain: the last put replaced what was there"}},
-	{"a chain is decided twice", "write", replacing(" and u.done is not true", ""),
-		[]string{"chain: under same_token beside writes that are none"}},
-	{"a chain is decided twice by the whole rule", "write", replacing("v_done[p] is not true and ", ""),
+	{"a chain is decided twice", "write", removing(" and c.\"end\" <> all (v_raised)"),
 		[]string{"chain: beside writes that are none"}},
 }
