@@ -269,6 +269,9 @@ var holdMutations = []mutation{
 		[]string{"request_id: with other parameters"}},
 }
 
+const noWritePolicy = "\n                and not (exists (select from fence.policies) and " +
+	"fence.has_write_policy(p_resource))"
+
 // fastPathMutations break what a write does that has nothing to it but a token.
 var fastPathMutations = []mutation{
 	{"the fast path overlooks the rule", "write", removing("\n            and fence.fast_path_admits(" +
@@ -315,14 +318,14 @@ var fastPathMutations = []mutation{
 		[]string{"a rejected write in a set waits for nobody"}},
 
 	{"a write alone overlooks the rule", "write_one",
-		removing("\n            and fence.fast_path_admits(f, p_token, p_sequence)"),
+		removing(" and fence.fast_path_admits(f, p_token, p_sequence)"),
 		[]string{"alone: step 3: a replaced holder", "alone: step 4: a plain token twice",
 			"alone: replay: the last write again"}},
 	{"a write alone overlooks policies", "write_one",
-		removing("\n            and not (exists (select from fence.policies) and fence.has_write_policy(p_resource))"),
+		removing(noWritePolicy),
 		[]string{"alone: step 5: no lease_id where one is demanded"}},
-	{"a write alone overlooks a policy that comes while it waits", "write_one",
-		replacing("if v_policy then", "if false then"),
+	{"a write alone reads policies before it has locked the fence", "write_one",
+		both(removing(noWritePolicy), replacing(" for update;", noWritePolicy+" for update;")),
 		[]string{"alone, waiting: a policy is set", "alone, waiting: another policy is set"}},
 	{"a write alone is taken with a lease_id", "write_one", removing(" and p_lease_id is null"),
 		[]string{"alone: step 5: a lease_id of nobody"}},
