@@ -104,7 +104,7 @@ func allCases() []storeCase {
 func (m mutation) apply(t *testing.T, b *testbed) {
 	t.Helper()
 	b.Exec(t, m.broken(t))
-	if slices.Contains([]string{"admit", "lock_write_tokens", "apply_operations", "write_ruled"}, m.function) {
+	if slices.Contains([]string{"admit", "lock_write_tokens", "apply_operations", "raise_fences", "write_ruled"}, m.function) {
 		b.Exec(t, theLongWay(t))
 	}
 	if slices.Contains(append([]string{"try_tree_lock", "try_tree_locks", "plain_locks", "grant"}, batchedFunctions...), m.function) {

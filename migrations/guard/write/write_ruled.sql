@@ -149,16 +149,6 @@ begin
     ), deleted as (
         delete from fence.records r using passed p
         where p.kind = 'delete' and r.resource = p.resource and r.key = p.key
-    ), raised as (
-        update fence.fences f
-        set last_token = p_tokens[c.index],
-            last_sequence = fence.raised_sequence(f, p_tokens[c.index], p_sequences[c.index]),
-            last_version = f.last_version + 1,
-            last_digest = case when p_sequences[c.index] is not null then p_digests[c.index] end
-        from unnest(p_resources) with ordinality as c (resource, index)
-        where f.resource = c.resource
-            and (p_atomic and not exists (select from judged j where j.verdict is distinct from 'admitted')
-                or c.index in (select p.token_index from passed p))
     )
     select array_agg(
         row(j.verdict,
@@ -168,7 +158,33 @@ begin
     into v_findings
     from judged j
     cross join lateral (select j.index in (select p.index from passed p) as yes) applied;
+
+    perform fence.raise_fences(array_agg(c.resource), array_agg(c.token), array_agg(c.sequence), array_agg(c.digest), true)
+    from unnest(p_resources, p_tokens, p_sequences, p_digests) with ordinality as c (resource, token, sequence, digest, n)
+    where case when p_atomic
+        then not exists (select from unnest(v_findings) as o (verdict) where o.verdict is distinct from 'admitted')
+        else exists (select from unnest(p_token_indexes, v_findings) as o (token_index, verdict)
+            where o.token_index = c.n and o.verdict = 'admitted') end;
     return v_findings;
+end
+$$;
+
+-- fence.raise_fences(resources, tokens, sequences, digests, change) raises the fences to these write tokens, which
+-- fence.admit has admitted: for a change of records, which gives a version, or for this transaction, which then may write
+-- rows of protected tables (fence.admitted). No resource repeats; null: there are none.
+create or replace function fence.raise_fences(
+    p_resources text[], p_tokens bigint[], p_sequences bigint[], p_digests bytea[], p_change boolean) returns void
+language plpgsql
+as $$
+begin
+    update fence.fences f
+    set last_token = c.token,
+        last_sequence = fence.raised_sequence(f, c.token, c.sequence),
+        last_version = f.last_version + case when p_change then 1 else 0 end,
+        last_digest = case when c.sequence is not null then c.digest end,
+        admitted_in = case when p_change then f.admitted_in else pg_current_xact_id() end
+    from unnest(p_resources, p_tokens, p_sequences, p_digests) as c (resource, token, sequence, digest)
+    where f.resource = c.resource;
 end
 $$;
 
