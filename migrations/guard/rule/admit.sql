@@ -133,12 +133,13 @@ begin
 end
 $$;
 
--- fence.lock_write_tokens(resources, tokens, wait) → the subtrees and the fences that were locked for these write
+-- fence.lock_write_tokens(resources, tokens, wait, look) → the subtrees and the fences that were locked for these write
 -- tokens, in the order of locks (fence.lock_fence).
 --
 -- A statement that writes calls it once, for all its tokens, before it locks any other fence: fence.transact does, and
--- fence.write unless all of its writes are plain. A second call could wait for a lower name, and so deadlock. A
--- resource may repeat.
+-- fence.write. A second call could wait for a lower name, and so deadlock. A resource may repeat.
+--
+-- look      leave out the fences that reject all of these tokens now: a rejection needs no lock, and waits for none
 --
 -- covering  the open subtrees whose newest token is presented, locked shared: a grant of one of these names, or of a
 --           subtree above or below, waits for these writes, and sees their fences
