@@ -268,7 +268,7 @@ func TestFailureReplacesNothing(t *testing.T) {
 		drop function fence.write; create function fence.write(
 			p_resources text[], p_tokens bigint[], p_sequences bigint[], p_lease_ids uuid[], p_digests bytea[],
 			p_kinds text[], p_keys text[], p_values bytea[], p_content_types text[], p_expected bigint[],
-			p_turn_ends integer[], p_wait_ms integer)
+			p_chain_ends integer[], p_wait_ms integer)
 		returns text language sql as $$ select 'a result of another type' $$`)
 	expectUntouched(t, conn, func() {
 		const name = "migrate, fence.write:"

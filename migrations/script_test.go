@@ -298,7 +298,7 @@ create function test.write(variadic p_writes text[]) returns text language sql a
     select string_agg(said.verdict, ', ' order by said.index)
     from test.writes(p_writes) w,
         fence.write(w.resources, w.tokens, w.sequences, w.ids, w.digests, w.puts, w.keys, w.contents, w.types,
-            w.expected, array[cardinality(w.indexes)], null) a,
+            w.expected, w.indexes, null) a,
         lateral (
             select v.index, concat_ws(' ', 'admitted', v.version, case when v.index = any (a.replayed) then 'replayed'
                 when v.index = any (a.created) then 'created' end) as verdict

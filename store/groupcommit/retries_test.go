@@ -235,6 +235,7 @@ func TestGroupNeighbours(t *testing.T) {
 		writes = append(writes, g.put(t, enginetest.Numbered("r", i), 1, "fine"))
 	}
 	bad := g.put(t, "r/7", 2, poison)
+	bad.Key = "other" // what the next write replaces would not be stored
 	behind := g.put(t, "r/7", 3, "behind")
 	stale := g.put(t, "r/8", 1, "stale")
 	missing := g.put(t, "r/9", 2, "")

@@ -135,7 +135,7 @@ func (s *Store) writeSet(ctx context.Context, stmt statement, c *writeColumns) e
 	err := s.queryAs(ctx, stmt, sql,
 		[]any{
 			c.resources, c.tokens, c.sequences, c.leaseIDs, c.digests,
-			c.kinds, c.keys, c.values, c.contentTypes, c.expected, c.turnEnds, &c.lockWait,
+			c.kinds, c.keys, c.values, c.contentTypes, c.expected, c.chainEnds, &c.lockWait,
 		},
 		func(rows pgx.Rows) error {
 			return rows.Scan(&answer.admitted, &answer.versions, &answer.created, &answer.replayed, &answer.busy,
@@ -189,44 +189,45 @@ func isState(err error, code string) bool {
 	return errors.As(err, &pgErr) && pgErr.Code == code
 }
 
-// writeColumns are the arguments for a WriteBatch, turn after turn. They are reused.
+// writeColumns are the arguments for a WriteBatch, chain after chain: the writes to one resource. They are reused.
 type writeColumns struct {
 	batch *store.WriteBatch
 	tokenColumns
 	operationColumns
-	digests  [][]byte
-	turnEnds []int32
+	digests   [][]byte
+	chainEnds []int32
 
 	lockWait int32 // how long the statement waits for fences, in milliseconds
 
-	order  []int32              // which of the writes each argument is of
-	turns  []int32              // of the writes, from 0
-	latest map[store.Name]int32 // turn of each resource
+	order   []int32              // which of the writes each argument is of
+	chainOf []int32              // of the writes, from 0
+	chains  map[store.Name]int32 // of each resource
 }
 
 var (
 	writeBatches = sync.Pool{New: func() any { return &store.WriteBatch{} }}
-	columnsPool  = sync.Pool{New: func() any { return &writeColumns{latest: map[store.Name]int32{}} }}
+	columnsPool  = sync.Pool{New: func() any { return &writeColumns{chains: map[store.Name]int32{}} }}
 )
 
-// arrange fills the arguments with those of a batch: the first writes to all resources, then the second ones, and so on.
+// arrange fills the arguments with those of a batch. The writes to one resource stand together, in their order.
 func (c *writeColumns) arrange(batch *store.WriteBatch) {
 	c.batch = batch
 	c.batch.Decisions = slices.Grow(c.batch.Decisions[:0], len(c.batch.Writes))[:len(c.batch.Writes)]
 	for i, write := range c.batch.Writes {
-		turn := c.latest[write.Resource]
-		c.latest[write.Resource] = turn + 1
-		if int(turn) == len(c.turnEnds) {
-			c.turnEnds = append(c.turnEnds, 0)
+		chain, begun := c.chains[write.Resource]
+		if !begun {
+			chain = int32(len(c.chainEnds))
+			c.chains[write.Resource] = chain
+			c.chainEnds = append(c.chainEnds, 0)
 		}
-		c.turnEnds[turn]++
-		c.order, c.turns = append(c.order, int32(i)), append(c.turns, turn)
+		c.chainEnds[chain]++
+		c.order, c.chainOf = append(c.order, int32(i)), append(c.chainOf, chain)
 	}
-	for turn := 1; turn < len(c.turnEnds); turn++ {
-		c.turnEnds[turn] += c.turnEnds[turn-1]
+	for chain := 1; chain < len(c.chainEnds); chain++ {
+		c.chainEnds[chain] += c.chainEnds[chain-1]
 	}
-	if len(c.turnEnds) > 1 {
-		slices.SortStableFunc(c.order, func(x, y int32) int { return int(c.turns[x] - c.turns[y]) })
+	if len(c.chainEnds) < len(c.order) {
+		slices.SortStableFunc(c.order, func(x, y int32) int { return int(c.chainOf[x] - c.chainOf[y]) })
 	}
 	for _, i := range c.order {
 		c.tokenColumns.add(&c.batch.Writes[i].WriteToken)
@@ -250,12 +251,12 @@ func (c *writeColumns) release() {
 	clear(c.values)
 	clear(c.expected)
 	clear(c.digests)
-	clear(c.latest)
+	clear(c.chains)
 	*c = writeColumns{
 		tokenColumns:     tokenColumns{c.resources[:0], c.tokens[:0], c.sequences[:0], c.leaseIDs[:0]},
 		operationColumns: operationColumns{c.kinds[:0], c.keys[:0], c.contentTypes[:0], c.values[:0], c.expected[:0]},
 		digests:          c.digests[:0],
-		turnEnds:         c.turnEnds[:0], order: c.order[:0], turns: c.turns[:0], latest: c.latest,
+		chainEnds:        c.chainEnds[:0], order: c.order[:0], chainOf: c.chainOf[:0], chains: c.chains,
 	}
 	columnsPool.Put(c)
 }

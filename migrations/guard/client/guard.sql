@@ -24,7 +24,8 @@
 --
 -- Leaves synchronous_commit as it is: data and fence are lost together or not at all.
 --
--- The common case is one statement, the fast path (fence.fast_path_admits). To set search_path would cost a tenth of it,
+-- The common case is one statement, the fast path (fence.fast_path_admits): to lock the fence in another one first would
+-- cost a fifth of a guarded transaction. To set search_path would cost a tenth of it,
 -- so all names here are qualified instead, operators too. enable_seqscan costs less, and is needed: a serializable
 -- transaction that scans a table conflicts with the writers of all its rows, and a session that planned a scan of a small
 -- table would keep it while the table grows. (An INSERT with ON CONFLICT never scans either, but it would lock the fence
@@ -74,7 +75,8 @@ begin
             return true;
         end if;
     end if;
-    return fence.guard_or_raise(guard.resource, guard.token, guard.sequence, guard.lease_id, guard.digest);
+    return (fence.guard_or('raise', guard.resource, guard.token, guard.sequence, guard.lease_id, guard.digest)).verdict
+        operator(pg_catalog.=) 'admitted';
 end
 $$;
 
@@ -94,7 +96,7 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_hashjoin = off
 as $$
 declare
-    v_ruling fence.ruling := fence.guard_or_undo(resource, token, sequence, lease_id, digest);
+    v_ruling fence.ruling := fence.guard_or('undo', resource, token, sequence, lease_id, digest);
 begin
     if v_ruling.verdict not in ('admitted', 'replayed') then
         perform fence.report_rejection(resource, token, sequence, v_ruling, null);
@@ -190,11 +192,7 @@ begin
     end loop;
 
     if v_ruling.verdict = 'admitted' then
-        update fence.fences f
-        set last_token = p_token,
-            last_sequence = fence.raised_sequence(f, p_token, v_sequence),
-            last_digest = case when p_sequence is not null then v_digest end, admitted_in = pg_current_xact_id()
-        where f.resource = p_resource;
+        perform fence.raise_fences(array[p_resource], array[p_token], array[p_sequence], array[v_digest], false);
     elsif v_snapshot and v_ruling.verdict in ('lease_expired', 'lease_mismatch') then
         perform from fence.leases l
         where l.lock = any (fence.ancestors(p_resource) || p_resource) and l.fencing_token = p_token for share;
@@ -203,47 +201,41 @@ begin
 end
 $$;
 
--- fence.guard_or_raise(resource, token, sequence, lease_id, digest) is fence.guard by the whole rule.
-create or replace function fence.guard_or_raise(
-    p_resource text, p_token bigint, p_sequence bigint, p_lease_id uuid, p_digest bytea)
-returns boolean
+-- fence.guard_or(otherwise, resource, token, sequence, lease_id, digest) is fence.guard_by_rule for callers with one
+-- resource. otherwise says what becomes of a rejection:
+--
+-- raise  its error is raised (fence.rejection_error)
+-- undo   it is returned. The fences that it locked are not locked any more: a rejected transaction that stays open delays
+--        no grant (P7)
+-- ask    as undo, but also an admission is undone
+create or replace function fence.guard_or(
+    p_otherwise text, p_resource text, p_token bigint, p_sequence bigint, p_lease_id uuid, p_digest bytea,
+    out ruling fence.ruling)
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_hashjoin = off
 as $$
 declare
-    v_ruling fence.ruling := fence.guard_by_rule(p_resource, p_token, p_sequence, p_lease_id, p_digest);
-    v_error  record;
+    v_error record;
 begin
-    if v_ruling.verdict not in ('admitted', 'replayed') then
-        v_error := fence.rejection_error(p_resource, p_token, p_sequence, v_ruling, null);
+    if p_otherwise = 'raise' then
+        ruling := fence.guard_by_rule(p_resource, p_token, p_sequence, p_lease_id, p_digest);
+    else
+        begin
+            ruling := fence.guard_by_rule(p_resource, p_token, p_sequence, p_lease_id, p_digest);
+            if p_otherwise = 'ask' or ruling.verdict not in ('admitted', 'replayed') then
+                raise exception 'undone' using errcode = 'LF100';
+            end if;
+        exception
+            when sqlstate 'LF100' then
+                null; -- the ruling stays
+        end;
+    end if;
+    if p_otherwise = 'raise' and ruling.verdict not in ('admitted', 'replayed') then
+        v_error := fence.rejection_error(p_resource, p_token, p_sequence, ruling, null);
         raise exception using errcode = v_error.state, message = v_error.message, detail = v_error.detail,
             hint = v_error.hint;
     end if;
-    return v_ruling.verdict = 'admitted';
-end
-$$;
-
--- fence.guard_or_undo(resource, token, sequence, lease_id, digest) is fence.guard_by_rule. But the fences that it locks
--- for a rejection are not locked any more when it returns: a rejected transaction that stays open delays no grant (P7).
-create or replace function fence.guard_or_undo(
-    p_resource text, p_token bigint, p_sequence bigint, p_lease_id uuid, p_digest bytea)
-returns fence.ruling
-language plpgsql
-as $$
-declare
-    v_ruling fence.ruling;
-begin
-    begin
-        v_ruling := fence.guard_by_rule(p_resource, p_token, p_sequence, p_lease_id, p_digest);
-        if v_ruling.verdict not in ('admitted', 'replayed') then
-            raise exception 'rejected' using errcode = 'LF100';
-        end if;
-    exception
-        when sqlstate 'LF100' then
-            null; -- v_ruling stays
-    end;
-    return v_ruling;
 end
 $$;
 
@@ -322,15 +314,8 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_hashjoin = off
 as $$
 declare
-    v_ruling fence.ruling;
+    v_ruling fence.ruling := fence.guard_or('ask', resource, token, sequence, lease_id, null);
 begin
-    begin
-        v_ruling := fence.guard_by_rule(resource, token, sequence, lease_id, null);
-        raise exception 'undone' using errcode = 'LF100';
-    exception
-        when sqlstate 'LF100' then
-            null; -- v_ruling stays
-    end;
     select v_ruling.verdict, v_ruling.reason, v_ruling.granted_token, v_ruling.last_token, v_ruling.last_sequence
     into verdict, reason, granted_token, last_token, last_sequence;
 end

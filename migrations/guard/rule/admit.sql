@@ -89,8 +89,6 @@ begin
         ) stepped
         cross join lateral (
             select case
-                when not p_wait and c.resource = any (v_unlocked) and stored.resource is not null
-                    then 'busy'
                 when stepped.verdict <> 'admitted'
                     then stepped.verdict
                 when not p.external and (c.lease_id is not null or p.require_lease_id)
@@ -104,6 +102,8 @@ begin
                             where l.lock = f.granted_on and l.fencing_token = c.token
                                 and l.ended_at is null and fence.runs_until(l) > clock_timestamp())
                     then 'lease_expired' -- step 6
+                when not p_wait and c.resource = any (v_unlocked) and stored.resource is not null
+                    then 'busy'
                 else 'admitted'
             end as verdict
         ) ruled
@@ -128,12 +128,13 @@ begin
 end
 $$;
 
--- fence.lock_write_tokens(resources, tokens, wait) → the subtrees and the fences that were locked for these write
+-- fence.lock_write_tokens(resources, tokens, wait, look) → the subtrees and the fences that were locked for these write
 -- tokens, in the order of locks (fence.lock_fence).
 --
 -- A statement that writes calls it once, for all its tokens, before it locks any other fence: fence.transact does, and
--- fence.write unless all of its writes are plain. A second call could wait for a lower name, and so deadlock. A
--- resource may repeat.
+-- fence.write. A second call could wait for a lower name, and so deadlock. A resource may repeat.
+--
+-- look      leave out the fences that reject all of these tokens now: a rejection needs no lock, and waits for none
 --
 -- covering  the open subtrees whose newest token is presented, locked shared: a grant of one of these names, or of a
 --           subtree above or below, waits for these writes, and sees their fences
@@ -145,7 +146,8 @@ $$;
 -- Raises 40001 if the sweep deleted such a fence between its look-up and its lock (fence.sweep_unused): sent again, the
 -- statement makes it again. Raises LF007, see fence.check_new_fence, for the principal that holds the subtree.
 create or replace function fence.lock_write_tokens(
-    p_resources text[], p_tokens bigint[], p_wait boolean, out covering text[], out locked text[])
+    p_resources text[], p_tokens bigint[], p_wait boolean, p_look boolean default false,
+    out covering text[], out locked text[])
 language plpgsql
 as $$
 declare
@@ -153,7 +155,9 @@ declare
     v_made   text[];
 begin
     covering := '{}';
-    if exists (select from fence.subtrees s where s.open and s.granted_token = any (p_tokens)) then
+    if exists (select from fence.subtrees s where s.open and s.granted_token = any (p_tokens))
+        or exists (select from fence.policies p where p.authority = 'external')
+    then
         covering := array(
             select s.name from fence.subtrees s
             where s.open and s.granted_token = any (p_tokens)
@@ -166,8 +170,6 @@ begin
                 select from fence.subtrees s
                 where s.name = any (covering) and s.name = any (fence.ancestors(c.resource))
                     and s.granted_token = c.token));
-    end if;
-    if exists (select from fence.policies p where p.authority = 'external') then
         -- A resource whose tokens another lock service issues has no grant that would have made its fence.
         v_needed := v_needed || array(
             select c.resource from unnest(p_resources, p_tokens) as c (resource, token), fence.policy_for(c.resource) p
@@ -198,14 +200,23 @@ begin
 
     if p_wait then
         locked := array(
-            select f.resource from fence.fences f where f.resource = any (p_resources) order by f.resource for update);
+            select f.resource from fence.fences f
+            where f.resource = any (p_resources)
+                and (not p_look or f.open and f.granted_token = any (p_tokens) or f.resource = any (v_needed))
+            order by f.resource for update);
     else
         locked := array(
-            select f.resource from fence.fences f where f.resource = any (p_resources) for update skip locked);
+            select f.resource from fence.fences f
+            where f.resource = any (p_resources)
+                and (not p_look or f.open and f.granted_token = any (p_tokens) or f.resource = any (v_needed))
+            for update skip locked);
     end if;
 
-    if exists (select from unnest(v_needed) n where not exists (select from fence.fences f where f.resource = n)) then
-        raise exception 'a fence that was never used was deleted' using errcode = 'serialization_failure';
+    -- To start the query would cost as much as to lock a fence.
+    if cardinality(v_needed) > 0 then
+        if exists (select from unnest(v_needed) n where not exists (select from fence.fences f where f.resource = n)) then
+            raise exception 'a fence that was never used was deleted' using errcode = 'serialization_failure';
+        end if;
     end if;
 end
 $$;

@@ -22,6 +22,7 @@ declare
     v_locks    record;
     v_rulings  fence.ruling[];
     v_admitted integer := 0;
+    v_ignored  text;
 begin
     if cardinality(p_resources) = 0 then
         return; -- a look at a table takes a lock, and few are cheap
@@ -48,12 +49,10 @@ begin
         v_locks := fence.lock_write_tokens(v_names, v_tokens, false);
         v_rulings := fence.admit(v_names, v_tokens, v_numbers, v_ids, array_fill(null::bytea, array[cardinality(v_names)]),
             v_locks.covering, v_locks.locked, false);
-        update fence.fences f
-        set last_token = u.token, last_sequence = fence.raised_sequence(f, u.token, u.number), last_digest = null,
-            admitted_in = pg_current_xact_id()
+        select count(*), fence.raise_fences(array_agg(u.name), array_agg(u.token), array_agg(u.number), null, false)
+        into v_admitted, v_ignored
         from unnest(v_names, v_tokens, v_numbers, v_rulings) as u (name, token, number, verdict)
-        where f.resource = u.name and u.verdict = 'admitted';
-        get diagnostics v_admitted = row_count;
+        where u.verdict = 'admitted';
     end if;
     if v_admitted < cardinality(p_resources) then
         return query
@@ -68,7 +67,7 @@ end
 $$;
 
 -- fence.guard_by_settings(resource, token, sequence, lease_id, undo) is fence.guard_by_rule for the write token of the
--- settings of a transaction (fence.token_from_settings). undo: a rejection keeps no fence locked (fence.guard_or_undo). The
+-- settings of a transaction (fence.token_from_settings). undo: a rejection keeps no fence locked (fence.guard_or). The
 -- verdict is null for a resource that is too long for a name and, with undo, for one that the role may not use. Raises
 -- what fence.guard_by_rule raises, and 40001 as fence.no_policy_came does.
 create or replace function fence.guard_by_settings(
@@ -92,7 +91,7 @@ begin
         v_ruling.verdict := 'admitted';
     elsif fence.is_name(p_resource) and (fence.may_use(p_resource) or not p_undo) then
         if p_undo then
-            v_ruling := fence.guard_or_undo(p_resource, p_token, p_sequence, p_lease_id, null);
+            v_ruling := fence.guard_or('undo', p_resource, p_token, p_sequence, p_lease_id, null);
         else
             v_ruling := fence.guard_by_rule(p_resource, p_token, p_sequence, p_lease_id, null);
         end if;

@@ -1,8 +1,8 @@
 -- fence.write_one(resource, token, sequence, lease_id, digest, kind, key, value, content_type, expected, wait_ms) → the
 -- answer to one write.
 --
--- fence.write for one write, with less set-up: the fast path is two plain statements. It is for resources without a
--- policy about writes (fence.has_write_policy).
+-- fence.write for one write, with less set-up: three plain statements in place of arrays, less than half the cost. They
+-- are for a put with nothing but a token, to a resource without a policy about writes (fence.has_write_policy).
 --
 -- The fields of the answer are those of fence.write. The verdict may also be admitted or busy, and version is the one
 -- that the write gave or that the record has.
@@ -19,7 +19,6 @@ as $$
 #variable_conflict use_column
 declare
     v_ignored  text;
-    v_policy   boolean;
     v_set      record;
 begin
     v_ignored := fence.commit_durably();
@@ -27,31 +26,27 @@ begin
         if p_wait_ms > 0 then
             v_ignored := set_config('lock_timeout', p_wait_ms::text, true);
         end if;
-        update fence.fences f
-        set last_token = p_token, last_sequence = coalesce(p_sequence, 0), last_version = f.last_version + 1,
-            last_digest = case when p_sequence is not null then p_digest end
-        where f.resource = p_resource
-            and fence.fast_path_admits(f, p_token, p_sequence)
-            and not (exists (select from fence.policies) and fence.has_write_policy(p_resource))
-        returning f.last_version into write_one.version;
+        perform from fence.fences f
+        where f.resource = p_resource and fence.fast_path_admits(f, p_token, p_sequence) for update;
         if found then
-            write_one.created := false;
+            update fence.fences f
+            set last_token = p_token, last_sequence = coalesce(p_sequence, 0), last_version = f.last_version + 1,
+                last_digest = case when p_sequence is not null then p_digest end
+            where f.resource = p_resource
+                and not (exists (select from fence.policies) and fence.has_write_policy(p_resource))
+            returning f.last_version into write_one.version;
+        end if;
+        if found then
             update fence.records r
             set version = write_one.version, fencing_token = p_token, sequence = p_sequence,
-                updated_at = clock_timestamp(),
-                content_type = p_content_type, value = p_value, created = false
-            where r.resource = p_resource and r.key = p_key
-            returning exists (select from fence.policies) and fence.has_write_policy(p_resource) into v_policy;
-            if not found then
-                insert into fence.records (resource, key, version, fencing_token, sequence, updated_at, content_type,
-                    value, created)
+                updated_at = clock_timestamp(), content_type = p_content_type, value = p_value, created = false
+            where r.resource = p_resource and r.key = p_key;
+            write_one.created := not found;
+            if write_one.created then
+                insert into fence.records (
+                    resource, key, version, fencing_token, sequence, updated_at, content_type, value, created)
                 values (p_resource, p_key, write_one.version, p_token, p_sequence, clock_timestamp(), p_content_type,
-                    p_value, true)
-                returning exists (select from fence.policies) and fence.has_write_policy(p_resource) into v_policy;
-                write_one.created := true;
-            end if;
-            if v_policy then
-                raise exception 'a policy came while the write waited' using errcode = 'serialization_failure';
+                    p_value, true);
             end if;
             verdict := 'admitted';
             reason := '';
