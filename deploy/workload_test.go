@@ -122,14 +122,14 @@ func forgotten(t *testing.T, databaseURL string, client *lockclient.Client) (end
 		check(t, conn.QueryRow(t.Context(), "select exists (select from fence.waiters where lock = 'forgotten')").Scan(&waits))
 		return waits
 	})
+	_, err = conn.Exec(t.Context(), "update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity' "+
+		"where owner_id = 'dead'; update fence.leases set expires_at = clock_timestamp() where lock = 'forgotten'")
+	check(t, err)
 	other, err := pgx.Connect(t.Context(), databaseURL)
 	check(t, err)
 	_, err = other.Exec(t.Context(), `begin;
 		select from fence.fences where resource = 'forgotten' for update;
 		select from fence.leases where lock = 'forgotten' for update`)
-	check(t, err)
-	_, err = conn.Exec(t.Context(), "update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity'"+
-		" where owner_id = 'dead'")
 	check(t, err)
 	check(t, conn.Close(t.Context()))
 	return func() { check(t, other.Close(t.Context())) }

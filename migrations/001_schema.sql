@@ -189,8 +189,7 @@ create table fence.leases (
 
 comment on column fence.leases.principal is 'who acquired it; by SQL: sql: and the role of the connection';
 comment on column fence.leases.requested_ttl_ms is 'the TTL of the acquire, which a renewal does not change';
-comment on column fence.leases.expires_at is
-    'of a lease in a session: hold_until or infinity, and it ends with the session, see fence.runs_until';
+comment on column fence.leases.expires_at is 'moved by renewals; of a lease in a session, by its heartbeats';
 comment on column fence.leases.hold_until is
     'the latest expires_at, however often the lease is renewed, by the policy in force at the last time; null: no limit';
 comment on column fence.leases.check_at is
@@ -246,7 +245,6 @@ create table fence.sessions (
     created_at    timestamptz not null,
     expires_at    timestamptz not null,
     check_at      timestamptz not null default '-infinity',
-    policies_seen bigint not null default 0,
     metadata      json,
     ended_at      timestamptz,
     end_reason    text,
@@ -255,8 +253,6 @@ create table fence.sessions (
 
 comment on column fence.sessions.check_at is
     'until it is settled: when the sweep looks at it next; at most expires_at while it has not ended';
-comment on column fence.sessions.policies_seen is
-    'the policies that gave its leases their hold_until, as fence.policies_digest';
 
 create index sessions_check on fence.sessions (check_at) where not settled;
 create index sessions_settled on fence.sessions (ended_at) where settled;
@@ -281,6 +277,7 @@ create table fence.waiters (
     scope       text not null,
     ttl_ms      integer not null,
     session_id  uuid,
+    session_until timestamptz,
     request_id  text,
     metadata    json,
     queued_at   timestamptz not null,
@@ -295,7 +292,9 @@ create unique index waiters_request on fence.waiters (lock collate "POSIX", requ
 
 create index waiters_owner on fence.waiters (owner_id, principal);
 create index waiters_session on fence.waiters (session_id) where session_id is not null;
-create index waiters_in_sessions on fence.waiters (lock) where session_id is not null;
+create index waiters_in_sessions on fence.waiters (lock) where session_until is not null;
+
+comment on column fence.waiters.session_until is 'when its session expires, see fence.keep_alive; null: it is in none';
 
 -- Watches
 

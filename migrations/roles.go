@@ -40,7 +40,6 @@ var appRights = []string{
 	"execute on function fence.claim_leases",
 	"execute on function fence.renew_claim",
 	"select on fence.held",
-	"execute on function fence.lease_until", // for fence.held
 	"select on fence.protected",
 	"execute on function fence.protection_problem, fence.may_use, fence.is_allowed", // for fence.protected
 }
@@ -62,8 +61,8 @@ var gatewayFunctions = []string{
 	"escape_segment", "is_name", "segment",
 	// lease
 	"acquire_lease", "acquire_leases", "acquire_one", "break", "conflicting_leases", "give_back",
-	"grant_elsewhere", "lease_provider", "lease_request", "lease_until", "live_leases", "owner_is_allowed", "due_elsewhere",
-	"status_elsewhere", "release_lease", "release_leases", "release_one", "renew_lease", "renew_leases", "runs_until", "note_ends_elsewhere",
+	"grant_elsewhere", "lease_provider", "lease_request", "live_leases", "owner_is_allowed", "due_elsewhere",
+	"status_elsewhere", "release_lease", "release_leases", "release_one", "renew_lease", "renew_leases", "note_ends_elsewhere",
 	// observe
 	"audit_text", "begin_watch", "forget_gateway", "keep_sample", "postpone_recount", "probe", "record_rejections",
 	"recount", "sweep",
@@ -75,7 +74,7 @@ var gatewayFunctions = []string{
 	"put_policy",
 	"running_database", "running_timeline", "sequences_behind", "set_fence", "supersede",
 	// session
-	"create_session", "end_session", "keep_alive", "postpone_session", "session_is_live", "settle_leases",
+	"create_session", "end_session", "keep_alive", "session_is_live", "settle_leases",
 	"settle_waiters",
 	// table
 	"check_tables", "protection_problem", "template_columns", "template_segments", "with_partitions",

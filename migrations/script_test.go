@@ -320,8 +320,8 @@ create function test.leases(p_lock text) returns text language sql as $$
     select string_agg(shown.lease, ', ' order by shown.token)
     from (
         select l.fencing_token as token, concat_ws(' ', l.owner_id, l.fencing_token,
-            coalesce(l.end_reason, case when fence.runs_until(l) > clock_timestamp() then 'live' else 'over' end),
-            case when l.mode = 'exclusive' and l.granted_at < lag(coalesce(l.ended_at, fence.runs_until(l)))
+            coalesce(l.end_reason, case when l.expires_at > clock_timestamp() then 'live' else 'over' end),
+            case when l.mode = 'exclusive' and l.granted_at < lag(coalesce(l.ended_at, l.expires_at))
                 over (order by l.fencing_token) then 'too early' end) as lease
         from fence.leases l where l.lock = p_lock) shown $$;
 -- test.forget sweeps all that has ended, and returns the fences below the name that stay.

@@ -104,7 +104,7 @@ func (r *Recorder) write(file *os.File) {
 		case <-flush.C:
 			if left := r.left.Load(); left > noted {
 				noted = left
-				fmt.Fprintf(buffered, "# %d calls are not here: the disk was too slow\n", left)
+				_, _ = fmt.Fprintf(buffered, "# %d calls are not here: the disk was too slow\n", left)
 			}
 			err = buffered.Flush()
 		case <-r.closing:

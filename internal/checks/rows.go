@@ -56,13 +56,12 @@ var OfRows = []Check{
 		Name: "lease_end", Severity: Error,
 		SQL: `
 			select l.lock, format('token %s was granted at %s and %s, and its lease ran until %s at most', l.fencing_token,
-				l.granted_at, concat_ws(', ', coalesce('ended at ' || l.ended_at, 'has not ended'), l.end_reason), r.until)
-			from fence.leases l left join fence.sessions s on s.session_id = l.session_id,
-				lateral (select least(l.expires_at, s.expires_at, s.ended_at) as until) r
-			where greatest(l.granted_at, l.ended_at) > r.until or (l.ended_at is null) <> (l.end_reason is null)
+				l.granted_at, concat_ws(', ', coalesce('ended at ' || l.ended_at, 'has not ended'), l.end_reason), l.expires_at)
+			from fence.leases l
+			where greatest(l.granted_at, l.ended_at) > l.expires_at or (l.ended_at is null) <> (l.end_reason is null)
 			limit 100`,
-		Advice: "Leases and sessions are of different moments, or somebody changed them: lists show that two leases ran at " +
-			"once. No write depends on it. Restore the schema fence as a whole, from one backup.",
+		Advice: "Somebody changed leases: lists show that two leases ran at once. No write depends on it. Restore the schema " +
+			"fence as a whole, from one backup.",
 	},
 	{
 		Name: "fence_behind_record", Severity: Error,

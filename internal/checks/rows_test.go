@@ -66,12 +66,6 @@ func TestCheckRows(t *testing.T) {
 			"error lease_end: released token "},
 		{"update fence.leases set ended_at = null where lock = 'released'", "error lease_end: released token "},
 		{"update fence.leases set end_reason = null where lock = 'released'", "error lease_end: released token "},
-		{`with s as (
-				insert into fence.sessions (session_id, owner_id, ttl_ms, created_at, expires_at)
-				select gen_random_uuid(), 'w', 1000, '-infinity', min(granted_at) - interval '1 microsecond' from fence.leases
-				returning session_id)
-			update fence.leases l set session_id = s.session_id, expires_at = 'infinity' from s where l.lock = 'job/1'`,
-			"error lease_end: job/1 token "},
 		{"update fence.fences set last_version = 1 where resource = 'job/2'", "error fence_behind_record: job/2 record k has version 2 "},
 		{"update fence.fences set last_token = 1 where resource = 'job/2'", "error fence_behind_record: job/2 record k has version 2 "},
 		{"delete from fence.fences where resource = 'etcd/job'", "error fence_behind_record: etcd/job record k has version 1 "},

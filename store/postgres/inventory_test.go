@@ -64,19 +64,19 @@ const seedAnything = `
 	insert into fence.leases (lock, fencing_token, lease_id, owner_id, mode, ttl_ms, granted_at, expires_at, session_id,
 		ended_at, end_reason)
 	select name, i * 1000 + n, gen_random_uuid(), 'w', 'shared', 400000, now(),
-		case when session then 'infinity' else now() + (case when random() < .3 then -1 else 1 end) * (case when random() < .3
-			then 30 + random() * 40 else 130 + random() * 270 end) * interval '1 second' end,
+		now() + (case when random() < .3 then -1 else 1 end) * (case when random() < .3
+			then 30 + random() * 40 else 130 + random() * 270 end) * interval '1 second',
 		case when session then ('00000000-0000-4000-8000-' || lpad((1 + (random() * 49)::integer)::text, 12, '0'))::uuid end,
 		case when ended then now() - interval '1 minute' end, case when ended then 'expired' end
 	from (select *, random() < .4 as session, random() < .3 as ended from names, generate_series(1, leases) i) p`
 
 // plainCounts counts one thing after the other, a row at a time, as the functions that decide see it.
 const plainCounts = `
-	select (select count(*) from fence.leases l where l.ended_at is null and fence.runs_until(l) > now()),
-		(select count(*) from fence.leases l where l.ended_at is null and fence.runs_until(l) > now()
-			and fence.runs_until(l) - now() < interval '100 seconds'),
-		(select extract(epoch from now() - min(greatest(fence.runs_until(l), l.granted_at))) * 1000 from fence.leases l
-			where l.ended_at is null and fence.runs_until(l) <= now())::bigint,
+	select (select count(*) from fence.leases l where l.ended_at is null and l.expires_at > now()),
+		(select count(*) from fence.leases l where l.ended_at is null and l.expires_at > now()
+			and l.expires_at - now() < interval '100 seconds'),
+		(select extract(epoch from now() - min(greatest(l.expires_at, l.granted_at))) * 1000 from fence.leases l
+			where l.ended_at is null and l.expires_at <= now())::bigint,
 		(select count(*) from fence.waiters w where fence.is_waiting(w)),
 		(select extract(epoch from now() - min(w.queued_at)) * 1000 from fence.waiters w where fence.is_waiting(w))::bigint,
 		(select count(*) from fence.sessions s where fence.session_lost(s) is null),
@@ -92,7 +92,7 @@ func TestInventoryCountsEverything(t *testing.T) {
 		// An exclusive lease is granted where none runs, and a shared one closes the fence.
 		b.Exec(t, `update fence.fences f set open = false where exists (
 			select from fence.leases l where l.lock = f.resource and l.fencing_token < f.granted_token
-				and l.ended_at is null and fence.runs_until(l) > now())`)
+				and l.ended_at is null and l.expires_at > now())`)
 		// Locks that are waited for but were never granted are locks only where their waiters count: the list shows them a
 		// moment longer.
 		b.Exec(t, `delete from fence.waiters w using fence.fences f where f.resource = w.lock and f.granted_token = 0 and not fence.is_waiting(w)`)
@@ -234,7 +234,7 @@ func TestInventoryFindsOverdueLeases(t *testing.T) {
 	granted := execute("update fence.leases set granted_at = granted_at - interval '1 day' where lock = $1")
 	for i, steps := range []given{
 		{acquire, granted, execute("update fence.leases set " + overdue + " where lock = $1")},
-		{openSession, inSession(acquire), granted, execute("update fence.sessions set " + overdue)},
+		{openSession, inSession(acquire), granted, execute("update fence.sessions set " + overdue), execute("update fence.leases set " + overdue + " where lock = $1")},
 	} {
 		lock := b.given(t, store.Name(fmt.Sprint("lock", i)), steps...)
 		letGo := b.hold(t, "select from fence.leases where lock = $1 for update", lock.lock)

@@ -74,5 +74,5 @@ func TestKills(t *testing.T) {
 
 func search(t *testing.T, target drive.Store, calls spec.Generator, seed int) error {
 	t.Helper()
-	return drive.Search(t.Context(), target, calls, uint64(seed), *killsFor) //nolint:gosec // it is an index
+	return drive.Search(t.Context(), target, calls, uint64(seed), *killsFor)
 }

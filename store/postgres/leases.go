@@ -411,7 +411,7 @@ func (s *Store) BeginWatch(
 var watchedSQL = fmt.Sprintf(showSQL,
 	"select n.name as resource, coalesce(f.granted_token, 0) as granted_token, coalesce(f.open, false) as open, "+
 		"0 as sorted from unnest(@locks::text[]) n (name) left join fence.fences f on f.resource = n.name",
-	"(extract(epoch from now()) * 1000000)::bigint", shownColumns, "", "")
+	"(extract(epoch from now()) * 1000000)::bigint", leaseColumns, "", "")
 
 // WatchStates reads locks as they are at one moment, without their queues. The version of the states is the time of the
 // database, from before that moment. It returns ErrUnavailable.

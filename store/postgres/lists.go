@@ -12,26 +12,17 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// The end of a lease that nobody has ended is its expiry, perhaps that of its session. For a lease that was ended
-// before its session, the session has the expiry; if the session is forgotten, the lease's end counts.
-const (
-	shownUntilSQL = `case when l.session_id is null then l.expires_at when s.session_id is null then l.ended_at
-		else least(s.ended_at, s.expires_at, l.expires_at) end`
-	leasesListSQL = `
+const leasesListSQL = `
 	with now as materialized (select clock_timestamp() as at)
-	select case when l.runs then 'running' else 'ended' end, case when not l.runs then coalesce(l.ended_at, l.until) end,
-		case when l.runs then '' else coalesce(l.end_reason, case when l.until < l.expires_at then l.session_reason end,
-			'expired') end,
-		coalesce(l.end_note, ''), %s
+	select case when l.runs then 'running' else 'ended' end, case when not l.runs then coalesce(l.ended_at, l.expires_at) end,
+		case when l.runs then '' else coalesce(l.end_reason, 'expired') end, coalesce(l.end_note, ''), %s
 	from (
-		select l.*, ` + shownUntilSQL + ` as until, l.ended_at is null and ` + untilSQL + ` > (select at from now) as runs,
-			s.end_reason as session_reason
-		from fence.leases l left join fence.sessions s on s.session_id = l.session_id
+		select l.*, l.ended_at is null and l.expires_at > (select at from now) as runs
+		from fence.leases l
 		where %s l.fencing_token <= @token and (l.fencing_token < @token or l.lock > @after)
 	) l
 	order by l.fencing_token desc, l.lock
 	limit @limit`
-)
 
 func leasesSQL(q store.LeaseQuery) string {
 	where := withinSQL("l.lock", "@within") + " and "
@@ -43,11 +34,11 @@ func leasesSQL(q store.LeaseQuery) string {
 	}
 	switch q.State {
 	case store.LeaseRunning:
-		where += "l.ended_at is null and " + untilSQL + " > (select at from now) and "
+		where += "l.ended_at is null and l.expires_at > (select at from now) and "
 	case store.LeaseEnded:
-		where += "(l.ended_at is not null or " + untilSQL + " <= (select at from now)) and "
+		where += "(l.ended_at is not null or l.expires_at <= (select at from now)) and "
 	}
-	return fmt.Sprintf(leasesListSQL, shownColumns, where)
+	return fmt.Sprintf(leasesListSQL, leaseColumns, where)
 }
 
 // Leases returns leases that run, and those that have ended and are not forgotten yet. It returns ErrInvalid or

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/fencegate/fencegate/internal/test/spec/drive"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/postgres"
 )
@@ -132,9 +133,9 @@ func describeLease(l store.LeaseInfo) string {
 func (b *testbed) leaseModels(t *testing.T) []leaseModel {
 	t.Helper()
 	models := collect[leaseModel](t, b, `
-		select l.lock, l.owner_id, l.fencing_token, l.ended_at is null and fence.runs_until(l) > clock_timestamp(), coalesce(l.end_reason,
+		select l.lock, l.owner_id, l.fencing_token, l.ended_at is null and l.expires_at > clock_timestamp(), coalesce(l.end_reason,
 				case when s.ended_at < l.expires_at then s.end_reason end, ''),
-			nullif(fence.runs_until(l), '-infinity'), l.ended_at, l.session_id is not null
+			nullif(l.expires_at, '-infinity'), l.ended_at, l.session_id is not null
 		from fence.leases l left join fence.sessions s on s.session_id = l.session_id
 		order by l.fencing_token desc, l.lock collate "C"`)
 	for i := range models {
@@ -257,7 +258,7 @@ func TestSessionLists(t *testing.T) {
 		}
 		if i%5 == 2 {
 			m.state, m.leases = store.SessionExpired, 0
-			b.Exec(t, expireSessionSQL, session.ID)
+			b.Exec(t, drive.ExpireSession, session.ID)
 		}
 		m.handle = session.ID.String()[:8]
 		m.created = session.CreatedAt.Add(-time.Duration(i%7) * time.Minute).Truncate(time.Minute) // several at the same time

@@ -15,13 +15,9 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// untilSQL is when the lease l expires; s is its session or a row of nulls. The planner inlines the call.
-const untilSQL = "fence.lease_until(l, s)"
-
-// runningSQL are the leases l that run, each with its session s; waitingSQL are the live waiters w.
+// runningSQL are the leases l that run; waitingSQL are the live waiters w.
 const (
-	runningSQL = `fence.leases l left join fence.sessions s on s.session_id = l.session_id
-		where l.ended_at is null and ` + untilSQL + ` > (select at from now)`
+	runningSQL = "fence.leases l where l.ended_at is null and l.expires_at > (select at from now)"
 	waitingSQL = "fence.live_waiters() w where true"
 )
 
@@ -48,20 +44,17 @@ const showSQL = `
 		) p
 	) queue
 	left join lateral (
-		select l.*, ` + untilSQL + ` as until, true as runs from ` + runningSQL + ` and l.lock = k.resource
+		select l.*, true as runs from ` + runningSQL + ` and l.lock = k.resource
 		union all
-		select l.*, ` + untilSQL + `, false from fence.leases l left join fence.sessions s on s.session_id = l.session_id
+		select l.*, false from fence.leases l
 		where k.open and l.lock = k.resource and l.fencing_token = k.granted_token
-			and (l.ended_at is not null or ` + untilSQL + ` <= (select at from now))
+			and (l.ended_at is not null or l.expires_at <= (select at from now))
 	) l on true
 	order by k.sorted %s, k.resource %s, l.fencing_token`
 
-// shownColumns are those of a lease with the time at which it runs out.
-var shownColumns = strings.Replace(leaseColumns, "l.expires_at", "l.until", 1)
-
 var oneLockSQL = fmt.Sprintf(showSQL,
 	"select f.resource, f.granted_token, f.open, 0 as sorted from fence.fences f where "+isLockSQL+
-		" and f.resource = @lock", "0::bigint", shownColumns, "", "")
+		" and f.resource = @lock", "0::bigint", leaseColumns, "", "")
 
 // isLockSQL selects locks, and no names with only records: a lock was granted, or an acquire waits for it.
 const isLockSQL = "(f.granted_token > 0 or exists (select from fence.waiters w where w.lock = f.resource))"
@@ -192,7 +185,7 @@ var lockOrders = map[store.LockSort]lockOrder{
 const (
 	joinRunningSQL = `
 		left join (
-			select l.lock, max(` + untilSQL + `) as until, max(l.granted_at) as granted_at, bool_or(l.owner_id = @owner) as owned,
+			select l.lock, max(l.expires_at) as until, max(l.granted_at) as granted_at, bool_or(l.owner_id = @owner) as owned,
 				bool_or(strpos(l.owner_id, @contains) > 0) as named
 			from ` + runningSQL + `
 			group by l.lock
@@ -200,8 +193,8 @@ const (
 	// The newest lease of a lock that may be written to, where it does not run. It is read for those alone.
 	joinLateSQL = `
 		left join lateral (
-			select l.owner_id, l.granted_at, ` + untilSQL + ` as until
-			from fence.leases l left join fence.sessions s on s.session_id = l.session_id
+			select l.owner_id, l.granted_at, l.expires_at as until
+			from fence.leases l
 			where r.lock is null and f.open and l.lock = f.resource and l.fencing_token = f.granted_token
 			offset 0
 		) late on true`
@@ -305,7 +298,7 @@ func (q lockSelect) listSQL() string {
 		text += fmt.Sprintf(" and (%[1]s %[2]s @value or %[1]s = @value and f.resource > @after)", value, beyond)
 	}
 	text += fmt.Sprintf(" order by %s %s, f.resource %s limit @limit", value, word, names)
-	return fmt.Sprintf(showSQL, text, lockOrders[q.Sort].sortKey, shownColumns, word, names)
+	return fmt.Sprintf(showSQL, text, lockOrders[q.Sort].sortKey, leaseColumns, word, names)
 }
 
 func (q lockSelect) countSQL() string {

@@ -50,7 +50,10 @@ func (s *lockSetup) endSessions(t *testing.T) {
 	t.Helper()
 	s.Exec(t, `update fence.sessions set ended_at = clock_timestamp(), end_reason = 'released' where session_id = $1`,
 		s.sessions[0])
-	s.Exec(t, `update fence.sessions set expires_at = clock_timestamp() - interval '5 minutes', check_at = '-infinity' where session_id = $1`, s.sessions[1])
+	for _, table := range []string{"sessions", "leases"} {
+		s.Exec(t, "update fence."+table+" set expires_at = clock_timestamp() - interval '5 minutes', check_at = '-infinity' "+
+			"where session_id = $1", s.sessions[1])
+	}
 }
 
 func pick[T any](random *rand.Rand, from []T) T { return from[random.IntN(len(from))] }
@@ -151,12 +154,12 @@ type lockModelLease struct {
 	Runs           bool
 }
 
-// model reads all locks, with the functions that decide on grants: fence.runs_until and fence.is_waiting.
+// model reads all locks, with the function that decides on turns: fence.is_waiting.
 func (b *testbed) model(t *testing.T) (models []lockModel) {
 	t.Helper()
 	leases := map[string][]lockModelLease{}
 	for _, lease := range collect[lockModelLease](t, b, `
-		select l.lock, l.owner_id, l.fencing_token, l.granted_at, fence.runs_until(l), l.ended_at is null and fence.runs_until(l) > clock_timestamp()
+		select l.lock, l.owner_id, l.fencing_token, l.granted_at, l.expires_at, l.ended_at is null and l.expires_at > clock_timestamp()
 		from fence.leases l order by l.fencing_token`) {
 		leases[lease.Lock] = append(leases[lease.Lock], lease)
 	}

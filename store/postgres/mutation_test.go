@@ -251,9 +251,9 @@ var scopeMutations = []mutation{
 			"v_lease.expires_at > clock_timestamp() and (v_longest.lock is null or v_lease.expires_at < v_longest.expires_at)"),
 		[]string{"P1: of two in the way, the one that runs longer"}},
 	{"a break ends the newest alone", "break",
-		replacing("l.ended_at is null and fence.runs_until(l) > clock_timestamp()\n                or ", ""),
+		replacing("l.ended_at is null and l.expires_at > clock_timestamp()\n                or ", ""),
 		[]string{"a break ends all readers"}},
-	{"a break ends what has expired", "break", replacing("l.ended_at is null and fence.runs_until(l) > clock_timestamp()\n", "l.ended_at is null\n"),
+	{"a break ends what has expired", "break", replacing("l.ended_at is null and l.expires_at > clock_timestamp()\n", "l.ended_at is null\n"),
 		[]string{"a break ends all readers"}},
 
 	{"a subtree grant does not raise what is below", "grant_lease",
@@ -353,18 +353,11 @@ var scopeMutations = []mutation{
 
 // sessionMutations break sessions.
 var sessionMutations = []mutation{
-	{"leases outlast their session", "lease_until", replacing("p_lease.session_id is null", "true"),
-		[]string{
-			"P7: a name after its session has expired", "P7: a name below after the session of the subtree has expired",
-			"session: when it has expired where a live lease is demanded",
-		}},
-	{"a session is not locked before its lease is ended", "expire_or_blocker",
-		removing("        perform from fence.sessions s where s.session_id = v_lease.session_id for share;\n"),
-		[]string{"P1: a heartbeat in time that is not committed yet"}},
+	{"a lease outlasts its session", "grant_lease", replacing("coalesce(p_request.expires_at, ", "coalesce(null, "),
+		[]string{"session: a lease ends with it"}},
 	{"leases of a session are ended elsewhere", "expire_or_blocker",
 		replacing("or l.session_id is null", "or true"),
 		[]string{
-			"session: below, after its end, while a name below was granted",
 			"session: below, swept after a name below was granted",
 		}},
 	{"the end of a session leaves the fences open", "settle_leases",
@@ -373,14 +366,14 @@ var sessionMutations = []mutation{
 	{"a lease in a session is renewed", "renew_lease", removing(" and l.session_id is null"),
 		[]string{"session: a lease in it is not renewed"}},
 	{"a session that is over is kept alive", "keep_alive",
-		replacing("if status = 'live' then", "if session.session_id is not null then"),
+		replacing("if status <> 'live' then", "if session.session_id is null then"),
 		[]string{"session: over", "session: expired"}},
 	{"a lease is granted in a session that is over", "session_is_live", replacing("p_session.ended_at is null", "true"),
 		[]string{"session: over"}},
 	{"a lease is granted in a session that has expired", "session_is_live",
 		replacing("p_session.expires_at > clock_timestamp()", "true"), []string{"session: expired"}},
 	{"a lease is granted in a session that has expired meanwhile", "grant_lease",
-		replacing("if fence.runs_until(p_request) <= v_now then", "if false then"),
+		replacing("if p_request.expires_at <= v_now then", "if false then"),
 		[]string{
 			"a session that expires while an acquire in it waits",
 			"a session that expires while the turn of its waiter comes",

@@ -161,11 +161,11 @@ func inOrder(call step) step {
 	}
 }
 
-// keptAliveInTime is a heartbeat that had locked the session before it ran out: an acquire must wait for it.
+// keptAliveInTime is a heartbeat that had locked the lease before it ran out: an acquire must wait for it.
 func keptAliveInTime(ctx context.Context, s *fixture) error {
-	lock := executing(ctx, "select from fence.sessions s where s.session_id = $1 for update", s.session.ID)
+	lock := executing(ctx, "select from fence.leases l where l.session_id = $1 for update", s.session.ID)
 	err := s.whileLocked(ctx, lock, func() error { return acquire(ctx, s) }, executing(ctx,
-		"update fence.sessions set expires_at = clock_timestamp() + interval '1 hour' where session_id = $1", s.session.ID))
+		"update fence.leases set expires_at = clock_timestamp() + interval '1 hour' where session_id = $1", s.session.ID))
 	if !errors.Is(err, store.ErrLeaseHeld) {
 		return fmt.Errorf("the acquire returned %w beside a session that was kept alive in time", err)
 	}
@@ -214,8 +214,9 @@ func grantedWhileEnding(ctx context.Context, s *fixture) error {
 // expiringMeanwhile has the session expire while a call waits for the expired lease on the lock.
 func expiringMeanwhile(call step) step {
 	return func(ctx context.Context, s *fixture) error {
-		_, err := s.SQL.Exec(ctx, "update fence.sessions set expires_at = clock_timestamp() + interval '1 second' "+
-			"where session_id = $1", s.session.ID)
+		_, err := s.SQL.Exec(ctx, "with session as (update fence.sessions set expires_at = clock_timestamp() + interval '1 second' "+
+			"where session_id = $1 returning *) update fence.waiters w set session_until = s.expires_at from session s "+
+			"where w.session_id = s.session_id", s.session.ID)
 		if err != nil {
 			return err
 		}
@@ -229,13 +230,7 @@ func expiringMeanwhile(call step) step {
 // grantedTooLate expects that a waiter whose session expires before its grant is granted nothing, and loses its place.
 func grantedTooLate(ctx context.Context, s *fixture) error {
 	gateway := uuid.New()
-	request := s.request(store.Exclusive)
-	request.SessionID, request.TTL, request.Wait = s.session.ID, 0, time.Hour
-	_, err := s.Heartbeat(ctx, gateway, time.Hour)
-	if err == nil {
-		_, err = s.Enqueue(ctx, request, gateway, store.ToQueue{})
-	}
-	if err := errors.Join(err, s.do(ctx, expire)); err != nil {
+	if err := s.do(ctx, inSession(joinQueueAt(gateway)), expire); err != nil {
 		return err
 	}
 	var results []store.QueueResult

@@ -204,7 +204,7 @@ func (s *Store) changedSince(ctx context.Context, filter store.RejectionFilter, 
 	return changed, false, err
 }
 
-var leasesOfTokensSQL = fmt.Sprintf(leasesListSQL, shownColumns, withinSQL("l.lock", "@within")+`
+var leasesOfTokensSQL = fmt.Sprintf(leasesListSQL, leaseColumns, withinSQL("l.lock", "@within")+`
 	and l.lock = any (fence.ancestors(@resource) || @resource::text) and l.fencing_token = any (@tokens) and `)
 
 // RejectionDetail returns a rejection by its ID. within limits the names that the caller sees, as in a

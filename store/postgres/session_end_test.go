@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/fencegate/fencegate/internal/test/spec/drive"
 	pgtest "github.com/fencegate/fencegate/internal/test/testenv/postgres"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/postgres"
@@ -208,7 +209,7 @@ func TestSweepSkipsALockedSession(t *testing.T) {
 	for _, lock := range []store.Name{"stuck", "free"} {
 		session := b.session(t, "owner")
 		acquireIn(t, b.Store, session, []store.Name{lock})
-		b.Exec(t, expireSessionSQL, session.ID)
+		b.Exec(t, drive.ExpireSession, session.ID)
 	}
 	letGo := b.hold(t, lockFenceSQL, "stuck")
 	swept, err := sweeper.Sweep(t.Context())
@@ -224,7 +225,7 @@ func TestSweepSkipsALockedSession(t *testing.T) {
 	late, ended := b.session(t, "owner"), b.session(t, "owner")
 	acquireIn(t, b.Store, late, []store.Name{"late"})
 	acquireIn(t, b.Store, ended, []store.Name{"ended"})
-	b.Exec(t, expireSessionSQL, late.ID)
+	b.Exec(t, drive.ExpireSession, late.ID)
 	if _, err := b.EndSession(t.Context(), late.ID); !errors.Is(err, store.ErrLeaseLost) {
 		t.Errorf("the end of an expired session: %v", err)
 	}
@@ -331,19 +332,9 @@ func endSession(ctx context.Context, s *fixture) error {
 	return err
 }
 
-// beginToEndSession is the first half of endSession: the leases don't run any more, and their fences are not closed
-// yet.
-func beginToEndSession(ctx context.Context, s *fixture) error {
-	_, err := s.SQL.Exec(ctx, "select fence.end_session($1)", s.session.ID)
-	return err
-}
-
-const expireSessionSQL = "update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity' where " +
-	"session_id = $1"
-
 // expireSession lets the time of the session run out.
 func expireSession(ctx context.Context, s *fixture) error {
-	_, err := s.SQL.Exec(ctx, expireSessionSQL, s.session.ID)
+	_, err := s.SQL.Exec(ctx, drive.ExpireSession, s.session.ID)
 	return err
 }
 
@@ -356,9 +347,6 @@ var sessionRuleCases = []ruleCase{
 		given{requireLiveLease, openSession, inSession(acquire), expireSession}, with(newest), "lease_expired"},
 	{"session: when it has expired and was swept", given{openSession, inSession(acquire), expireSession, sweep},
 		with(newest), "token_stale released"},
-	{"session: below, after its end, while a name below was granted",
-		given{openSession, inSession(acquireSubtree), beginToEndSession, onBelow("/x", acquire), endSession},
-		with(newest, at("/y")), "token_stale released"},
 	{"session: below, swept after a name below was granted",
 		given{openSession, inSession(acquireSubtree), expireSession, onBelow("/x", acquire), sweep},
 		with(newest, at("/y")), "token_stale released"},
@@ -373,11 +361,37 @@ var sessionCases = []storeCase{
 			}
 			return nil
 		}))},
+	{"session: a lease ends with it", all(openSession, inSession(acquire), endsWithSession)},
+	{"session: a lease that expired before it is swept", all(openSession, inSession(acquire),
+		execute("update fence.leases set expires_at = clock_timestamp() where lock = $1"), keepAlive, sweep,
+		counted(1, "select count(*) from fence.leases where lock = $1 and end_reason = 'expired'"))},
+	{"session: a keepalive moves its leases", all(openSession, inSession(acquire), keepAlive, endsWithSession)},
+	{"session: a keepalive moves its waiters", all(acquire, openSession, inSession(joinQueueAt(uuid.New())), keepAlive,
+		counted(1, "select count(*) from fence.waiters w join fence.sessions s using (session_id) where w.lock = $1 and "+
+			"w.session_until = s.expires_at"))},
 	{"session: over", all(openSession, endSession, changingNothing(sessionLost("released"), endSession))},
 	{"session: expired", all(openSession, expireSession, changingNothing(sessionLost("expired")),
 		func(ctx context.Context, s *fixture) error {
 			return expectLost(endSession(ctx, s), "", "expired")
 		}, changingNothing(sessionLost("expired")))},
+}
+
+// joinQueueAt makes a request of another owner wait, at a gateway.
+func joinQueueAt(gateway uuid.UUID) step {
+	return func(ctx context.Context, s *fixture) error {
+		request := s.request(store.Exclusive)
+		request.SessionID, request.TTL, request.Wait = s.sessionID, 0, time.Hour
+		_, err := s.Heartbeat(ctx, gateway, time.Hour)
+		if err == nil {
+			_, err = s.Enqueue(ctx, request, gateway, store.ToQueue{})
+		}
+		return err
+	}
+}
+
+func endsWithSession(ctx context.Context, s *fixture) error {
+	return counted(1, "select count(*) from fence.leases l join fence.sessions s using (session_id) where l.lock = $1 and "+
+		"l.expires_at = s.expires_at")(ctx, s)
 }
 
 // sessionLost uses a session that is over. Both calls return the reason, and name no lock.

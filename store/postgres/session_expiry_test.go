@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/fencegate/fencegate/internal/test/spec/drive"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/postgres"
 )
@@ -36,7 +37,7 @@ func (s *services) keepAlive(t *testing.T, session store.Session) (stop func()) 
 }
 
 const (
-	runningSQL = "select count(*) from fence.leases l where l.ended_at is null and fence.runs_until(l) > clock_timestamp()"
+	runningSQL = "select count(*) from fence.leases l where l.ended_at is null and l.expires_at > clock_timestamp()"
 	notOverSQL = "select count(*) from fence.leases where ended_at is null"
 	openSQL    = "select count(*) from fence.fences where open"
 )
@@ -252,7 +253,7 @@ func TestWaitersOfAnExpiredSession(t *testing.T) {
 		inside = append(inside, s.Queue(t, i, store.AcquireRequest{Lock: "lock", OwnerID: "owner", SessionID: session.ID}))
 	}
 	next := s.Queue(t, 2, store.AcquireRequest{Lock: "lock", OwnerID: "next"})
-	s.Exec(t, "update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity'")
+	s.Exec(t, drive.ExpireSession, session.ID)
 	s.Release(t, 0, holder)
 	s.Release(t, 0, granted(t, next))
 	if _, err := newSweeper(t, s.At(0).Store, postgres.SweeperConfig{}).Sweep(patient(t)); err != nil {

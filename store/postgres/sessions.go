@@ -80,7 +80,7 @@ func (s *Store) KeepAlive(ctx context.Context, id uuid.UUID) (store.Session, err
 // session, also if it ended long ago, or ErrUnavailable.
 func (s *Store) Session(ctx context.Context, id uuid.UUID) (session store.Session, leases int64, err error) {
 	const sql = `select ` + sessionColumns + `, (
-			select count(*) from fence.leases l where l.session_id = s.session_id and fence.runs_until(l) > clock_timestamp() and l.ended_at is null)
+			select count(*) from fence.leases l where l.session_id = s.session_id and l.ended_at is null and l.expires_at > clock_timestamp())
 		from fence.sessions s where s.session_id = $1`
 	var row sessionRow
 	err = s.queryRow(ctx, statement{}, sql, []any{id}, append(row.dest(), &leases)...)
@@ -91,10 +91,9 @@ func (s *Store) Session(ctx context.Context, id uuid.UUID) (session store.Sessio
 }
 
 // EndSession ends a session, releases its leases and takes its waiters out of their queues. Sent twice, it succeeds
-// twice. From its first commit on, all of the leases can be granted to others; it returns when the fences of all are
-// closed, with their number. It returns ErrLeaseLost (a LostError) if the session had expired, ErrNotFound if there is
+// twice. It returns when all leases are released, with their number. It returns ErrLeaseLost (a LostError) if the session had expired, ErrNotFound if there is
 // no such session, or ErrUnavailable. After the first commit, ErrUnavailable has an unknown outcome: the session has
-// ended, but some of its fences may be open until a retry or a sweep closes them.
+// ended, but some of its leases may run until a retry or a sweep ends them.
 func (s *Store) EndSession(ctx context.Context, id uuid.UUID) (released int64, err error) {
 	var status string
 	err = s.queryRow(ctx, statement{purpose: forReleases}, "select fence.end_session($1)", []any{id}, &status)
@@ -107,7 +106,7 @@ func (s *Store) EndSession(ctx context.Context, id uuid.UUID) (released int64, e
 	released, err = s.settle(ctx, id, settleLonger, time.Now().Add(settleFor))
 	switch {
 	case errors.Is(err, store.ErrUnavailable):
-		err = store.MayBeApplied(fmt.Errorf("the session has ended, its fences are yet to be closed: %w", err))
+		err = store.MayBeApplied(fmt.Errorf("the session has ended, its leases are yet to be released: %w", err))
 	case err == nil && status != "released":
 		err = sessionLost(status)
 	}
@@ -187,29 +186,20 @@ func (s *Store) settleLeases(
 	}
 }
 
-// settleAll settles sessions one after the other until the deadline. A session that fails delays no other: it is
-// retried after them, and after a pause. settleAll returns whether some are left that can be settled at once.
+// settleAll settles sessions one after the other until the deadline. A session that fails delays no other: a sweep finds it
+// again after a pause. It returns whether one is left that a sweep can go on with at once.
 func (s *Store) settleAll(ctx context.Context, ids []uuid.UUID, deadline time.Time) (left bool, err error) {
 	for _, id := range ids {
 		if time.Now().After(deadline) {
-			return true, err
+			return left, err
 		}
-		ended, failed := s.settle(ctx, id, settleBriefly, deadline)
-		if failed == nil {
-			continue
-		}
-		pause := settlePause
-		if ended > 0 && errors.Is(failed, errSettleLater) {
-			pause, left = 0, true // a long one: the others first
-		} else {
+		switch ended, failed := s.settle(ctx, id, settleBriefly, deadline); {
+		case failed == nil:
+		case ended > 0 && errors.Is(failed, errSettleLater):
+			left = true
+		default:
 			err = errors.Join(err, fmt.Errorf("settle session %s: %w", id, failed))
-		}
-		if failed := s.exec(ctx, statement{}, "select fence.postpone_session($1, $2)", id, pause); failed != nil {
-			return left, errors.Join(err, failed)
 		}
 	}
 	return left, err
 }
-
-// settlePause is how long a session that could not be settled is left alone.
-const settlePause = 5 * time.Second

@@ -37,7 +37,7 @@ func (b *testbed) waitModel(t *testing.T) waitModel {
 	}](t, b, `
 		with stakes as (
 			select 'holds' as relation, l.principal || '/' || l.owner_id as owner, l.lock, l.mode, l.scope, 0 as ticket from fence.leases l
-			where l.ended_at is null and fence.runs_until(l) > clock_timestamp()
+			where l.ended_at is null and l.expires_at > clock_timestamp()
 			union all
 			select 'before', w.principal || '/' || w.owner_id, w.lock, w.mode, w.scope, w.ticket from fence.waiters w where fence.is_waiting(w)
 		)
@@ -132,7 +132,7 @@ func (b *testbed) checkWaits(t *testing.T, m waitModel, lock string) store.WaitG
 	} else {
 		want = m.around(lock, collect[string](t, b, `
 			select l.principal || '/' || l.owner_id from fence.leases l
-			where l.lock = $1 and l.ended_at is null and fence.runs_until(l) > clock_timestamp()`, lock))
+			where l.lock = $1 and l.ended_at is null and l.expires_at > clock_timestamp()`, lock))
 	}
 	if got, want := graphLines(graph), m.lines(want); !slices.Equal(got, want) || graph.Truncated {
 		t.Errorf("around %q is %v\n%s\nwant\n%s", lock, graph.Truncated, strings.Join(got, "\n"), strings.Join(want, "\n"))

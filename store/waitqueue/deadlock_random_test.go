@@ -31,7 +31,7 @@ func edgesIn(t *testing.T, b *enginetest.DB) edges {
 	e := edges{map[int64]string{}, map[int64]string{}, map[int64][]string{}}
 	rows, err := b.SQL.Query(t.Context(), `
 		with stakes as (
-			select l.principal || '/' || l.owner_id as owner, l.lock, l.mode, l.scope, 0 as ticket from fence.leases l where l.ended_at is null and fence.runs_until(l) > clock_timestamp()
+			select l.principal || '/' || l.owner_id as owner, l.lock, l.mode, l.scope, 0 as ticket from fence.leases l where l.ended_at is null and l.expires_at > clock_timestamp()
 			union all
 			select w.principal || '/' || w.owner_id, w.lock, w.mode, w.scope, w.ticket from fence.waiters w where fence.is_waiting(w)
 		)

@@ -58,7 +58,7 @@ func readRows(ctx context.Context, db *pgxpool.Pool, prefix, ofTables string) (r
 	r := rows{records: map[[2]store.Name]record{}, fences: map[store.Name]fence{}}
 	err := pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) (err error) {
 		if r.leases, err = collect[lease](ctx, tx, `select lock, owner_id, lease_id, fencing_token, mode, scope, granted_at,
-				coalesce(ended_at, fence.runs_until(l)) from fence.leases l where starts_with(lock, $1) order by fencing_token`, prefix); err != nil {
+				coalesce(ended_at, l.expires_at) from fence.leases l where starts_with(lock, $1) order by fencing_token`, prefix); err != nil {
 			return err
 		}
 		fences, err := collect[fence](ctx, tx, `select resource, granted_token, last_token, last_sequence, last_version

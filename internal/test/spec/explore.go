@@ -288,7 +288,7 @@ func (s State) appendKey(b []byte, ranks [3]byte) []byte {
 		for _, l := range r.leases {
 			number(l.Token, int64(l.TTL), l.GrantedAt, l.ExpiresAt, l.HoldUntil)
 			b = append(append(b, l.Mode[0], l.Scope[0], l.ID[0], l.Session[0], ranks[ownerIndex(l.Owner)]), l.Request[1:]...)
-			b = append(append(b, l.End...), flags(l.replaced, l.heldOut, l.settled))
+			b = append(append(b, l.End...), flags(l.replaced, l.alone, l.settled))
 		}
 		for key, record := range r.records { // one at most
 			number(record.Version, record.Token, record.Sequence)

@@ -42,7 +42,11 @@ func (s State) keepAlive(id uuid.UUID, until int64) (State, Answer) {
 		return s, Answer{Code: "a keepalive for the TTL"}
 	}
 	session.ExpiresAt = until
-	return s.changeRunning(id, s.limited).withSession(session),
+	move := func(lock store.Name, lease Lease) Lease {
+		lease.ExpiresAt = until
+		return s.limited(lock, lease)
+	}
+	return s.changeRunning(id, move).withSession(session),
 		Answer{Code: CodeRenewed, Owner: session.Owner, Principal: session.Principal, TTL: session.TTL, ExpiresAt: until}
 }
 
@@ -62,8 +66,8 @@ func (s State) endSession(id uuid.UUID) (State, Answer) {
 	return s.withSession(session).settled(id, Released), answer
 }
 
-// sessionOver lets a session run out (Expired), or be over because it is about to be ended (Released); and all its leases
-// run out with it, and its waiters leave. The fences are closed only by endSession, or when it is noticed (sweep).
+// sessionOver lets a session run out (Expired), and its leases with it; or be over because it is about to be ended
+// (Released). Its waiters leave. Its leases are released only by endSession, or when it is noticed (sweep).
 func (s State) sessionOver(id uuid.UUID, end End, at int64) State {
 	session, ok := s.session(id)
 	if !ok || session.End != Running {
@@ -73,8 +77,11 @@ func (s State) sessionOver(id uuid.UUID, end End, at int64) State {
 	if s.has(WaitersLeaveWithIt) {
 		s.queue = slices.DeleteFunc(slices.Clone(s.queue), func(w Op) bool { return w.Session == id })
 	}
-	return s.withSession(session).changeRunning(id, func(_ store.Name, lease Lease) Lease {
-		lease.End = Expired
+	if s = s.withSession(session); end == Released {
+		return s
+	}
+	return s.changeRunning(id, func(_ store.Name, lease Lease) Lease {
+		lease.End, lease.ExpiresAt = Expired, cmp.Or(at, lease.ExpiresAt)
 		return lease
 	})
 }
@@ -109,8 +116,10 @@ func (s State) settled(id uuid.UUID, end End) State {
 	for _, of := range s.resources {
 		r := s.Resource(of.name)
 		for _, lease := range r.leases {
-			if lease.Session == id && (lease.End == Running || lease.End == Expired && !lease.replaced && !lease.heldOut) {
-				lease.End, lease.settled = end, true
+			if lease.Session == id && (lease.End == Running || lease.End == Expired && !lease.replaced && !lease.alone) {
+				if lease.settled = true; lease.End == Running {
+					lease.End = end
+				}
 				r = r.with(lease)
 				if s.has(SessionClosesFences) {
 					r = r.closed(lease.Token)
@@ -135,14 +144,13 @@ func (s State) leasesIn(id uuid.UUID) int64 {
 	return leases
 }
 
-// expire lets a lease run out, if it runs and is in no session. The fence stays as it is. at is 0 where it runs out at
-// the time that it had.
+// expire lets a lease run out, if it runs. The fence stays as it is. at is 0 where it runs out at the time that it had.
 func (s State) expire(lock store.Name, token, at int64) State {
 	lease, ok := s.Resource(lock).lease(token)
-	if !ok || lease.End != Running || lease.Session != uuid.Nil {
+	if !ok || lease.End != Running {
 		return s
 	}
-	lease.End = Expired
+	lease.End, lease.alone = Expired, true
 	lease.ExpiresAt = cmp.Or(at, lease.ExpiresAt)
 	return s.withLease(lock, lease)
 }
@@ -153,7 +161,7 @@ func (s State) holdOut(lock store.Name, token, at int64) State {
 	if !ok || lease.HoldUntil == 0 || lease.End != Running {
 		return s
 	}
-	lease.ExpiresAt, lease.HoldUntil, lease.End, lease.heldOut = at, at, Expired, true
+	lease.ExpiresAt, lease.HoldUntil, lease.End, lease.alone = at, at, Expired, true
 	return s.withLease(lock, lease)
 }
 
@@ -205,7 +213,7 @@ func (s State) lock(name store.Name) Answer {
 	answer := Answer{Code: string(state), Token: newest.Token}
 	for i, holder := range holders {
 		if i == 0 {
-			answer.Owner, answer.Principal, answer.ExpiresAt = holder.Owner, holder.Principal, s.until(holder)
+			answer.Owner, answer.Principal, answer.ExpiresAt = holder.Owner, holder.Principal, holder.ExpiresAt
 		} else {
 			answer.Others += beside(holder.Owner, holder.Token)
 		}

@@ -82,7 +82,7 @@ type Lease struct {
 	Metadata  string
 	Mode      store.Mode
 	Scope     store.Scope
-	Session   uuid.UUID // zero: in none; else it runs out with the session
+	Session   uuid.UUID // zero: in none; else its heartbeats move its expiry
 	TTL       time.Duration
 	AskedTTL  time.Duration // of the acquire; 0 in a session
 	GrantedAt int64
@@ -91,7 +91,7 @@ type Lease struct {
 	End       End
 
 	replaced bool // it had expired, and the lock was granted to another owner
-	heldOut  bool // it expired at its HoldUntil
+	alone    bool // it expired before its session
 	settled  bool // its session was over, and its fence was closed for that
 }
 

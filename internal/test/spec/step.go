@@ -173,7 +173,7 @@ func conflict(a, b Op) bool {
 // Anybody.
 func (s State) longest(against []Lease) (held Answer, ok bool) {
 	for _, lease := range against {
-		until := s.until(lease)
+		until := lease.ExpiresAt
 		switch {
 		case lease.End != Running && s.has(ExpiryFreesLock), !s.has(LeaseEndsFirst):
 		case !ok:
@@ -293,11 +293,14 @@ func (s State) grant(op Op, chosen Choice) (State, Answer) {
 	if lease.Session == uuid.Nil && lease.HoldUntil == 0 && !chosen.lasts(op.TTL) {
 		return s, Answer{Code: "a grant for the TTL"}
 	}
+	if lease.Session != uuid.Nil && session.ExpiresAt != 0 && lease.ExpiresAt > session.ExpiresAt {
+		return s, Answer{Code: "a grant for no longer than the session"}
+	}
 	if lease.Token <= s.newestToken(op.Name, op.Scope) && s.has(LockBeforeMint) {
 		return s, Answer{Code: "a grant, with a token greater than all before"}
 	}
 	for _, late := range s.against(op) {
-		if late.End == Expired && late.Session == uuid.Nil && lease.GrantedAt < late.ExpiresAt {
+		if late.End == Expired && lease.GrantedAt < late.ExpiresAt {
 			return s, Answer{Code: "a grant, not before the lease that it replaces has expired"}
 		}
 	}
@@ -364,7 +367,7 @@ func (s State) answerAgain(lease Lease, op Op) Answer {
 
 func (s State) leaseAnswer(code string, lease Lease) Answer {
 	return Answer{Code: code, Token: lease.Token, ID: lease.ID, Owner: lease.Owner, Principal: lease.Principal,
-		Metadata: lease.Metadata, TTL: lease.TTL, ExpiresAt: s.until(lease), Lease: kindOf(lease.Mode, lease.Scope)}
+		Metadata: lease.Metadata, TTL: lease.TTL, ExpiresAt: lease.ExpiresAt, Lease: kindOf(lease.Mode, lease.Scope)}
 }
 
 func kindOf(mode store.Mode, scope store.Scope) string {
@@ -372,16 +375,4 @@ func kindOf(mode store.Mode, scope store.Scope) string {
 		return ""
 	}
 	return string(mode) + "," + string(scope)
-}
-
-// until is when a lease runs out: at its own time, or with its session, if that is before its HoldUntil.
-func (s State) until(lease Lease) int64 {
-	session, ok := s.session(lease.Session)
-	switch {
-	case !ok:
-		return lease.ExpiresAt
-	case lease.HoldUntil > 0:
-		return min(session.ExpiresAt, lease.HoldUntil)
-	}
-	return session.ExpiresAt
 }

@@ -67,9 +67,8 @@ begin
         where l.lock = p_request.lock collate "POSIX" and l.request_id = p_request.request_id;
         if found then
             outcome := coalesce(fence.request_conflict(lease, p_request),
-                case when lease.ended_at is null and fence.runs_until(lease) > clock_timestamp() then 'granted'
+                case when lease.ended_at is null and lease.expires_at > clock_timestamp() then 'granted'
                     else 'lost' end);
-            lease.expires_at := fence.runs_until(lease);
             if outcome = 'granted' and lease.waited_ms > 0 and not lease.adopted then
                 update fence.leases l set adopted = true
                 where l.lock = lease.lock and l.fencing_token = lease.fencing_token;
@@ -93,6 +92,7 @@ begin
     if p_request.session_id is not null then
         select * into v_session from fence.sessions s where s.session_id = p_request.session_id for share;
         p_request.ttl_ms := v_session.ttl_ms;
+        p_request.expires_at := coalesce(v_session.ended_at, v_session.expires_at, '-infinity');
     end if;
 
     if ticket is null and greatest(v_fence.granted_token, v_fence.last_token) = 0 then
@@ -113,7 +113,6 @@ begin
     end if;
     if lease.lock is not null then
         outcome := 'granted';
-        lease.expires_at := least(v_session.expires_at, lease.expires_at);
         if ticket is not null then
             delete from fence.waiters w where w.ticket = acquire_lease.ticket;
             perform fence.wake(p_request.lock, p_request.scope, fence.left_ms(lease));

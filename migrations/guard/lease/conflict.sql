@@ -1,11 +1,9 @@
 -- fence.expire_or_blocker(lock, mode, scope) → the lease that blocks one of this kind; of several the one that runs
--- longest, with its expires_at as of fence.runs_until. Or null: then the conflicting ones had expired and are ended
--- now, and the lock can be granted at once (P7).
+-- longest. Or null: then the conflicting ones had expired and are ended now, and the lock can be granted at once (P7).
 --
 -- That a lease runs is seen without locking it: while the fence is locked it can only be renewed, and still runs. That
--- it has expired is decided by a later statement, with the lease and its session locked, because a heartbeat may have
--- been renewing them. Leases on other names that end with a session are left to fence.settle_leases, which closes their
--- fences.
+-- it has expired is decided by a later statement, with the lease locked, because a renewal or the heartbeat of its session
+-- may be moving it. Leases of sessions on other names are left to fence.settle_leases, which closes their fences.
 create or replace function fence.expire_or_blocker(p_lock text, p_mode text, p_scope text) returns fence.leases
 language plpgsql
 as $$
@@ -24,7 +22,6 @@ begin
 
     for v_lease in select * from unnest(v_running) r order by r.lock, r.fencing_token loop
         perform from fence.leases l where l.lock = v_lease.lock and l.fencing_token = v_lease.fencing_token for update;
-        perform from fence.sessions s where s.session_id = v_lease.session_id for share;
     end loop;
     v_blocker := fence.longest_running(array(select r from fence.conflicting_leases(p_lock, p_mode, p_scope) r));
     if v_blocker.lock is not null then
@@ -68,8 +65,8 @@ as $$
         and 'exclusive' in (l.mode, p_mode)
 $$;
 
--- fence.longest_running(leases) → the lease that runs longest among those that have not expired by the clock, with its
--- expires_at as of fence.runs_until; null if all have expired.
+-- fence.longest_running(leases) → the lease that runs longest among those that have not expired by the clock; null if all
+-- have expired.
 create or replace function fence.longest_running(p_leases fence.leases[]) returns fence.leases
 language plpgsql
 as $$
@@ -78,7 +75,6 @@ declare
     v_lease   fence.leases;
 begin
     foreach v_lease in array p_leases loop
-        v_lease.expires_at := fence.runs_until(v_lease);
         if v_lease.expires_at > greatest(clock_timestamp(), v_longest.expires_at) then
             v_longest := v_lease;
         end if;

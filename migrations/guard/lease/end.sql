@@ -19,7 +19,7 @@ declare
 begin
     for v_end in select * from unnest(p_ends) e order by e.lock collate "C", e.fencing_token loop
         update fence.leases l
-        set ended_at = coalesce(l.ended_at, greatest(l.granted_at, least(clock_timestamp(), fence.runs_until(l)))),
+        set ended_at = coalesce(l.ended_at, greatest(l.granted_at, least(clock_timestamp(), l.expires_at))),
             end_reason = v_end.reason, end_note = coalesce(p_note, l.end_note)
         where l.lock = v_end.lock and l.fencing_token = v_end.fencing_token
         returning l.* into v_lease;
@@ -57,14 +57,11 @@ begin
     end if;
 
     outcome := 'free';
-    for v_ended in select * from fence.leases l where l.lock = p_lock and l.ended_at is null
-        order by l.fencing_token for update loop
-        perform from fence.sessions s where s.session_id = v_ended.session_id for share;
-    end loop;
+    perform from fence.leases l where l.lock = p_lock and l.ended_at is null order by l.fencing_token for update;
     for v_ended in
         select * from fence.end_leases(array(
             select row(l.lock, l.fencing_token, 'broken')::fence.lease_end from fence.leases l
-            where l.lock = p_lock and (l.ended_at is null and fence.runs_until(l) > clock_timestamp()
+            where l.lock = p_lock and (l.ended_at is null and l.expires_at > clock_timestamp()
                 or l.fencing_token = v_fence.granted_token and v_fence.open)), p_note)
     loop
         outcome := 'broken';
@@ -76,7 +73,6 @@ begin
     perform fence.close_fence(p_lock, v_fence.granted_token);
     update fence.subtrees s set open = false where s.name = p_lock;
     perform fence.wake(p_lock, v_scope, 0);
-    lease.expires_at := fence.runs_until(lease);
     perform fence.note_action('lease_broken', p_lock, jsonb_build_object(
         'owner_id', lease.owner_id, 'fencing_token', lease.fencing_token, 'reason', p_note), p_principal, p_address);
 end

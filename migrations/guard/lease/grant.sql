@@ -1,5 +1,6 @@
--- fence.grant_lease(fence, request, waited_ms) → the lease, granted as requested (fence.lease_request). Or null, and
--- nothing was changed: by the time of the grant, which is read after all locks, the session of the request has expired.
+-- fence.grant_lease(fence, request, waited_ms) → the lease, granted as requested (fence.lease_request). A request in a
+-- session has the expires_at of that. Or null, and nothing was changed: by the time of the grant, which is read after all
+-- locks, the session has expired.
 --
 -- The caller holds the tree lock, the fence (fence.lock_fence) and the session, for a subtree all of
 -- fence.lock_subtree, and has seen that nothing conflicts (fence.expire_or_blocker). Every grant of this schema keeps
@@ -44,7 +45,7 @@ begin
             order by f.resource for update);
     end if;
     v_now := clock_timestamp();
-    if fence.runs_until(p_request) <= v_now then
+    if p_request.expires_at <= v_now then
         return null;
     end if;
 
@@ -67,9 +68,8 @@ begin
     end if;
 
     v_hold := fence.hold_until(p_request.lock, v_now, v_now);
-    v_until := least(v_hold, case when p_request.session_id is null
-        then v_now + p_request.ttl_ms * interval '1 millisecond' else 'infinity' end);
-    v_check := v_until;
+    v_until := least(v_hold, coalesce(p_request.expires_at, v_now + p_request.ttl_ms * interval '1 millisecond'));
+    v_check := case when p_request.session_id is null then v_until else coalesce(v_hold, 'infinity') end;
     if fence.lease_provider(p_request.lease_id) <> 'postgres' then -- fence.grant_elsewhere
         v_until := least(v_until + interval '1 minute', v_hold);
     end if;

@@ -101,7 +101,7 @@ begin
         where r.lock = any (v_locks) and (o.lease_id, o.owner_id) = (r.lease_id, r.owner_id)
             and o.ended_at is null and o.hold_until is null
             and fence.lease_provider(o.lease_id) = 'postgres'
-            and o.expires_at > clock_timestamp() and o.expires_at <= t.expires_at -- in a session it is infinity
+            and o.session_id is null and o.expires_at > clock_timestamp() and o.expires_at <= t.expires_at
             and not (v_policies and fence.hold_until(o.lock, o.granted_at, v_now) is not null)
     ) v
     where l.lock = v.lock and l.fencing_token = v.fencing_token

@@ -27,7 +27,7 @@ begin
     return case
         when (v_lease.lease_id, v_lease.owner_id) is distinct from (p_lease_id, p_owner_id) then 'mismatch'
         when v_lease.end_reason in ('released', 'broken') then v_lease.end_reason
-        when v_lease.ended_at is null and fence.runs_until(v_lease) > clock_timestamp() then 'live'
+        when v_lease.ended_at is null and v_lease.expires_at > clock_timestamp() then 'live'
         when v_lease.fencing_token < v_granted or exists (
             select from fence.subtrees s where s.name = any (fence.ancestors(p_lock))
                 and s.granted_token > p_fencing_token)
@@ -37,48 +37,12 @@ begin
 end
 $$;
 
--- fence.runs_until(lease) → when the lease expires, see fence.lease_until. Reads its session.
-create or replace function fence.runs_until(p_lease fence.leases) returns timestamptz
-language plpgsql stable
-as $$
-declare
-    v_session fence.sessions;
-begin
-    if p_lease.session_id is not null then
-        select * into v_session from fence.sessions s where s.session_id = p_lease.session_id;
-    end if;
-    return fence.lease_until(p_lease, v_session);
-end
-$$;
-
--- fence.lease_until(lease, session) → when a lease that has not ended expires. session is the lease's session, or null.
---
--- A lease without a session lasts until its expires_at. A lease in a session lasts as long as the session, but no longer
--- than its expires_at, which is its hold_until. If its session does not exist, it has expired.
---
--- Other code repeats only the first case, to read no session where there is none (fence.live_leases, fence.blockers).
--- The planner inlines it, so queries can join leases with sessions; for one lease there is fence.runs_until.
-create or replace function fence.lease_until(p_lease fence.leases, p_session fence.sessions) returns timestamptz
-language sql immutable
-return case
-        when p_lease.session_id is null then p_lease.expires_at
-        when p_session.session_id is null then '-infinity'
-        else least(p_session.ended_at, p_session.expires_at, p_lease.expires_at)
-    end;
-
--- fence.live_leases() → the leases that have not ended and that have not expired by the clock (fence.lease_until).
---
--- The planner inlines it. The caller restricts it to locks or owners. It is no join: the planner would hash all sessions
--- where the caller has `exists (select from fence.live_leases() …)`.
+-- fence.live_leases() → the leases that have not ended and that have not expired by the clock. The planner inlines it; the
+-- caller restricts it to locks or owners.
 create or replace function fence.live_leases() returns setof fence.leases
 language sql stable
 as $$
-    select l.*
-    from fence.leases l
-    where l.ended_at is null and case
-            when l.session_id is null then l.expires_at
-            else (select fence.lease_until(l, s) from fence.sessions s where s.session_id = l.session_id)
-        end > clock_timestamp()
+    select l.* from fence.leases l where l.ended_at is null and l.expires_at > clock_timestamp()
 $$;
 
 -- fence.left_ms(lease) → how long the lease runs if nobody renews it, in milliseconds, at least 1.
@@ -86,6 +50,6 @@ create or replace function fence.left_ms(p_lease fence.leases) returns bigint
 language plpgsql volatile
 as $$
 begin
-    return greatest(1, ceil(extract(epoch from fence.runs_until(p_lease) - clock_timestamp()) * 1000));
+    return greatest(1, ceil(extract(epoch from p_lease.expires_at - clock_timestamp()) * 1000));
 end
 $$;

@@ -2,8 +2,8 @@
 --
 -- An expired lease can be replaced without this (P7): this counts it, wakes waiters and notifies of it. It looks at a
 -- lease when its check_at has passed, and again at the expires_at that it finds then: so a renewal need not change an
--- index. Leases in Redis are left to fence.note_ends_elsewhere until their expires_at, and those whose session ended before
--- that to fence.settle_leases, which closes their fences.
+-- index. Leases in Redis are left to fence.note_ends_elsewhere until their expires_at, and those of a session that is over
+-- to fence.settle_leases, which closes their fences.
 create or replace function fence.sweep_leases(p_rows_max integer, out done bigint, out more boolean)
 language plpgsql
 as $$
@@ -19,7 +19,8 @@ begin
         select l.lock, l.fencing_token from fence.leases l
         where l.ended_at is null and l.check_at < 'infinity' and l.check_at <= v_now
             and (l.expires_at <= v_now or fence.lease_provider(l.lease_id) = 'postgres')
-            and (l.session_id is null or fence.runs_until(l) >= l.expires_at)
+            and (l.session_id is null or exists (
+                select from fence.sessions s where s.session_id = l.session_id and fence.session_is_live(s)))
         order by l.check_at limit p_rows_max for update skip locked) d;
     more := cardinality(v_locks) = p_rows_max;
 

@@ -9,7 +9,7 @@
 -- last one ended.
 --
 -- locks     those that were granted or have waiters; above 10,000 an estimate
--- held      leases that run (fence.lease_until)
+-- held      leases that run
 -- expiring  those of them that have less than a quarter of their TTL left, or of their session's
 -- expired   locks whose holder is late and that nobody has replaced: the fence is open, and its lease, the newest, has
 --           expired. If sweeps ended 10,000 leases or more, an estimate by the fences of 500 of them
@@ -60,10 +60,9 @@ begin
 
     update fence.inventory c set grantable = fence.grantable_queues(c.grantable);
     with unended as materialized (
-        select l.lock, l.fencing_token, l.principal, l.granted_at, coalesce(s.ttl_ms, l.ttl_ms) * interval '1 millisecond' as ttl,
-            fence.lease_until(l, s) as until
+        select l.lock, l.fencing_token, l.principal, l.granted_at, l.ttl_ms * interval '1 millisecond' as ttl,
+            l.expires_at as until
         from fence.leases l
-        left join fence.sessions s on s.session_id = l.session_id
         where l.ended_at is null
     ), sessions as materialized (
         select s.principal from fence.sessions s

@@ -52,7 +52,7 @@ begin
             select * from fence.leases l
             where l.lock = any (fence.ancestors(u.resource) || u.resource) and l.fencing_token = u.fencing_token limit 1
         ) l on true
-        left join lateral (select coalesce(l.ended_at, fence.runs_until(l)) as at) ended on ended.at <= u.last_at
+        left join lateral (select coalesce(l.ended_at, l.expires_at) as at) ended on ended.at <= u.last_at
     ), recorded as (
         insert into fence.rejections as r (
             resource, key, code, reason, source, address, fencing_token, sequence, granted_token, last_token,

@@ -217,10 +217,7 @@ language sql stable
 as $$
     select 'holds', l.principal, l.owner_id, l.lock::text, l.fencing_token::bigint
     from fence.conflicting_leases(p_lock, p_mode, p_scope) l
-    where p_from = 0 and case
-            when l.session_id is null then l.expires_at
-            else (select fence.lease_until(l, s) from fence.sessions s where s.session_id = l.session_id)
-        end > clock_timestamp()
+    where p_from = 0 and l.expires_at > clock_timestamp()
     union all
     select 'before', w.principal, w.owner_id, w.lock::text, w.ticket
     from fence.waiters_ahead(p_lock, p_mode, p_scope, p_ticket, p_from, p_limit) w

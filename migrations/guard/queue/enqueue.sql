@@ -10,11 +10,11 @@ declare
     v_ticket bigint;
 begin
     insert into fence.waiters as w (
-        lock, gateway_id, owner_id, mode, scope, ttl_ms, session_id, request_id, metadata, principal, queued_at,
-        deadline_at)
+        lock, gateway_id, owner_id, mode, scope, ttl_ms, session_id, session_until, request_id, metadata, principal,
+        queued_at, deadline_at)
     values (
         p_request.lock, p_gateway_id, p_request.owner_id, p_request.mode, p_request.scope, p_request.ttl_ms,
-        p_request.session_id,
+        p_request.session_id, p_request.expires_at,
         p_request.request_id, p_request.metadata, p_request.principal, v_now, v_now + p_wait_ms * interval '1 millisecond')
     returning w.ticket into v_ticket;
     perform fence.note_change(p_request.lock);
@@ -138,17 +138,19 @@ as $$
     where w.deadline_at > clock_timestamp()
         and w.gateway_id = any (array(select g.gateway_id from fence.gateways g
             where g.alive_until > clock_timestamp()))
-        and (w.session_id is null or exists (
-            select from fence.sessions s where s.session_id = w.session_id and fence.session_is_live(s)))
+        and (w.session_until is null or w.session_until > clock_timestamp())
 $$;
 
 -- fence.waiter_request(waiter) → what the waiter requests, see fence.lease_request.
 create or replace function fence.waiter_request(p_waiter fence.waiters) returns fence.leases
 language plpgsql stable
 as $$
+declare
+    v_request fence.leases := fence.lease_request(p_waiter.lock, p_waiter.owner_id, p_waiter.mode, p_waiter.scope,
+        p_waiter.ttl_ms, p_waiter.session_id, p_waiter.request_id, p_waiter.metadata, p_waiter.principal);
 begin
-    return fence.lease_request(p_waiter.lock, p_waiter.owner_id, p_waiter.mode, p_waiter.scope, p_waiter.ttl_ms,
-        p_waiter.session_id, p_waiter.request_id, p_waiter.metadata, p_waiter.principal);
+    v_request.expires_at := p_waiter.session_until;
+    return v_request;
 end
 $$;
 

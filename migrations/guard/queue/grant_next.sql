@@ -29,6 +29,7 @@ declare
     v_blocker       fence.leases;
     v_granted       fence.leases;
     v_granted_count integer := 0;
+    v_now           timestamptz;
     v_left          boolean;
     v_subtree_waits boolean := false; -- a reader of the subtree was skipped: so are the others
 begin
@@ -44,14 +45,16 @@ begin
         return;
     end if;
 
+    v_now := clock_timestamp();
     return query
     with left_behind as (
-        delete from fence.waiters w using fence.sessions s
-        where w.lock = p_lock and w.session_id is not null and w.gateway_id = p_gateway_id
-            and s.session_id = w.session_id and not fence.session_is_live(s)
-        returning w.ticket, coalesce(s.end_reason, 'expired') as end_reason, fence.waiter_request(w) as request
+        delete from fence.waiters w
+        where w.lock = p_lock and w.session_until <= v_now and w.gateway_id = p_gateway_id
+        returning w.*
     )
-    select 'session_lost', l.ticket, l.request, l.end_reason, null::bigint from left_behind l;
+    select 'session_lost', l.ticket, fence.waiter_request(row(l.*)::fence.waiters), coalesce(s.end_reason, 'expired'),
+        null::bigint
+    from left_behind l left join fence.sessions s on s.session_id = l.session_id;
     v_left := found;
 
     for v_waiter in
@@ -73,13 +76,23 @@ begin
         lease := null;
         left_ms := null;
         v_session := null;
+        reason := null;
 
         if fence.must_queue(p_lock, v_waiter.mode, v_waiter.scope, ticket) then
             outcome := 'behind';
         else
             if v_waiter.session_id is not null then
                 select * into v_session from fence.sessions s where s.session_id = v_waiter.session_id for share;
-                continue when fence.session_lost(v_session) is not null;
+                reason := nullif(fence.session_lost(v_session), 'not_found');
+                if fence.session_lost(v_session) is not null then -- it ended while this held the waiter
+                    outcome := 'session_lost';
+                    lease := fence.waiter_request(v_waiter);
+                    delete from fence.waiters w where w.ticket = v_waiter.ticket;
+                    v_left := true;
+                    return next;
+                    continue;
+                end if;
+                v_waiter.session_until := v_session.expires_at;
             end if;
             v_blocker := fence.expire_or_blocker(p_lock, v_waiter.mode, v_waiter.scope);
             left_ms := ceil(extract(epoch from v_blocker.expires_at - clock_timestamp()) * 1000);
@@ -100,7 +113,6 @@ begin
         v_granted := lease;
         delete from fence.waiters w where w.ticket = v_waiter.ticket;
         left_ms := fence.left_ms(v_granted);
-        lease.expires_at := least(v_session.expires_at, lease.expires_at);
         return next;
         exit when v_waiter.mode = 'exclusive';
     end loop;
@@ -189,7 +201,7 @@ begin
             or not fence.must_queue(v_waiter.lock, v_waiter.mode, v_waiter.scope, v_waiter.ticket)
                 and not exists (
                     select from fence.conflicting_leases(v_waiter.lock, v_waiter.mode, v_waiter.scope) l
-                    where fence.runs_until(l) > clock_timestamp())
+                    where l.expires_at > clock_timestamp())
         then
             return next;
         end if;

@@ -100,7 +100,7 @@ begin
                         and not exists (
                             select from fence.leases l
                             where l.lock = f.granted_on and l.fencing_token = c.token
-                                and l.ended_at is null and fence.runs_until(l) > clock_timestamp())
+                                and l.ended_at is null and l.expires_at > clock_timestamp())
                     then 'lease_expired' -- step 6
                 when not p_wait and c.resource = any (v_unlocked) and stored.resource is not null
                     then 'busy'

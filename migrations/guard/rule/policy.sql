@@ -135,14 +135,6 @@ begin
 end
 $$;
 
--- fence.policies_digest() → a number that changes with every change of a policy; 0 if there is none.
-create or replace function fence.policies_digest() returns bigint
-language sql volatile
-as $$
-    select coalesce(bit_xor(hashtextextended(p.prefix, (extract(epoch from p.updated_at) * 1000000)::bigint)), 0)
-    from fence.policies p
-$$;
-
 -- fence.policy_details(policy) → what a policy says, for fence.audit; null for no policy.
 create or replace function fence.policy_details(p_policy fence.policies) returns jsonb
 language sql stable

@@ -9,69 +9,78 @@ declare
 begin
     perform fence.commit_durably();
     insert into fence.sessions as s (
-        session_id, owner_id, ttl_ms, created_at, expires_at, check_at, metadata, principal, policies_seen)
-    values (gen_random_uuid(), p_owner_id, p_ttl_ms, v_now, v_until, v_until, p_metadata, p_principal, -1)
+        session_id, owner_id, ttl_ms, created_at, expires_at, check_at, metadata, principal)
+    values (gen_random_uuid(), p_owner_id, p_ttl_ms, v_now, v_until, v_until, p_metadata, p_principal)
     returning s.* into session;
 end
 $$;
 
 -- fence.keep_alive(session_id) → one row: the status of the session (live, released, expired, or not_found) and, if
--- that is live, the session. It now expires its TTL from now, and all its leases with it, except those that reach their
--- hold_until, which the policy in force sets again: for those that run by the clock of that change. late_ms as of fence.renew_lease; see there about the disk.
+-- that is live, the session. It now expires its TTL from now, and with it all its leases that run by then, and its
+-- waiters; a lease no later than its hold_until, which the policy in force sets again. late_ms as of fence.renew_lease;
+-- see there about the disk.
 --
--- Waits for no lease: one that another transaction has locked gets its hold_until by the next keepalive.
+-- Waits for no lease and no waiter: one that another transaction has locked is moved by the next heartbeat, a third of the
+-- TTL later. A lease that was left out twice expires by itself before its session.
 create or replace function fence.keep_alive(
     p_session_id uuid, out status text, out session fence.sessions, out late_ms bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set jit = off
 as $$
 declare
-    v_policies bigint;
-    v_all      boolean;
+    v_policies boolean;
     v_now      timestamptz;
+    v_locks    text[];
+    v_tokens   bigint[];
+    v_first    timestamptz;
 begin
     select * into session from fence.sessions s where s.session_id = p_session_id for update;
-    v_now := clock_timestamp(); -- before the session is judged, as in fence.renew_lease
+    select array_agg(f.lock), array_agg(f.fencing_token), min(f.expires_at) into v_locks, v_tokens, v_first
+    from (
+        select l.lock, l.fencing_token, l.expires_at from fence.leases l
+        where l.session_id = p_session_id and l.ended_at is null
+        for update of l skip locked) f;
+    -- Before the session is judged, as in fence.renew_lease, and after the leases are locked: who has locked one to replace it
+    -- has seen that it had expired, and then the session has, too.
+    v_now := clock_timestamp();
     status := coalesce(fence.session_lost(session), 'live');
     if status in ('live', 'expired') then
         late_ms := fence.late_ms(session.ttl_ms, session.expires_at);
     end if;
-    if status = 'live' then
-        update fence.sessions s set expires_at = v_now + s.ttl_ms * interval '1 millisecond'
-        where s.session_id = p_session_id
-        returning s.* into session;
-        v_policies := fence.policies_digest();
-        if session.policies_seen <> v_policies then
-            with changed as materialized (
-                select l.lock, l.fencing_token, h.until
-                from fence.leases l
-                cross join lateral (select fence.hold_until(l.lock, l.granted_at, v_now) as until offset 0) h
-                where l.session_id = p_session_id and l.ended_at is null and l.hold_until is distinct from h.until
-            ), free as materialized (
-                select l.lock, l.fencing_token, c.until
-                from changed c join fence.leases l on l.lock = c.lock and l.fencing_token = c.fencing_token
-                for update of l skip locked
-            ), held as (
-                update fence.leases l
-                set hold_until = f.until, expires_at = coalesce(f.until, 'infinity'), check_at = coalesce(f.until, 'infinity')
-                from free f
-                where l.lock = f.lock and l.fencing_token = f.fencing_token and l.expires_at > clock_timestamp()
-                returning 1
-            )
-            select count(*) = (select count(*) from changed) into v_all from held;
-            if v_all then
-                update fence.sessions s set policies_seen = v_policies where s.session_id = p_session_id;
-            end if;
-        end if;
+    if status <> 'live' then
+        return;
     end if;
+    update fence.sessions s set expires_at = v_now + s.ttl_ms * interval '1 millisecond'
+    where s.session_id = p_session_id
+    returning s.* into session;
+    v_policies := exists (select from fence.policies p where p.max_hold_ms is not null);
+    update fence.leases l
+    set hold_until = f.until, expires_at = least(session.expires_at, f.until), check_at = coalesce(f.until, 'infinity')
+    from (
+        select o.lock, o.fencing_token,
+            case when v_policies then fence.hold_until(o.lock, o.granted_at, v_now) end as until
+        from unnest(v_locks, v_tokens) as u (lock, token)
+        join fence.leases o on o.lock = u.lock and o.fencing_token = u.token
+        where o.ended_at is null and o.expires_at > v_now) f
+    where l.lock = f.lock and l.fencing_token = f.fencing_token;
+    if v_first <= v_now then -- left out twice: for the sweep
+        update fence.leases l set check_at = l.expires_at
+        from unnest(v_locks, v_tokens) as u (lock, token)
+        where l.lock = u.lock and l.fencing_token = u.token and l.expires_at <= v_now and l.check_at = 'infinity';
+    end if;
+    update fence.waiters w set session_until = session.expires_at
+    where w.ticket = any (array(
+        select o.ticket from fence.waiters o where o.session_id = p_session_id for update skip locked));
 end
 $$;
 
 -- fence.end_session(session_id) → its status after the call: released, or expired if it had expired before, or
--- not_found. Sent twice, it succeeds twice. After its commit the session's leases no longer run; fence.settle_leases
--- ends them one by one.
+-- not_found. Sent twice, it succeeds twice. After its commit no lease is granted in the session, and its waiters do not
+-- count any more; fence.settle_leases ends its leases one by one.
 --
--- Nothing but the session is locked: an acquire that holds a fence looks at conflicting sessions, and must not wait for
--- a transaction that waits for its fence.
+-- It waits for nothing but the session: an acquire that holds a fence waits for that, and must not wait for a transaction
+-- that waits for its fence. A waiter that is being granted its lock finds the session ended.
 create or replace function fence.end_session(p_session_id uuid) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -91,18 +100,10 @@ begin
         end_reason = case when s.expires_at > clock_timestamp() then 'released' else 'expired' end
     where s.session_id = p_session_id
     returning s.* into v_session;
+    update fence.waiters w set session_until = '-infinity'
+    where w.ticket = any (array(
+        select o.ticket from fence.waiters o where o.session_id = p_session_id for update skip locked));
     return v_session.end_reason;
-end
-$$;
-
--- fence.postpone_session(session_id, pause): a sweep leaves the session alone for the pause, unless it is settled.
-create or replace function fence.postpone_session(p_session_id uuid, p_pause interval) returns void
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-as $$
-begin
-    update fence.sessions s
-    set check_at = clock_timestamp() + p_pause
-    where s.session_id = p_session_id and not s.settled;
 end
 $$;
 

@@ -3,8 +3,8 @@
 -- which nothing was ended, because something was locked for longer than wait_ms; last: the last of those locks, null if
 -- there is none left.
 --
--- Their fences are closed: the session's end releases its leases, also if it expired. A lease that reached its
--- hold_until before that has expired by itself, and its fence stays open. Any number of callers may settle one session
+-- Their fences are closed: the session's end releases its leases, also if it expired. A lease that ended before that has
+-- expired by itself, and its fence stays open. Any number of callers may settle one session
 -- at once. One call takes at most 64 tree locks, or those of one lock.
 create or replace function fence.settle_leases(
     p_session_id uuid, p_after text, p_locks_max integer, p_wait_ms integer, out ended bigint, out skipped integer,
@@ -18,6 +18,7 @@ declare
     v_scopes  text[];
     v_count   integer;
     v_lease   fence.leases;
+    v_over    timestamptz := (select s.ended_at from fence.sessions s where s.session_id = p_session_id);
 begin
     perform fence.commit_durably();
     ended := 0;
@@ -47,7 +48,7 @@ begin
                 where l.session_id = p_session_id and l.lock = any (v_locks) and l.ended_at is null))
         loop
             ended := ended + 1;
-            if v_lease.ended_at < v_lease.expires_at then
+            if v_lease.expires_at >= v_over then
                 perform fence.close_fence(v_lease.lock, v_lease.fencing_token);
             end if;
             perform fence.wake(v_lease.lock, v_lease.scope, 0);
@@ -56,6 +57,9 @@ begin
         ended := 0;
         skipped := v_count;
     end;
+    if ended > 0 then -- a sweep that has no time for all of them goes on at once
+        update fence.sessions s set check_at = clock_timestamp() where s.session_id = p_session_id;
+    end if;
     -- The commit waits for the commits of other notifications: PostgreSQL has one lock for all of them.
     perform set_config('lock_timeout', v_timeout, true);
 end
@@ -106,8 +110,9 @@ end
 $$;
 
 -- fence.sweep_sessions(rows_max, retention) → done: the number of expired sessions that were ended; more; unsettled:
--- those whose leases must be ended now (fence.settle_leases), the longest overdue first. Deletes sessions that were
--- settled before the retention. See fence.sweep, and fence.sweep_leases about check_at.
+-- those whose leases must be ended now (fence.settle_leases), the longest overdue first; if that fails, they are due
+-- again in five seconds. Deletes sessions that were settled before the retention. See fence.sweep, and fence.sweep_leases
+-- about check_at.
 create or replace function fence.sweep_sessions(
     p_rows_max integer, p_retention interval, out done bigint, out more boolean, out unsettled uuid[])
 language plpgsql
@@ -130,6 +135,7 @@ begin
     unsettled := array(
         select s.session_id from fence.sessions s where s.session_id = any (v_due) and s.ended_at is not null
         order by s.check_at);
+    update fence.sessions s set check_at = v_now + interval '5 seconds' where s.session_id = any (unsettled);
 
     with old as (
         select s.session_id from fence.sessions s

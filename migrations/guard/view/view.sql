@@ -15,10 +15,9 @@ create or replace view fence.admitted as
 create or replace view fence.held with (security_barrier) as
     select l.lock, l.owner_id, l.principal, l.mode, l.scope, l.fencing_token,
         case when substr(l.lease_id::text, 15, 2) = '83' then l.metadata ->> 'table' end as table_name, l.granted_at,
-        fence.lease_until(l, s) as expires_at
+        l.expires_at
     from fence.leases l
-    left join fence.sessions s on s.session_id = l.session_id
-    where l.ended_at is null and fence.lease_until(l, s) > clock_timestamp() and fence.may_use(l.lock);
+    where l.ended_at is null and l.expires_at > clock_timestamp() and fence.may_use(l.lock);
 
 -- fence.protected: the protected tables whose template the role may use, with all names below it (fence.may_use). problem
 -- says what keeps rows from being checked, such as a disabled trigger; null: nothing. A table with triggers of a protected

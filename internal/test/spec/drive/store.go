@@ -81,18 +81,30 @@ func (s Store) Perform(ctx context.Context, before spec.State, op spec.Op) (spec
 var endings = map[spec.Kind]string{
 	spec.Expire: `
 		update fence.leases set expires_at = clock_timestamp(), check_at = '-infinity'
-		where lock = $1 and fencing_token = $2 and ended_at is null and session_id is null
+		where lock = $1 and fencing_token = $2 and ended_at is null
 		returning (extract(epoch from expires_at) * 1000000)::bigint`,
 	spec.HoldOut: `
 		update fence.leases l set hold_until = now.at, expires_at = now.at, check_at = now.at
 		from (select clock_timestamp() as at) now
 		where l.lock = $1 and l.fencing_token = $2 and l.hold_until is not null
 		returning (extract(epoch from now.at) * 1000000)::bigint`,
-	spec.ExpireSession: `
-		update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity'
-		where session_id = $1 and ended_at is null and expires_at > clock_timestamp()
-		returning (extract(epoch from expires_at) * 1000000)::bigint`,
+	spec.ExpireSession: ExpireSession,
 }
+
+// ExpireSession is the statement that lets the session $1 run out, and with it its leases and waiters. It returns when, in
+// microseconds.
+const ExpireSession = `
+		with session as (
+			update fence.sessions set expires_at = clock_timestamp(), check_at = '-infinity'
+			where session_id = $1 and ended_at is null and expires_at > clock_timestamp()
+			returning session_id, expires_at
+		), leases as (
+			update fence.leases l set expires_at = s.expires_at from session s
+			where l.session_id = s.session_id and l.ended_at is null and l.expires_at > s.expires_at
+		), waiters as (
+			update fence.waiters w set session_until = s.expires_at from session s where w.session_id = s.session_id
+		)
+		select (extract(epoch from expires_at) * 1000000)::bigint from session`
 
 // end moves the end of what runs to now, in microseconds. 0: it does not run.
 func (s Store) end(ctx context.Context, before spec.State, op spec.Op) (at int64, err error) {

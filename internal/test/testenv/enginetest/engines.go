@@ -129,7 +129,7 @@ func (s *Engines) ExpectQuiet(t *testing.T) {
 	}
 	for what, sql := range map[string]string{
 		"waiters": "select count(*) from fence.waiters",
-		"leases that run": "select count(*) from fence.leases l where l.ended_at is null and fence.runs_until(l) > " +
+		"leases that run": "select count(*) from fence.leases l where l.ended_at is null and l.expires_at > " +
 			"clock_timestamp()",
 		"deadlocks within SQL": "select deadlocks from pg_stat_database where datname = current_database()",
 	} {
@@ -221,7 +221,7 @@ func Unanswered(t *testing.T, answers <-chan Outcome) {
 func (b *DB) Describe(t *testing.T) (text string) {
 	t.Helper()
 	const sql = `select string_agg(line, e'\n') from (
-		select format('%s has %s %s %s until %s', owner_id, lock, mode, scope, fence.runs_until(l)) from fence.leases l where ended_at is null
+		select format('%s has %s %s %s until %s', owner_id, lock, mode, scope, l.expires_at) from fence.leases l where ended_at is null
 		union all (
 			select format('%s waits for %s %s %s with ticket %s at %s, counts %s', owner_id, lock, mode, scope, ticket, gateway_id, fence.is_waiting(w))
 			from fence.waiters w order by ticket)) as lines (line)`
