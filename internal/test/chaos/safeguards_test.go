@@ -72,7 +72,7 @@ var safeguards = []safeguard{
 		broken: "when false", faults: []string{"client-slow"}},
 	{name: "release-closes-fence", file: "close_fence.sql", old: "set open = false, admitted_in = null",
 		broken: "set admitted_in = null", faults: []string{"client-slow"}},
-	{name: "reader-closes-fence", file: "grant.sql", old: "open = l.mode = 'exclusive',",
+	{name: "reader-closes-fence", file: "grant.sql", old: "open = p_lease.mode = 'exclusive',",
 		broken: "open = true,", faults: []string{"client-slow"}},
 	{name: "subtree-closes-below", file: "grant_lease.sql",
 		old:    "set open = false, admitted_in = null where f.resource = any (v_below)",
