@@ -365,6 +365,15 @@ var sessionCases = []storeCase{
 	{"session: a lease that expired before it is swept", all(openSession, inSession(acquire),
 		execute("update fence.leases set expires_at = clock_timestamp() where lock = $1"), keepAlive, sweep,
 		counted(1, "select count(*) from fence.leases where lock = $1 and end_reason = 'expired'"))},
+	{"session: a lease that expired before it is not released", all(openSession, inSession(acquire),
+		execute("update fence.leases set expires_at = clock_timestamp() where lock = $1"),
+		func(ctx context.Context, s *fixture) error {
+			released, err := s.EndSession(ctx, s.session.ID)
+			if err == nil && released != 0 {
+				err = fmt.Errorf("%d leases were released, want none", released)
+			}
+			return err
+		})},
 	{"session: a keepalive moves its leases", all(openSession, inSession(acquire), keepAlive, endsWithSession)},
 	{"session: a keepalive moves its waiters", all(acquire, openSession, inSession(joinQueueAt(uuid.New())), keepAlive,
 		counted(1, "select count(*) from fence.waiters w join fence.sessions s using (session_id) where w.lock = $1 and "+

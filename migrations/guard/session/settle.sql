@@ -1,11 +1,11 @@
 -- fence.settle_leases(session_id, after, locks_max, wait_ms) ends leases of a session that has ended, on at most
--- locks_max locks, the first ones after the name after. → ended: the number of leases; skipped: the number of locks on
--- which nothing was ended, because something was locked for longer than wait_ms; last: the last of those locks, null if
--- there is none left.
+-- locks_max locks, the first ones after the name after. → ended: how many of them ran until then; skipped: the number of
+-- locks on which nothing was ended, because something was locked for longer than wait_ms; last: the last of those locks,
+-- null if there is none left.
 --
 -- Their fences are closed: the session's end releases its leases, also if it expired. A lease that ended before that has
--- expired by itself, and its fence stays open. Any number of callers may settle one session
--- at once. One call takes at most 64 tree locks, or those of one lock.
+-- expired by itself, and its fence stays open. Any number of callers may settle one session at once. One call takes at
+-- most 64 tree locks, or those of one lock.
 create or replace function fence.settle_leases(
     p_session_id uuid, p_after text, p_locks_max integer, p_wait_ms integer, out ended bigint, out skipped integer,
     out last text)
@@ -47,8 +47,8 @@ begin
                 from fence.leases l join fence.sessions s on s.session_id = l.session_id
                 where l.session_id = p_session_id and l.lock = any (v_locks) and l.ended_at is null))
         loop
-            ended := ended + 1;
             if v_lease.expires_at >= v_over then
+                ended := ended + 1;
                 perform fence.close_fence(v_lease.lock, v_lease.fencing_token);
             end if;
             perform fence.wake(v_lease.lock, v_lease.scope, 0);
