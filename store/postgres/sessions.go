@@ -91,9 +91,9 @@ func (s *Store) Session(ctx context.Context, id uuid.UUID) (session store.Sessio
 }
 
 // EndSession ends a session, releases its leases and takes its waiters out of their queues. Sent twice, it succeeds
-// twice. It returns when all leases are released, with their number. It returns ErrLeaseLost (a LostError) if the session had expired, ErrNotFound if there is
-// no such session, or ErrUnavailable. After the first commit, ErrUnavailable has an unknown outcome: the session has
-// ended, but some of its leases may run until a retry or a sweep ends them.
+// twice. It returns when all leases are released, with their number. It returns ErrLeaseLost (a LostError) if the session
+// had expired, ErrNotFound if there is no such session, or ErrUnavailable. After the first commit, ErrUnavailable has an
+// unknown outcome: the session has ended, but some of its leases may run until a retry or a sweep ends them.
 func (s *Store) EndSession(ctx context.Context, id uuid.UUID) (released int64, err error) {
 	var status string
 	err = s.queryRow(ctx, statement{purpose: forReleases}, "select fence.end_session($1)", []any{id}, &status)
