@@ -19,8 +19,8 @@ import (
 	"github.com/fencegate/fencegate/store"
 )
 
-// SQL is a client that uses the SQL functions: for leases on one connection, for transactions on another. What there is no function for, its Service
-// does. A transaction that it guards appends a row to the journal of its resource.
+// SQL is a client that uses the SQL functions: for leases on one connection, for transactions on another. What there is
+// no function for, its Service does. A transaction that it guards appends a row to the journal of its resource.
 type SQL struct {
 	spec.Service
 	leases, writes *pgx.Conn
