@@ -29,19 +29,11 @@ func randomSQL(t *testing.T, db *enginetest.DB) {
 	t.Helper()
 	client := drive.NewSQL(t, db.URL, db.Store)
 	sweeper := enginetest.NewSweeper(t, db.Store, postgres.SweeperConfig{})
-	var principal string
-	if err := db.SQL.QueryRow(t.Context(), "select 'sql:' || session_user").Scan(&principal); err != nil {
-		t.Fatal(err)
-	}
 	target := drive.Store{Service: client, SQL: db.SQL, Sweep: func(ctx context.Context) error {
 		_, err := sweeper.Sweep(ctx)
 		return err
 	}}
-	drive.Sequences(t, target, spec.Generator{
-		Names: []store.Name{"a", "b", "b/c", "b/c/d"}, Owners: []string{"A", "B"}, Principals: []string{principal},
-		Weights: append([]spec.Weight{{Kind: spec.Guard, Share: 30}}, spec.Sequential...),
-		TTL:     time.Hour, TTLSpread: time.Second,
-	})
+	drive.Sequences(t, target, client.Calls())
 }
 
 // TestGuardAtRandom checks that rows of a protected table change only under the newest token, whatever many clients do at

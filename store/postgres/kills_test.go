@@ -20,13 +20,6 @@ var (
 	killsFor  = flag.Duration("kills.for", 4*time.Second, "how long TestKills lets each driver look for one")
 )
 
-// randomSQLCalls are those that clients of SQL make.
-var randomSQLCalls = spec.Generator{
-	Names: randomCalls.Names, Owners: []string{"A", "B"},
-	Weights: append([]spec.Weight{{Kind: spec.Guard, Share: 30}}, spec.Sequential...),
-	TTL:     time.Hour, TTLSpread: time.Second,
-}
-
 // TestKills breaks the functions as TestEveryStepIsTested does, and lists which driver of the specification notices each by
 // itself, without a case that was written for it; or else the case.
 func TestKills(t *testing.T) {
@@ -39,10 +32,9 @@ func TestKills(t *testing.T) {
 	next := make(chan int)
 	for range 2 {
 		target, bed := newRandomTarget(t)
-		bySQL := target
-		bySQL.Service = drive.NewSQL(t, bed.URL, bed.Store)
-		calls := randomSQLCalls
-		calls.Principals = []string{"sql:" + bed.SQL.Config().ConnConfig.User}
+		client := drive.NewSQL(t, bed.URL, bed.Store)
+		bySQL, calls := target, client.Calls()
+		bySQL.Service = client
 		if err := errors.Join(search(t, target, randomCalls, 0), search(t, bySQL, calls, -1)); err != nil {
 			t.Fatalf("a driver finds the functions wrong as they are: %v", err)
 		}

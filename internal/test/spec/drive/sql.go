@@ -61,6 +61,16 @@ func NewSQL(t *testing.T, url string, beside spec.Service) *SQL {
 	return &SQL{Service: beside, leases: conns[0], writes: conns[1]}
 }
 
+// Calls draws what clients like this send, one after the other.
+func (c *SQL) Calls() spec.Generator {
+	return spec.Generator{
+		Names: []store.Name{"a", "b", "b/c", "b/c/d"}, Owners: []string{"A", "B"},
+		Principals: []string{"sql:" + c.leases.Config().User},
+		Weights:    append([]spec.Weight{{Kind: spec.Guard, Share: 30}}, spec.Sequential...),
+		TTL:        time.Hour, TTLSpread: time.Second,
+	}
+}
+
 func journalColumns(count int) []string { return []string{"a", "b", "c", "d"}[:count] }
 
 // Acquire is by fence.acquire, but in a session by the Service.
