@@ -73,7 +73,9 @@ create table fence.fences (
     last_version  bigint not null default 0,
     open          boolean not null default false,
     last_digest   bytea,
-    admitted_in   xid8
+    admitted_in   xid8,
+    subtree_token fence.token,
+    adopted_token fence.token
 ) with (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.05);
 
 comment on column fence.fences.granted_token is 'the newest token granted on the name';
@@ -83,17 +85,11 @@ comment on column fence.fences.last_digest is
     'the content of the last accepted write if it was numbered, which identifies its retry';
 comment on column fence.fences.admitted_in is
     'the top-level transaction that fence.guard last admitted to write to the resource: the proof for triggers';
-
--- The names for which a subtree lease was ever requested, with the newest token granted. It is a fence of all names
--- below, so a row that was granted is never deleted. While the table is empty, no write looks further.
-create table fence.subtrees (
-    name          fence.name primary key,
-    granted_token fence.token not null default 0,
-    open          boolean not null default false
-) with (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.05);
-
--- A write looks up whether its token is that of an open subtree.
-create index subtrees_open on fence.subtrees (granted_token) where open;
+comment on column fence.fences.subtree_token is
+    'the newest token of a subtree lease on the name, which may write below while it is the granted one, and the fence is '
+    'open; 0: one was requested; null: none';
+comment on column fence.fences.adopted_token is
+    'the token of a subtree lease above that may write here, above the granted one (fence.lock_write_tokens); null: none';
 
 -- Names whose rows were made for a request that was not granted, or for a write that may have been rejected
 -- (fence.sweep_unused).

@@ -95,30 +95,23 @@ var orderScripts = []script{
 		B select resource from fence.fences where resource = 'ordered/2' for update nowait  -- ordered/2
 		B rollback
 		A ...`},
-	{"subtrees of write tokens are locked in the order of their names", `
-		A set enable_indexscan = off; set enable_bitmapscan = off; set enable_indexonlyscan = off
-		A insert into fence.subtrees (name, granted_token, open) values ('ordered-tree/2', 2, true), ('ordered-tree/1', 1, true)
-		B begin; select from fence.subtrees where name = 'ordered-tree/1' for update
+	{"fences from which others adopt a token are locked in the order of their names, with them", `
+		A insert into fence.fences (resource, granted_token, subtree_token, open)
+			values ('ordered-tree/2', 2, 2, true), ('ordered-tree/1', 1, 1, true), ('ordered-tree/1/x', 0, null, false)
+		B begin; select from fence.fences where resource = 'ordered-tree/1/x' for update
 		A select fence.lock_write_tokens('{ordered-tree/2/x,ordered-tree/1/x}', '{2,1}', true)  -- waits
-		B select name from fence.subtrees where name = 'ordered-tree/2' for update nowait  -- ordered-tree/2
+		B select resource from fence.fences where resource = 'ordered-tree/2' for update nowait  -- ordered-tree/2
 		B rollback
 		A ...
-		A update fence.subtrees set open = false where name in ('ordered-tree/1', 'ordered-tree/2')`},
-	{"a request for a subtree locks subtrees and fences below in the order of their names", `
+		A update fence.fences set open = false where resource in ('ordered-tree/1', 'ordered-tree/2')`},
+	{"a request for a subtree locks fences below in the order of their names", `
 		A set enable_indexscan = off; set enable_bitmapscan = off; set enable_indexonlyscan = off
-		A insert into fence.subtrees (name, granted_token, open) values ('ordered-below/2', 2, true), ('ordered-below/1', 1, true)
 		A insert into fence.fences (resource, open) values ('ordered-below/2', true), ('ordered-below/1', true)
-		B begin; select from fence.subtrees where name = 'ordered-below/1' for update
-		A select fence.lock_subtree('ordered-below', 'exclusive')  -- waits
-		B select name from fence.subtrees where name = 'ordered-below/2' for update nowait  -- ordered-below/2
-		B rollback
-		A ...
 		B begin; select from fence.fences where resource = 'ordered-below/1' for update
 		A select fence.lock_subtree('ordered-below', 'exclusive')  -- waits
 		B select resource from fence.fences where resource = 'ordered-below/2' for update nowait  -- ordered-below/2
 		B rollback
-		A ...
-		A update fence.subtrees set open = false where name in ('ordered-below/1', 'ordered-below/2')`},
+		A ...`},
 }
 
 // argsOfKey are arguments of fence.create_key, from the digest to who creates it.

@@ -263,7 +263,7 @@ func TestFailureReplacesNothing(t *testing.T) {
 		update fence.guard_revision set revision = revision - 1;
 		create or replace function fence.admit(
 			p_resources text[], p_tokens bigint[], p_sequences bigint[], p_lease_ids uuid[], p_digests bytea[],
-			p_covering text[], p_locked text[], p_wait boolean)
+			p_locked text[], p_wait boolean)
 		returns fence.ruling[] language sql as $$ select null::fence.ruling[] $$;
 		drop function fence.write; create function fence.write(
 			p_resources text[], p_tokens bigint[], p_sequences bigint[], p_lease_ids uuid[], p_digests bytea[],

@@ -400,15 +400,19 @@ var nestedScripts = []script{
 	olderSnapshot("serializable", "above", "nested-s/m/n", "nested-s/m"),
 }
 
-// olderSnapshot is about a snapshot that was taken before the newer grant. The resource has a fence already.
+// olderSnapshot is about snapshots that were taken before the newer grant. The fence of one resource has adopted the older
+// token; the other has no fence yet.
 func olderSnapshot(level, direction, older, newer string) script {
 	return script{level + ": a grant of a subtree " + direction + " since the snapshot is 40001",
 		strings.NewReplacer("LEVEL", level, "OLDER", older, "NEWER", newer).Replace(`
 		A select test.grant('OLDER', 'exclusive', 'subtree')  -- $t
 		A select fence.guard('OLDER/n/x', $t, 1)  -- t
 		A begin isolation level LEVEL; select 1
+		C begin isolation level LEVEL; select 1
 		B select test.grant('NEWER', 'exclusive', 'subtree')  -- $new
 		A select fence.guard('OLDER/n/x', $t, 2)  -- !40001
+		C select fence.guard('OLDER/n/y', $t, 2)  -- !40001
+		C rollback
 		A rollback; select fence.guard('OLDER/n/x', $t, 2)  -- !LF103 "granted_token":$new`)}
 }
 

@@ -213,7 +213,7 @@ const apart = `
 func TestApplicationsScanNoTable(t *testing.T) {
 	t.Parallel()
 	url := scripted(t, planned)
-	const analyze = "vacuum analyze fence.fences, fence.leases, fence.subtrees, fence.policies"
+	const analyze = "vacuum analyze fence.fences, fence.leases, fence.policies"
 	run := func(name, steps string) {
 		if err := (script{name, steps}).run(t.Context(), url, nil); err != nil {
 			t.Errorf("%s: %v", name, err)

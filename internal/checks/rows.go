@@ -27,10 +27,10 @@ var OfRows = []Check{
 			from fence.leases l left join fence.fences f on f.resource = l.lock
 			where f.resource is null or f.granted_token < l.fencing_token
 			union all
-			select l.lock, format('token %s was granted on the subtree, and its fence %s', l.fencing_token,
-				case when s.name is null then 'is missing' else 'knows none above ' || s.granted_token end)
-			from fence.leases l left join fence.subtrees s on s.name = l.lock
-			where l.scope = 'subtree' and (s.name is null or s.granted_token < l.fencing_token)
+			select l.lock, format('token %s was granted on the subtree, and its fence knows none above %s', l.fencing_token,
+				coalesce(f.subtree_token, 0))
+			from fence.leases l join fence.fences f on f.resource = l.lock
+			where l.scope = 'subtree' and coalesce(f.subtree_token, 0) < l.fencing_token
 			limit 100`,
 		Advice: "Leases and fences are of different moments: a token older than the lease's could write. Restore the schema " +
 			"fence as a whole, from one backup.",
@@ -38,16 +38,16 @@ var OfRows = []Check{
 	{
 		Name: "fence_open", Severity: Error,
 		SQL: `
-			select o.name::text, format('token %s may write, and its lease %s', o.granted_token,
+			select f.resource::text, format('token %s may write, and its lease %s', f.token,
 				case when l.lock is null then 'is missing' when l.ended_at is null then 'is ' || l.mode || ', ' || l.scope
 					else 'was ' || l.end_reason end)
 			from (
-				select f.resource as name, f.granted_token, false as subtree from fence.fences f where f.open
+				select resource, granted_token as token, subtree_token = granted_token as subtree from fence.fences where open
 				union all
-				select s.name, s.granted_token, true from fence.subtrees s where s.open) o
-			left join fence.leases l on l.lock = o.name and l.fencing_token = o.granted_token
-			where l.lock is null or l.mode = 'shared' or o.subtree and l.scope = 'node'
-				or l.end_reason in ('released', 'broken')
+				select resource, adopted_token, true from fence.fences where adopted_token is not null) f
+			left join fence.leases l on l.fencing_token = f.token
+				and (l.lock = f.resource or l.scope = 'subtree' and starts_with(f.resource, l.lock || '/'))
+			where l.lock is null or l.mode = 'shared' or l.end_reason in ('released', 'broken') or f.subtree and l.scope = 'node'
 			limit 100`,
 		Advice: "Leases and fences are of different moments: a holder that has released could write. Restore the schema " +
 			"fence as a whole; or acquire the lock and release it, which closes the fence.",

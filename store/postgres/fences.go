@@ -13,16 +13,18 @@ import (
 
 const fenceSQL = `
 		select
-			greatest(f.granted_token, above.granted_token),
-			case when above.granted_token > coalesce(f.granted_token, 0) then above.open else f.open end,
+			greatest(f.granted_token, above.subtree_token),
+			case when above.subtree_token > coalesce(f.granted_token, 0) then above.open and above.subtree_token = above.granted_token
+				else f.open end,
 			coalesce(f.last_token, 0), coalesce(f.last_sequence, 0),
 			` + policyColumns + `
 		from (select * from fence.fences f where f.resource = $1) f
 		full join (
-			select s.* from fence.subtrees s where s.name = any (fence.ancestors($1)) order by s.granted_token desc limit 1
+			select a.* from fence.fences a where a.resource = any (fence.ancestors($1)) and a.subtree_token > 0
+			order by a.subtree_token desc limit 1
 		) above on true
 		left join fence.policy_for($1) p on true
-		where greatest(f.granted_token, f.last_token, f.last_version, above.granted_token) > 0`
+		where greatest(f.granted_token, f.last_token, f.last_version, above.subtree_token) > 0`
 
 // Fence returns the fence of a resource, ErrNotFound if nothing was ever granted or written on it, or ErrUnavailable.
 func (s *Store) Fence(ctx context.Context, resource store.Name) (store.Fence, error) {

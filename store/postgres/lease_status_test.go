@@ -216,9 +216,9 @@ var passCases = []storeCase{
 		execute("update fence.leases set kept = true where lock = $1"), leftAlone(toPass))},
 	{"not passed: there is a policy", all(alone, under(store.Policy{}), acquire, waitsHere, leftAlone(toPass))},
 	{"not passed: there is a subtree above", all(alone, onBelow("/x", acquire, waitsHere),
-		execute("insert into fence.subtrees (name) values ($1)"), onBelow("/x", leftAlone(toPass)))},
+		execute(requestSubtreeSQL), onBelow("/x", leftAlone(toPass)))},
 	{"not passed: there is a subtree of the name", all(alone, acquire, waitsHere,
-		execute("insert into fence.subtrees (name) values ($1)"), leftAlone(toPass))},
+		execute(requestSubtreeSQL), leftAlone(toPass))},
 	{"not passed: the lock is watched", all(alone, acquire, waitsHere, watched, leftAlone(toPass))},
 }
 
@@ -228,12 +228,10 @@ var passMutations = []mutation{
 		[]string{"not passed: there is a policy"}},
 	{"passed: all policies count", "pass_lease", removing(" and exists (select from fence.policy_for(p_lock))"),
 		[]string{"passed: beside a policy and a subtree below"}},
-	{"passed: subtrees above are overlooked", "has_subtrees", removing("fence.ancestors(p_lock) || "),
+	{"passed: subtrees above are overlooked", "pass_lease", removing(" or fence.has_subtrees(p_lock)"),
 		[]string{"not passed: there is a subtree above"}},
-	{"passed: subtrees of the name are overlooked", "has_subtrees", removing(" || p_lock"),
+	{"passed: subtrees of the name are overlooked", "pass_lease", removing(" and f.subtree_token is null"),
 		[]string{"not passed: there is a subtree of the name"}},
-	{"passed: all subtrees count", "has_subtrees", replacing("where s.name = any (fence.ancestors(p_lock) || p_lock)", ""),
-		[]string{"passed: beside a policy and a subtree below"}},
 	{"passed: what was written elsewhere is overlooked", "pass_lease",
 		replacing("greatest(f.granted_token, f.last_token)", "f.granted_token"),
 		[]string{"passed: the token is greater than what was written elsewhere"}},
@@ -261,10 +259,8 @@ var passMutations = []mutation{
 		[]string{"not passed: by another owner"}},
 	{"passed: the lease_id proves nothing", "pass_lease", replacing("(p_lease_id, p_owner_id,", "(l.lease_id, p_owner_id,"),
 		[]string{"not passed: with another lease_id"}},
-	{"passed: a reader's lease", "pass_lease", replacing("p_owner_id, 'exclusive',", "p_owner_id, l.mode,"),
+	{"passed: a reader's lease", "pass_lease", replacing("p_owner_id, 'exclusive')\n        and", "p_owner_id, l.mode)\n        and"),
 		[]string{"not passed: a reader's lease"}},
-	{"passed: a subtree's lease", "pass_lease", replacing(", 'exclusive', 'node')\n        and", ", 'exclusive', l.scope)\n        and"),
-		[]string{"not passed: a lease for the subtree"}},
 	{"passed: what has ended", "pass_lease", removing("l.ended_at is null and "),
 		[]string{"not passed: a lease that was released"}},
 	{"passed: a lease of a session", "pass_lease", removing("l.session_id is null and "),
@@ -284,8 +280,8 @@ const hereID = "00000000-0000-4000-8000-000000000001"
 
 var toPass = onLease("fence.pass_lease($1, %s, %s::uuid, $2, '" + hereID + "') p where p.ticket is not null")
 
-// alone makes the lock the only thing that the database has.
-var alone = all(execute("delete from fence.policies"), execute("delete from fence.subtrees"))
+// alone is the state without policies.
+var alone = execute("delete from fence.policies")
 
 // waitsHere is in the queue at the gateway that hands over.
 var waitsHere = waiterAt(uuid.MustParse(hereID), "", "exclusive", "node", time.Hour)

@@ -275,7 +275,6 @@ func TestFencesOfOnePrincipal(t *testing.T) {
 			}
 			err := makeFence(t.Context(), b, principal, name)
 			b.Exec(t, "update fence.leases set ended_at = clock_timestamp(), end_reason = 'released' where ended_at is null")
-			b.Exec(t, "delete from fence.subtrees") // beside one, all is sent to the functions for one
 			if full := errors.Is(err, store.ErrLimit) || sqlState(err) == "LF007"; full != c.full || err != nil && !full {
 				t.Errorf("%s by %q makes %s: %v; want that it is refused: %t", way, principal, name, err, c.full)
 			}

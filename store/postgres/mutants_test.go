@@ -26,7 +26,7 @@ func TestMutants(t *testing.T) {
 			if err := b.clean(ctx); err != nil {
 				return err
 			}
-			_, err := b.SQL.Exec(ctx, "vacuum fence.fences, fence.subtrees, fence.waiters, fence.leases, fence.sessions, "+
+			_, err := b.SQL.Exec(ctx, "vacuum fence.fences, fence.waiters, fence.leases, fence.sessions, "+
 				"fence.records, fence.policies") // the database is used for hundreds of cases
 			return err
 		},

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"testing"
 	"time"
 
 	"github.com/google/uuid"
@@ -31,19 +30,15 @@ var raceCases = []storeCase{
 		grantedDuring(with(newest, at("/x")), acquireNode))},
 	{"P3: a write below that waits for the grant of a subtree", all(onBelow("/x", acquire, expire),
 		whileGranted("", store.Subtree, rejectedMeanwhile(ofBelow("/x"), "superseded")))},
-	{"P3: a write below that waits for the grant of the first subtree of all", all(onBelow("/x", acquire, expire),
-		execute("delete from fence.subtrees"),
-		whileGranted("", store.Subtree, rejectedMeanwhile(ofBelow("/x"), "superseded")))},
+	{"P3: a subtree is granted during a write that adopts the token of a subtree below", all(onBelow("/x", acquireSubtree),
+		wrote(ofBelow("/x", sequence(1), at("/x/a"))), onBelow("/x", expire),
+		grantedDuring(ofBelow("/x", at("/x/y")), acquireSubtree))},
 	{"P3: a write with the token of a subtree that waits for its next grant", all(acquireSubtree, expire,
 		whileGranted("", store.Subtree, rejectedMeanwhile(with(newest, at("/x")), "superseded")))},
 	{"P1: a name is asked for while the subtree is granted",
 		whileGranted("", store.Subtree, heldBy(onBelow("/x/y", acquire), "the new one"))},
 	{"P1: a subtree is asked for while a name in it is granted",
 		whileGranted("/x/y", store.Node, heldBy(acquireSubtree, "the new one"))},
-	{"a lock is broken while the first subtree lease of its name is asked for", all(acquire, brokenBesideSubtree)},
-	{"an acquire locks the fence of all names below first", all(acquireSubtree, release, subtreeFirst(acquireNode))},
-	{"a release locks the fence of all names below first",
-		all(acquireSubtree, release, acquireNode, subtreeFirst(release))},
 	{"a set of writes locks fences in the order of their names", all(onBelow("/1", acquire), onBelow("/2", acquire),
 		inOrder(setOf(setCase{ofBelow("/2"), "admitted v1 created"}, setCase{ofBelow("/1"), "admitted v1 created"})))},
 	{"a set with a lease_id locks fences in the order of their names", all(onBelow("/1", acquire), onBelow("/2", acquire),
@@ -110,49 +105,6 @@ func heldBy(acquire step, owner string) step {
 	}
 }
 
-// brokenBesideSubtree breaks a lock, and the fence of all names below comes into being while the break waits. All others
-// lock that fence before the name's own, so the break must not wait for it with the name's own locked.
-func brokenBesideSubtree(ctx context.Context, s *fixture) error {
-	broken := func() error {
-		_, err := s.Break(ctx, s.lock, "test")
-		return err
-	}
-	holding := func(holder pgx.Tx) error {
-		_, err := holder.Exec(ctx, "savepoint before")
-		return errors.Join(err, executing(ctx, lockFenceSQL, s.lock)(holder))
-	}
-	return s.whileLocked(ctx, holding, broken, func(holder pgx.Tx) error {
-		err := execute("with alone as (select fence.take_tree_lock($1, 'subtree')) "+
-			"insert into fence.subtrees (name, open) select $1, true from alone")(ctx, s)
-		if err != nil {
-			return err
-		}
-		writer, err := s.SQL.Begin(ctx)
-		if err != nil {
-			return err
-		}
-		defer writer.Rollback(ctx) //nolint:errcheck // it has only locked a row
-		_, err = writer.Exec(ctx, "select from fence.subtrees s where s.name = $1 for update", s.lock)
-		err = errors.Join(err, executing(ctx, "rollback to savepoint before")(holder))
-		if err == nil {
-			err = s.AwaitBlocked(ctx, nil)
-		}
-		if err != nil {
-			return err
-		}
-		_, err = writer.Exec(ctx, lockFenceSQL+" nowait", s.lock)
-		return err
-	})
-}
-
-// subtreeFirst expects that a call that waits for the fence of all names below has not locked the name's own.
-func subtreeFirst(call step) step {
-	return func(ctx context.Context, s *fixture) error {
-		return s.whileLocked(ctx, executing(ctx, "select from fence.subtrees s where s.name = $1 for update", s.lock),
-			func() error { return call(ctx, s) }, executing(ctx, lockFenceSQL+" nowait", s.lock))
-	}
-}
-
 // inOrder expects that a call that waits for the fence /1 has not locked the fence /2.
 func inOrder(call step) step {
 	return func(ctx context.Context, s *fixture) error {
@@ -172,26 +124,27 @@ func keptAliveInTime(ctx context.Context, s *fixture) error {
 	return nil
 }
 
-// guessedToken is a write with a token that is granted while the write waits. It did not make the next grant of the
-// subtree wait, so it must not pass.
+// guessedToken is a transaction with a token that is granted while it waits, with its fence to be locked afterwards. It did
+// not make the next grant of the subtree wait, so it must not pass.
 func guessedToken(ctx context.Context, s *fixture) error {
 	other := s.below("-other")
 	if err := errors.Join(other.do(ctx, acquire), s.do(ctx, onBelow("/x", acquire, release))); err != nil {
 		return err
 	}
 	guess := s.below("/x").newest().Token + 1
-	var results []store.Result
+	var verdict string
 	err := s.whileFenceIsLocked(ctx, other.lock,
-		func() (err error) {
-			results, err = s.Write(ctx, []store.Write{with(newest, ownLeaseID)(other), with(token(guess), at("/x"))(s)})
-			return err
+		func() error {
+			return s.SQL.QueryRow(ctx, `select verdict || ' ' || reason from fence.transact(array[$1, $2], array[$3, $4]::bigint[],
+				'{1,1}', '{null,null}', '', '{}', '{}', '{}', '{}', '{}', '{}')`,
+				other.lock, s.lock+"/x", other.newest().Token, guess).Scan(&verdict)
 		},
 		func() error { return acquireSubtree(ctx, s) })
 	if err != nil {
 		return err
 	}
-	if got := brief(results...); s.newest().Token != guess || got != "admitted v1 created, token_stale released" {
-		return fmt.Errorf("the answers are %s; the token is %d, and the guess was %d", got, s.newest().Token, guess)
+	if s.newest().Token != guess || verdict != "token_stale released" {
+		return fmt.Errorf("the answer is %s; the token is %d, and the guess was %d", verdict, s.newest().Token, guess)
 	}
 	return nil
 }
@@ -278,7 +231,7 @@ func waiterAt(gateway uuid.UUID, suffix store.Name, mode, scope string, alive ti
 			values ($1, $2, 'waiter', $3, $4, 1000, clock_timestamp(), clock_timestamp() + interval '1 hour')`,
 			s.lock+suffix, gateway, mode, scope)
 		if err == nil && scope == "subtree" {
-			_, err = s.SQL.Exec(ctx, "insert into fence.subtrees (name) values ($1) on conflict do nothing", s.lock+suffix)
+			_, err = s.SQL.Exec(ctx, requestSubtreeSQL, s.lock+suffix)
 		}
 		return err
 	}
@@ -303,7 +256,7 @@ var sharingCases = []storeCase{
 
 	// Grants that nothing is in the way of.
 	{"P1: readers beside readers", all(share, share, share)},
-	{"P1: a name below a name", all(onBelow("-s", acquireSubtree), acquireNode, onBelow("/x", acquire))},
+	{"P1: a name below a name", all(acquireSubtree, release, acquireNode, onBelow("/x", acquire))},
 	{"P1: subtrees beside each other, one a prefix of the other", all(onBelow("-x", acquireSubtree), acquireSubtree)},
 	{"P7: a name after its session has expired", all(openSession, inSession(acquire), expireSession, acquire)},
 	{"P7: a name below after the session of the subtree has expired",
@@ -380,34 +333,3 @@ func closedByItself(ctx context.Context, s *fixture) error {
 	return s.do(ctx, wrote(with(newest), with(newest, at("/x"))))
 }
 
-// TestGrantClosesASubtreeThatWasMadeMeanwhile checks that a grant closes the fence of a subtree that was made while the
-// grant waited for the fence of the name, also where a writer under that subtree has it locked (P3).
-func TestGrantClosesASubtreeThatWasMadeMeanwhile(t *testing.T) {
-	t.Parallel()
-	b := newTestbed(t)
-	b.Exec(t, "insert into fence.fences (resource) values ('tree')")
-	acquired := make(chan error, 1)
-	_, unlock := b.LockedBy(t, "select from fence.fences where resource = 'tree' for update")
-	go func() {
-		_, err := b.SQL.Exec(context.Background(), "select fence.acquire('tree', 'next')")
-		acquired <- err
-	}()
-	if err := b.AwaitBlocked(t.Context(), acquired); err != nil {
-		t.Fatal(err)
-	}
-	b.Exec(t, "insert into fence.subtrees (name, granted_token, open) values ('tree', nextval('fence.tokens'), true)")
-	_, written := b.LockedBy(t, "select from fence.subtrees where name = 'tree' for share")
-	unlock()
-	await(t, "the acquire has the fence", func() bool {
-		return len(acquired) > 0 || b.Count(t, "select count(*) from (select from fence.fences where resource = 'tree' "+
-			"for update skip locked) free") == 0
-	})
-	if err := b.AwaitBlocked(t.Context(), acquired); err != nil {
-		t.Error(err)
-	}
-	written()
-	if err := <-acquired; err != nil {
-		t.Error(err)
-	}
-	expectSQL(t, b, false, "select open from fence.subtrees where name = 'tree'")
-}

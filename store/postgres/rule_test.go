@@ -218,6 +218,13 @@ var scopeRuleCases = []ruleCase{
 		with(first, at("/x")), "token_stale released"},
 	{"scope: below, after a grant of the name alone, to share", given{acquireSubtree, expire, share},
 		with(first, at("/x")), "token_stale released"},
+	{"scope: below, written before the release", given{acquireSubtree, wrote(with(newest, sequence(1), at("/x"))), release},
+		with(newest, sequence(2), at("/x")), "token_stale released"},
+	{"scope: below, written before a grant of the name alone",
+		given{acquireSubtree, wrote(with(newest, sequence(1), at("/x"))), expire, acquireNode},
+		with(first, sequence(2), at("/x")), "token_stale released"},
+	{"scope: below, written before", given{acquireSubtree, wrote(with(newest, sequence(1), at("/x")))},
+		with(newest, sequence(2), at("/x")), "admitted"},
 	{"scope: below, as a reader of the subtree", given{shareSubtree}, with(newest, at("/x")), "token_stale shared"},
 
 	{"scope: where a name below was granted since", given{acquireSubtree, expire, onBelow("/x", acquire)},

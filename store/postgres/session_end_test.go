@@ -42,7 +42,12 @@ func (b *testbed) hold(t *testing.T, sql string, args ...any) (letGo func()) {
 	return letGo
 }
 
-const lockFenceSQL = "select from fence.fences where resource = $1 for update"
+const (
+	lockFenceSQL = "select from fence.fences where resource = $1 for update"
+	// requestSubtreeSQL is what is left of a request for a subtree lease.
+	requestSubtreeSQL = "insert into fence.fences (resource, subtree_token) values ($1, 0) " +
+		"on conflict (resource) do update set subtree_token = 0"
+)
 
 // TestEndSessionOfDeepNames checks that sessions with hundreds of leases on deep names, none of which has an ancestor
 // in common with another, end on a server whose lock table has room for fewer names, several sessions at once.

@@ -19,7 +19,7 @@ const (
 	leftSQL = `
 		select coalesce(string_agg(kind || ' ' || name, ', ' order by kind, name), '') from (
 			select 'fence', resource from fence.fences union all
-			select 'subtree', name from fence.subtrees union all
+			select 'subtree', resource from fence.fences where subtree_token is not null union all
 			select 'watched', lock from fence.watched union all
 			select 'unused', name from fence.unused) as t (kind, name)`
 )
@@ -109,7 +109,7 @@ func TestUnusedNamesAreMadeAgain(t *testing.T) {
 		},
 	} {
 		b.Exec(t, "insert into fence.fences (resource) values ($1)", name)
-		b.Exec(t, "insert into fence.subtrees (name) select $1::text where $1::text = 'subtree'", name)
+		b.Exec(t, "update fence.fences set subtree_token = 0 where resource = $1 and resource = 'subtree'", name)
 		b.Exec(t, "insert into fence.unused (name, check_at) values ($1, '-infinity')", name)
 		tx := b.begin(t)
 		var swept int

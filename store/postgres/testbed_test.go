@@ -53,7 +53,7 @@ func (b *testbed) forget(t testing.TB) {
 
 // clean is forget. It truncates nothing: all sessions would plan their statements anew.
 func (b *testbed) clean(ctx context.Context) error {
-	for _, table := range []string{"fences", "subtrees", "waiters", "leases", "sessions", "records", "policies"} {
+	for _, table := range []string{"fences", "waiters", "leases", "sessions", "records", "policies"} {
 		if _, err := b.SQL.Exec(ctx, "delete from fence."+table); err != nil {
 			return err
 		}

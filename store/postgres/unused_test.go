@@ -23,14 +23,15 @@ var unusedCases = []storeCase{
 	{"unused: one that has had a record",
 		keptUnused("update fence.fences set last_version = 1 where resource = $1 || '/x'")},
 	{"unused: one whose subtree was granted", all(unused("/x"),
-		execute("update fence.subtrees set granted_token = 1 where name = $1 || '/x'"),
-		sweepUnused(10, 1, false), left("subtree /x"))},
+		execute("update fence.fences set granted_token = 1, subtree_token = 1 where resource = $1 || '/x'"),
+		sweepUnused(10, 0, false), left("fence /x, subtree /x"))},
+	{"unused: one whose subtree was requested, and that was granted", all(unused("/x"),
+		execute("update fence.fences set granted_token = 1 where resource = $1 || '/x'"),
+		sweepUnused(10, 0, false), left("fence /x"))},
 	{"unused: one that has a waiter", all(unused("/x", "/y"),
 		waiter("/x", "exclusive", "node", time.Hour), laterUnused)},
 	{"unused: one whose fence is locked", all(unused("/x", "/y"),
 		beside(lockFenceSQL, "/x", laterUnused))},
-	{"unused: one whose subtree is locked", all(unused("/x", "/y"),
-		beside("select from fence.subtrees where name = $1 for update", "/x", laterUnused))},
 	{"unused: one that another sweep has locked", all(unused("/x"),
 		beside("select from fence.unused where name = $1 for update", "/x", sweepUnused(10, 0, false)),
 		left("fence /x, subtree /x, unused /x"))},
@@ -53,8 +54,7 @@ func unused(suffixes ...string) step {
 		_, err := s.SQL.Exec(ctx, `
 			with forgotten as (delete from fence.unused),
 				names as (select $1 || u as name from unnest($2::text[]) u),
-				fences as (insert into fence.fences (resource) select name from names),
-				subtrees as (insert into fence.subtrees (name) select name from names)
+				fences as (insert into fence.fences (resource, subtree_token) select name, 0 from names)
 			insert into fence.unused (name, check_at) select name, '2000-01-01' from names`, s.lock, suffixes)
 		return err
 	}

@@ -191,14 +191,13 @@ func TestWaitGraphsAreTheModels(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	s := newLockSetup(t, seed)
-	s.Exec(t, "insert into fence.subtrees (name) values ('tree'), ('tree/a')")
 	for i := range 8 {
 		s.one(t, store.Name(fmt.Sprint("lock ", i)))
 	}
 	names := []string{"tree", "tree/a", "tree/a/b", "tree/c", "tree0", "lock 1", "lock 2", "lock 3", "lock 4"}
 	s.Exec(t, "delete from fence.waiters")
 	for _, name := range names[:5] {
-		s.Exec(t, "insert into fence.fences (resource) values ($1)", name)
+		s.Exec(t, "insert into fence.fences (resource, subtree_token) values ($1, 0)", name)
 		s.Exec(t, `
 			insert into fence.leases (lock, fencing_token, lease_id, owner_id, mode, scope, ttl_ms, granted_at, expires_at)
 			values ($1, 5000, gen_random_uuid(), $2, $3, $4, 1000, clock_timestamp(), clock_timestamp() + $5 * interval '1 hour')`,

@@ -80,12 +80,12 @@ var setCases = []storeCase{
 			return nil
 		})},
 	{"set: a subtree whose token is not presented is not locked", all(acquireSubtree, expire, onBelow("/x", acquire),
-		onBelow("-b", acquireSubtree), beside("select from fence.subtrees where name = $1 for update", "", setOf(
+		onBelow("-b", acquireSubtree), beside(lockFenceSQL, "", setOf(
 			setCase{ofBelow("/x"), "admitted v1 created"}, setCase{ofBelow("-b", at("-b/x")), "admitted v1 created"})))},
-	{"set: nor one that is beside", all(acquireSubtree, beside("select from fence.subtrees where name = $1 for update", "",
+	{"set: nor one that is beside", all(acquireSubtree, beside(lockFenceSQL, "",
 		setOf(setCase{with(newest, at("-c")), "token_unknown"}, setCase{with(none, at("-d")), "token_required"})))},
 	{"set: nor one that is closed", all(acquireSubtree, release,
-		onBelow("-b", acquireSubtree), beside("select from fence.subtrees where name = $1 for update", "", setOf(
+		onBelow("-b", acquireSubtree), beside(lockFenceSQL, "", setOf(
 			setCase{with(newest, at("/x")), "token_stale released"},
 			setCase{ofBelow("-b", at("-b/x")), "admitted v1 created"})))},
 }

@@ -101,7 +101,7 @@ func newRandomWaits(t *testing.T) *randomWaits {
 // begin forgets all, and grants a lease on each name. Half of the states have subtrees.
 func (s *randomWaits) begin(t *testing.T) {
 	t.Helper()
-	for _, table := range []string{"waiters", "leases", "subtrees"} {
+	for _, table := range []string{"waiters", "leases", "fences"} {
 		s.Exec(t, "delete from fence."+table)
 	}
 	s.Exec(t, "update fence.gateways set alive_until = clock_timestamp() where gateway_id <> $1", crowdGateway)
@@ -112,7 +112,7 @@ func (s *randomWaits) begin(t *testing.T) {
 	s.scopes = []string{"node"}
 	if s.IntN(2) > 0 {
 		s.scopes = []string{"node", "node", "subtree"}
-		s.Exec(t, "insert into fence.subtrees (name) values ('tree')")
+		s.Exec(t, "insert into fence.fences (resource, subtree_token) values ('tree', 0)")
 	}
 	for i, name := range randomNames {
 		s.Exec(t, `insert into fence.leases (lock, fencing_token, lease_id, principal, owner_id, mode, scope, ttl_ms, granted_at, expires_at)

@@ -272,7 +272,6 @@ func tokensForgotten(w *world, _ step) func() {
 		"delete from fence.records where starts_with(resource, 'chaos/')",
 		"delete from fence.leases where starts_with(lock, 'chaos/')",
 		"delete from fence.fences where starts_with(resource, 'chaos/')",
-		"delete from fence.subtrees where starts_with(name, 'chaos/')",
 		"select setval('fence.tokens', 1)",
 	} {
 		execute(w.t, conn, sql)

@@ -90,7 +90,7 @@ begin
     perform fence.require(v_count <= 1000, format('a claim has %s locks, the limit is 1000', v_count));
     perform fence.require(fence.is_claim(p_lease_id), 'lease_id is not that of a claim');
     perform fence.check_use(l), fence.check_provider(l) from unnest(v_found) l;
-    v_locks := fence.try_tree_locks(fence.within_tree_locks(v_found));
+    v_locks := array(select l from unnest(fence.within_tree_locks(v_found)) l where fence.try_tree_lock(l));
 
     v_made := array(
         select l from unnest(v_locks) l where (select true from fence.fences f where f.resource = l limit 1) is null

@@ -151,7 +151,6 @@ declare
     v_digest   bytea := convert_to('sql:', 'UTF8') || p_digest;
     v_snapshot boolean := current_setting('transaction_isolation') in ('repeatable read', 'serializable');
     v_wait     boolean;
-    v_covering text[];
     v_locked   text[];
     v_ruling   fence.ruling;
 begin
@@ -159,10 +158,9 @@ begin
         fence.check_writable();
     perform fence.bound_transaction('fencegate.guard_timeout', '60 s');
     foreach v_wait in array array[false, true] loop
-        select l.* into v_covering, v_locked
-        from fence.lock_write_tokens(array[p_resource], array[p_token], v_wait) l;
+        v_locked := fence.lock_write_tokens(array[p_resource], array[p_token], v_wait);
         v_ruling := (fence.admit(array[p_resource], array[p_token], array[p_sequence], array[p_lease_id],
-            array[v_digest], v_covering, v_locked, case when v_wait or p_resource = any (v_locked) then true end))[1];
+            array[v_digest], v_locked, case when v_wait or p_resource = any (v_locked) then true end))[1];
 
         if (p_token, v_sequence) = (v_ruling.last_token, v_ruling.last_sequence) then
             if exists (select from fence.admitted a where a.resource = p_resource) then

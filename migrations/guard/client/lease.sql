@@ -222,17 +222,19 @@ end
 $$;
 
 -- fence.check_tree_locks(lock, scope) raises 54000 if a request for the lock takes a tree lock (fence.take_tree_lock),
--- and this transaction has 64 already. The lock table of a server with default settings holds some thousands, for all
+-- and this transaction has 64 others already. The lock table of a server with default settings holds some thousands, for all
 -- databases.
 create or replace function fence.check_tree_locks(p_lock text, p_scope text default 'node') returns void
 language plpgsql
 as $$
 begin
-    if (position('/' in p_lock) > 0 or p_scope = 'subtree') and cardinality(fence.tree_locks_held()) >= 64 then
-        raise exception 'this transaction holds locks under 64 parent names, the limit'
+    if (position('/' in p_lock) > 0 or p_scope = 'subtree')
+        and cardinality(array_remove(fence.tree_locks_held(), fence.tree_of(p_lock))) >= 64
+    then
+        raise exception 'this transaction holds locks in 64 trees of names, the limit'
             using errcode = 'program_limit_exceeded',
-            hint = 'Use several transactions: commit after each lock, or after a few. '
-                'Or acquire a name above with the scope subtree.';
+            detail = 'Names with the same first segment are one tree.',
+            hint = 'Use several transactions: commit after each lock, or after a few.';
     end if;
 end
 $$;

@@ -117,16 +117,13 @@ begin
 end
 $$;
 
--- fence.has_lease_id(lock, token, lease_id) → whether the lease on the lock with this token has this lease_id. For
--- fence.guard: names are qualified, as there.
-create or replace function fence.has_lease_id(p_lock text, p_token bigint, p_lease_id uuid) returns boolean
-language plpgsql stable
+-- fence.has_lease_id(resource, token, lease_id) → whether the lease with this token (fence.leases_of) has this lease_id.
+-- For fence.guard, which sets no search_path.
+create or replace function fence.has_lease_id(p_resource text, p_token bigint, p_lease_id uuid) returns boolean
+language plpgsql stable set search_path = pg_catalog, pg_temp
 as $$
 begin
-    return exists (
-        select from fence.leases l
-        where l.lock operator(pg_catalog.=) p_lock and l.fencing_token operator(pg_catalog.=) p_token
-            and l.lease_id operator(pg_catalog.=) p_lease_id);
+    return exists (select from fence.leases_of(p_resource, p_token) l where l.lease_id = p_lease_id);
 end
 $$;
 

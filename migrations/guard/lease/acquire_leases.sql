@@ -20,7 +20,7 @@ set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_has
 set jit = off
 as $$
 declare
-    v_locks    text[] := fence.try_tree_locks(p_locks);
+    v_locks    text[] := array(select l from unnest(p_locks) l where fence.try_tree_lock(l));
     v_policies boolean;
 begin
     perform fence.commit_durably();
@@ -73,7 +73,7 @@ begin
         returning l.*
     ), raised as (
         update fence.fences f
-        set granted_token = l.fencing_token, open = l.mode = 'exclusive', admitted_in = null
+        set granted_token = l.fencing_token, open = l.mode = 'exclusive', adopted_token = null, admitted_in = null
         from granted l
         where f.resource = l.lock
     )
@@ -88,8 +88,7 @@ $$;
 -- at four fifths of its cost: each statement reads or changes one row by its key. → the lease, or no row where the request
 -- was not decided.
 --
--- Where there are policies or subtrees, or where tokens have to jump (fence.jump), it leaves the request to
--- fence.acquire_leases. Its other conditions are the same.
+-- Where there are policies, or where tokens have to jump (fence.jump), it leaves the request to fence.acquire_leases. Its other conditions are the same.
 --
 -- Raises LF002 from mint, LF006 from jump.
 create or replace function fence.acquire_one(
@@ -107,13 +106,13 @@ declare
     v_lease   fence.leases;
 begin
     select f.granted_token, greatest(f.granted_token, f.last_token) into v_granted, v_newest from fence.fences f
-    where f.resource = p_lock and (f.granted_token > 0 or f.last_token > 0) and fence.try_tree_lock(p_lock)
+    where f.resource = p_lock and (f.granted_token > 0 or f.last_token > 0) and f.subtree_token is null
+        and fence.try_tree_lock(p_lock)
     for update skip locked;
     if found then
         select
-            exists (select from fence.policies) or exists (select from fence.subtrees)
-                or not exists (select from fence.minted_here()),
-            not exists (select from fence.waiters w where w.lock = p_lock)
+            exists (select from fence.policies) or not exists (select from fence.minted_here()),
+            not fence.has_subtrees(p_lock) and not exists (select from fence.waiters w where w.lock = p_lock)
                 and not exists (select from fence.watched w where w.lock = p_lock and w.until > clock_timestamp())
                 and not exists (
                     select from fence.leases o where o.lock = p_lock collate "POSIX" and o.request_id = p_request_id)

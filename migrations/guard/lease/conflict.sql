@@ -57,7 +57,7 @@ as $$
     where p_mode = 'exclusive' and l.lock = p_lock and l.ended_at is null
     union all
     select l.* from fence.leases l
-    where exists (select from fence.subtrees) and l.lock = any (fence.ancestors(p_lock)) and l.ended_at is null
+    where fence.has_subtrees(p_lock) and l.lock = any (fence.ancestors(p_lock)) and l.ended_at is null
         and 'exclusive' in (l.mode, p_mode) and l.scope = 'subtree'
     union all
     select l.* from fence.leases l

@@ -44,12 +44,10 @@ as $$
 declare
     v_fence fence.fences;
     v_ended fence.leases;
-    v_scope text;
 begin
     perform fence.commit_durably();
     -- As for a subtree, whether there is one or not: the first request for one may come while this waits.
     perform fence.lock_lease(p_lock, 'subtree');
-    v_scope := case when exists (select from fence.subtrees s where s.name = p_lock) then 'subtree' else 'node' end;
     select * into v_fence from fence.fences f where f.resource = p_lock;
     if not found or v_fence.granted_token = 0 then
         outcome := 'not_found';
@@ -71,8 +69,7 @@ begin
         return;
     end if;
     perform fence.close_fence(p_lock, v_fence.granted_token);
-    update fence.subtrees s set open = false where s.name = p_lock;
-    perform fence.wake(p_lock, v_scope, 0);
+    perform fence.wake(p_lock, case when v_fence.subtree_token is null then 'node' else 'subtree' end, 0);
     perform fence.note_action('lease_broken', p_lock, jsonb_build_object(
         'owner_id', lease.owner_id, 'fencing_token', lease.fencing_token, 'reason', p_note), p_principal, p_address);
 end

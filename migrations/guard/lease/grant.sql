@@ -11,14 +11,13 @@
 -- snapshot (REPEATABLE READ, SERIALIZABLE) it fails (40001). A row that was only locked would let it pass (P3). The
 -- rows are:
 --
--- the name's own      The fence is raised to the token. A shared lease closes it: readers reject a dead writer, too. A
---                     subtree lease raises the fence of all names below; any other lease closes it.
--- below a subtree     The open fences, which are late holders', are closed: those of names and those of subtrees.
--- above a subtree     The open fences of subtrees, whose tokens could write here. They stay open for other names, so
---                     they are changed without a difference.
+-- the name's own      The fence is raised to the token. A shared lease closes it: readers reject a dead writer, too.
+-- below               The fences that a late holder may write to (fence.lock_below). They are closed. Unless the lease is of
+--                     a subtree, these are the ones that have adopted the token of an earlier subtree lease on the name.
+-- above a subtree     The open fences of subtree leases, whose tokens could be adopted here. They stay open for other
+--                     names, so they are changed without a difference.
 --
--- A fence below that is closed decides nothing: an earlier subtree's token rests on the fence of that subtree. If this
--- very transaction was admitted with an older token, it is not any more.
+-- If this very transaction was admitted with an older token, it is not any more.
 --
 -- The policy in force limits how long the lease may be held (hold_until).
 --
@@ -29,42 +28,37 @@ returns fence.leases
 language plpgsql
 as $$
 declare
-    v_newest   bigint := greatest(p_fence.granted_token, p_fence.last_token);
-    v_below    text[];
-    v_subtrees boolean;
-    v_now      timestamptz;
-    v_until    timestamptz;
-    v_check    timestamptz;
-    v_hold     timestamptz;
-    v_lease    fence.leases;
+    v_newest bigint := greatest(p_fence.granted_token, p_fence.last_token, fence.granted_above(p_request.lock));
+    v_below  text[];
+    v_now    timestamptz;
+    v_until  timestamptz;
+    v_check  timestamptz;
+    v_hold   timestamptz;
+    v_lease  fence.leases;
 begin
     if p_request.scope = 'subtree' then
-        v_below := array(
-            select f.resource from fence.fences f
-            where fence.is_below(f.resource, p_request.lock) and (f.open or f.admitted_in = pg_current_xact_id())
-            order by f.resource for update);
+        v_below := fence.lock_below(p_request.lock, null);
+    elsif p_fence.open and p_fence.subtree_token = p_fence.granted_token then
+        v_below := fence.lock_below(p_request.lock, p_fence.granted_token);
     end if;
     v_now := clock_timestamp();
     if p_request.expires_at <= v_now then
         return null;
     end if;
 
-    if v_newest = 0 then
+    if greatest(p_fence.granted_token, p_fence.last_token) = 0 then
         perform fence.note_new_fence(p_request.principal);
     end if;
     if p_request.scope = 'subtree' then
-        update fence.fences f set open = false, admitted_in = null where f.resource = any (v_below);
-        update fence.subtrees s set open = false where s.open and fence.is_below(s.name, p_request.lock);
-        update fence.subtrees s set open = s.open where s.open and s.name = any (fence.ancestors(p_request.lock));
+        update fence.fences f set open = f.open
+        where f.resource = any (fence.ancestors(p_request.lock)) and f.open and f.subtree_token = f.granted_token;
         v_newest := greatest(v_newest, (
             select max(greatest(f.granted_token, f.last_token)) from fence.fences f
             where fence.is_below(f.resource, p_request.lock)));
     end if;
-    v_subtrees := exists (select from fence.subtrees);
-    if v_subtrees then
-        v_newest := greatest(v_newest, (
-            select max(s.granted_token) from fence.subtrees s
-            where s.name = any (fence.ancestors(p_request.lock) || p_request.lock)));
+    if v_below is not null then
+        update fence.fences f set open = false, adopted_token = null, admitted_in = null
+        where f.resource = any (v_below);
     end if;
 
     v_hold := fence.hold_until(p_request.lock, v_now, v_now);
@@ -83,16 +77,6 @@ begin
     v_lease.hold_until := v_hold;
     v_lease.check_at := v_check;
     v_lease := fence.grant(v_lease, v_newest);
-    if v_subtrees then
-        -- A row that was made while this waited for the fence is not locked. A transaction that waits for the fence now
-        -- may hold it: then it is closed, and skipped. If it is open, writers may hold it, under the subtree lease that
-        -- this one replaces: it is closed after them.
-        update fence.subtrees s
-        set granted_token = case v_lease.scope when 'subtree' then v_lease.fencing_token else s.granted_token end,
-            open = (v_lease.mode, v_lease.scope) = ('exclusive', 'subtree')
-        where s.name = v_lease.lock and (s.open
-            or s.name = (select o.name from fence.subtrees o where o.name = v_lease.lock for update skip locked));
-    end if;
     perform fence.note_change(v_lease.lock);
     return v_lease;
 end
@@ -103,8 +87,8 @@ $$;
 -- lease, as it was stored. The argument is a request (fence.lease_request) with the times of the lease.
 --
 -- Every grant is made here, and those of many locks by one statement in fence.acquire_leases. The caller holds the
--- fence, and has seen that nothing conflicts; fence.grant_lease changes subtrees, too. No statement reads the lease back
--- or takes an array apart: each would cost as much as the insert.
+-- fence, and has seen that nothing conflicts; fence.grant_lease changes the fences above and below, too. No statement reads
+-- the lease back or takes an array apart: each would cost as much as the insert.
 create or replace function fence.grant(p_lease fence.leases, p_newest bigint) returns fence.leases
 language plpgsql
 as $$
@@ -121,7 +105,8 @@ begin
         p_lease.metadata)
     returning l.* into p_lease;
     update fence.fences f
-    set granted_token = p_lease.fencing_token, open = p_lease.mode = 'exclusive', admitted_in = null
+    set granted_token = p_lease.fencing_token, open = p_lease.mode = 'exclusive', adopted_token = null, admitted_in = null,
+        subtree_token = case p_lease.scope when 'subtree' then p_lease.fencing_token else f.subtree_token end
     where f.resource = p_lease.lock;
     return p_lease;
 end

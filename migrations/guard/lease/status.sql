@@ -28,10 +28,7 @@ begin
         when (v_lease.lease_id, v_lease.owner_id) is distinct from (p_lease_id, p_owner_id) then 'mismatch'
         when v_lease.end_reason in ('released', 'broken') then v_lease.end_reason
         when v_lease.ended_at is null and v_lease.expires_at > clock_timestamp() then 'live'
-        when v_lease.fencing_token < v_granted or exists (
-            select from fence.subtrees s where s.name = any (fence.ancestors(p_lock))
-                and s.granted_token > p_fencing_token)
-            then 'superseded'
+        when v_lease.fencing_token < greatest(v_granted, fence.granted_above(p_lock)) then 'superseded'
         else 'expired'
     end;
 end

@@ -131,12 +131,13 @@ begin
 
     v_due := array(
         select f.resource from fence.fences f
-        where f.resource = any (v_locks) and not f.open and f.last_version = 0 and f.last_token <= f.granted_token
+        where f.resource = any (v_locks) and not f.open and f.adopted_token is null and f.last_version = 0 and f.last_token <= f.granted_token
+            and f.subtree_token is null
             and not exists (select from fence.waiters w where w.lock = f.resource)
             and not exists (
-                select from fence.subtrees s
-                where s.name = f.resource
-                    or s.open and s.granted_token < f.granted_token and s.name = any (fence.ancestors(f.resource)))
+                select from fence.fences a
+                where a.open and a.subtree_token = a.granted_token and a.subtree_token < f.granted_token
+                    and a.resource = any (fence.ancestors(f.resource)))
             and not fence.has_external_tokens(f.resource)
             and not exists (
                 select from fence.leases l

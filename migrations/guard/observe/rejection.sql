@@ -49,8 +49,7 @@ begin
             with ordinality as u (resource, key, code, reason, source, address, fencing_token, sequence, granted_token,
                 last_token, last_sequence, count, first_at, last_at, principal, n)
         left join lateral (
-            select * from fence.leases l
-            where l.lock = any (fence.ancestors(u.resource) || u.resource) and l.fencing_token = u.fencing_token limit 1
+            select * from fence.leases_of(u.resource, u.fencing_token)
         ) l on true
         left join lateral (select coalesce(l.ended_at, l.expires_at) as at) ended on ended.at <= u.last_at
     ), recorded as (

@@ -40,11 +40,7 @@ begin
     then
         return true;
     end if;
-    if p_scope = 'node' and position('/' in p_lock) = 0 then
-        return false;
-    end if;
-
-    if position('/' in p_lock) > 0 and exists (select from fence.subtrees) and exists (
+    if fence.has_subtrees(p_lock) and exists (
         select from fence.live_waiters() w
         where w.lock = any (fence.ancestors(p_lock)) and w.scope = 'subtree' and w.ticket < p_ticket
             and 'exclusive' in (w.mode, p_mode))

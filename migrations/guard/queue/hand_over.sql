@@ -44,7 +44,7 @@ $$;
 --
 -- The fence passes from one token to the next without being closed between: nobody else sees it before the commit.
 --
--- Raises LF002 from mint, LF006 from jump, and 40001 where it has to be called again.
+-- Raises LF002 from mint, LF006 from jump.
 create or replace function fence.pass_lease(
     p_lock text, p_owner_id text, p_lease_id uuid, p_fencing_token bigint, p_gateway_id uuid,
     out lease fence.leases, out ticket bigint, out age interval)
@@ -58,19 +58,13 @@ declare
     v_next    fence.waiters;
     v_now     timestamptz;
 begin
-    if fence.has_subtrees(p_lock) then
-        return;
-    end if;
     perform fence.take_tree_lock(p_lock, 'node');
     select greatest(f.granted_token, f.last_token) into v_newest from fence.fences f
-    where f.resource = p_lock for update;
-    if not found or exists (select from fence.watched w where w.lock = p_lock and w.until > clock_timestamp())
+    where f.resource = p_lock and f.subtree_token is null for update;
+    if not found or fence.has_subtrees(p_lock) or exists (select from fence.watched w where w.lock = p_lock and w.until > clock_timestamp())
         or exists (select from fence.policies) and exists (select from fence.policy_for(p_lock))
     then
         return;
-    end if;
-    if fence.has_subtrees(p_lock) then -- since a moment: the row of a subtree is locked before the fence
-        raise exception 'a subtree lease is requested for the first time' using errcode = '40001';
     end if;
     v_waiters := array(select w from fence.live_waiters() w where w.lock = p_lock order by w.ticket limit 2);
     v_first := v_waiters[1];
@@ -89,7 +83,7 @@ begin
     update fence.leases l
     set ended_at = least(clock_timestamp(), l.expires_at), end_reason = 'released'
     where l.lock = p_lock and l.fencing_token = p_fencing_token
-        and (l.lease_id, l.owner_id, l.mode, l.scope) = (p_lease_id, p_owner_id, 'exclusive', 'node')
+        and (l.lease_id, l.owner_id, l.mode) = (p_lease_id, p_owner_id, 'exclusive')
         and l.ended_at is null and l.session_id is null and not l.kept
         and l.expires_at > clock_timestamp()
     returning l.ended_at, l.ended_at - l.granted_at into v_now, age;
@@ -117,15 +111,13 @@ $$;
 create or replace function fence.plain_locks(p_locks text[]) returns text[]
 language plpgsql
 as $$
-declare
-    v_subtrees boolean := exists (select from fence.subtrees);
 begin
     return array(
         select l from unnest(p_locks) l
         -- offset 0: each is looked up by its name, whatever the statistics say of a table that was empty a minute ago
         where not exists (select from fence.waiters w where w.lock = l offset 0)
             and not exists (select from fence.watched w where w.lock = l and w.until > clock_timestamp() offset 0)
-            and not (v_subtrees and exists (
-                select from fence.subtrees s where s.name = any (fence.ancestors(l) || l) offset 0)));
+            and not exists (select from fence.fences f where f.resource = l and f.subtree_token is not null offset 0)
+            and not fence.has_subtrees(l));
 end
 $$;

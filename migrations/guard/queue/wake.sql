@@ -37,12 +37,12 @@ begin
         end loop;
     end if;
 
-    if not exists (select from fence.subtrees) then
+    if p_scope = 'node' and not fence.has_subtrees(p_lock) then
         return;
     end if;
     for v_next in
         select w.lock, w.gateway_id from fence.live_waiters() w
-        where position('/' in p_lock) > 0 and w.lock = any (fence.ancestors(p_lock)) and w.scope = 'subtree'
+        where w.lock = any (fence.ancestors(p_lock)) and w.scope = 'subtree'
         union
         select w.lock, w.gateway_id from fence.live_waiters() w
         where p_scope = 'subtree' and fence.is_below(w.lock, p_lock)

@@ -1,11 +1,11 @@
--- fence.lock_fence(name) → the fence of the name, locked until the end of the transaction; it is made if missing. If
--- the name has a fence of all names below (fence.subtrees), that is locked first. A later statement makes every
--- decision about a lease: under READ COMMITTED a statement's snapshot is older than the lock that it waited for.
+-- fence.lock_fence(name) → the fence of the name, locked until the end of the transaction; it is made if missing. A later
+-- statement makes every decision about a lease: under READ COMMITTED a statement's snapshot is older than the lock that it
+-- waited for.
 --
 -- A caller that does not use the fence notes that (fence.note_unused). While this waits for the row of an unused name,
 -- the sweep may delete it; then it is made again.
 --
--- Order of locks, here and everywhere: tree locks, subtrees, fences, leases and sessions; of each kind by name.
+-- Order of locks, here and everywhere: tree locks, fences, leases and sessions; of each kind by name.
 --
 -- Raises 23514 (constraint name_is_path) if the argument is not a name.
 create or replace function fence.lock_fence(p_name text) returns fence.fences
@@ -14,7 +14,6 @@ as $$
 declare
     v_fence fence.fences;
 begin
-    perform from fence.subtrees s where s.name = p_name for update;
     loop
         select * into v_fence from fence.fences where resource = p_name for update;
         exit when found;
@@ -24,9 +23,8 @@ begin
 end
 $$;
 
--- fence.lock_lease(lock, scope) locks what a call needs to end a lease of this scope: the tree locks, and the fence of
--- the name, also that of all names below. None is made. For a subtree, it waits for rows without the tree lock, as
--- fence.lock_subtree does: the holder's transaction may stay open.
+-- fence.lock_lease(lock, scope) locks what a call needs to end a lease of this scope: the tree lock, and the fence of
+-- the name; none is made. For a subtree, see fence.lock_subtree.
 create or replace function fence.lock_lease(p_lock text, p_scope text) returns void
 language plpgsql
 as $$
@@ -35,7 +33,6 @@ begin
         perform fence.lock_subtree(p_lock, null);
     else
         perform fence.take_tree_lock(p_lock, 'node');
-        perform from fence.subtrees s where s.name = p_lock for update;
         perform from fence.fences f where f.resource = p_lock for update;
     end if;
 end
@@ -47,10 +44,17 @@ $$;
 create or replace function fence.close_fence(p_lock text, p_token bigint) returns void
 language plpgsql
 as $$
+declare
+    v_subtree boolean;
+    v_below   text[];
 begin
     update fence.fences f set open = false, admitted_in = null
-    where f.resource = p_lock and f.granted_token = p_token and f.open;
-    update fence.subtrees s set open = false where s.name = p_lock and s.granted_token = p_token and s.open;
+    where f.resource = p_lock and f.granted_token = p_token and f.open
+    returning f.subtree_token = f.granted_token into v_subtree;
+    if v_subtree then
+        v_below := fence.lock_below(p_lock, p_token);
+        update fence.fences f set adopted_token = null, admitted_in = null where f.resource = any (v_below);
+    end if;
 end
 $$;
 
@@ -80,10 +84,10 @@ begin
     if not fence.has_external_tokens(p_resource) then
         raise exception 'the tokens of % are issued by fencegate', p_resource using errcode = 'LF004';
     end if;
+    perform fence.close_fence(p_resource, v_fence.granted_token);
     update fence.fences f
-    set last_token = p_token, last_sequence = p_sequence, last_digest = '', open = false,
-        granted_token = greatest(f.granted_token, (
-            select max(s.granted_token) from fence.subtrees s where s.name = any (fence.ancestors(p_resource))))
+    set last_token = p_token, last_sequence = p_sequence, last_digest = '',
+        granted_token = greatest(f.granted_token, fence.granted_above(p_resource))
     where f.resource = p_resource;
     perform fence.note_unused(array[p_resource]); -- without a token it was perhaps never used
     perform pg_notify('fence_policies', '');

@@ -4,8 +4,7 @@
 -- null if there is none left.
 --
 -- Their fences are closed: the session's end releases its leases, also if it expired. A lease that ended before that has
--- expired by itself, and its fence stays open. Any number of callers may settle one session at once. One call takes at
--- most 64 tree locks, or those of one lock.
+-- expired by itself, and its fence stays open. Any number of callers may settle one session at once.
 create or replace function fence.settle_leases(
     p_session_id uuid, p_after text, p_locks_max integer, p_wait_ms integer, out ended bigint, out skipped integer,
     out last text)
@@ -16,7 +15,6 @@ declare
     v_timeout text := current_setting('lock_timeout');
     v_locks   text[];
     v_scopes  text[];
-    v_count   integer;
     v_lease   fence.leases;
     v_over    timestamptz := (select s.ended_at from fence.sessions s where s.session_id = p_session_id);
 begin
@@ -31,14 +29,11 @@ begin
         where l.session_id = p_session_id and l.lock > p_after and l.ended_at is null
             and s.session_id = l.session_id and s.ended_at is not null
         group by l.lock order by l.lock limit p_locks_max) u;
-    v_count := fence.count_within_tree_locks(v_locks, v_scopes, 64);
-    v_locks := v_locks[1:v_count];
-    last := v_locks[v_count];
+    last := v_locks[cardinality(v_locks)];
 
     perform set_config('lock_timeout', p_wait_ms::text, true);
     begin
-        perform fence.take_tree_locks(v_locks, v_scopes[1:v_count]);
-        perform from fence.subtrees s where s.name = any (v_locks) order by s.name for update;
+        perform fence.take_tree_locks(v_locks, v_scopes);
         perform from fence.fences f where f.resource = any (v_locks) order by f.resource for update;
         for v_lease in
             select * from fence.end_leases(array(
@@ -55,7 +50,7 @@ begin
         end loop;
     exception when lock_not_available or deadlock_detected or out_of_memory then -- out of room in the lock table, too
         ended := 0;
-        skipped := v_count;
+        skipped := cardinality(v_locks);
     end;
     if ended > 0 then -- a sweep that has no time for all of them goes on at once
         update fence.sessions s set check_at = clock_timestamp() where s.session_id = p_session_id;
@@ -78,7 +73,6 @@ declare
     v_tickets bigint[];
     v_locks   text[];
     v_scopes  text[];
-    v_count   integer;
     v_waiter  record;
 begin
     perform fence.commit_durably();
@@ -95,12 +89,11 @@ begin
             and not exists (select from fence.leases l where l.session_id = s.session_id and l.ended_at is null);
         return;
     end if;
-    v_count := fence.count_within_tree_locks(v_locks, v_scopes, 64);
-    last := v_tickets[v_count];
-    perform fence.take_tree_locks(v_locks[1:v_count], v_scopes[1:v_count]);
+    last := v_tickets[cardinality(v_tickets)];
+    perform fence.take_tree_locks(v_locks, v_scopes);
     for v_waiter in
         select distinct w.gateway_id, w.lock, w.scope from fence.waiters w
-        where w.ticket = any (v_tickets[1:v_count]) and w.session_id = p_session_id
+        where w.ticket = any (v_tickets) and w.session_id = p_session_id
     loop
         perform fence.wake_gateway(v_waiter.gateway_id, v_waiter.lock, 0);
         perform fence.wake(v_waiter.lock, v_waiter.scope, 0);

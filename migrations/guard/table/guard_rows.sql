@@ -19,7 +19,6 @@ declare
     v_tokens   bigint[];
     v_numbers  bigint[];
     v_ids      uuid[];
-    v_locks    record;
     v_rulings  fence.ruling[];
     v_admitted integer := 0;
     v_ignored  text;
@@ -27,28 +26,22 @@ begin
     if cardinality(p_resources) = 0 then
         return; -- a look at a table takes a lock, and few are cheap
     end if;
-    if exists (select from fence.subtrees s where s.open) then
-        v_policies := exists (select from fence.policies);
-        select array_agg(r.name), array_agg(above.last_token), array_agg(case
-                when v_policies and (select p.rule from fence.policy_for(r.name) p) = 'same_token' then null
-                else nullif(above.last_sequence, 0) end), array_agg(case
-                when v_policies and (select p.require_lease_id from fence.policy_for(above.resource) p) then (
-                    select l.lease_id from fence.leases l
-                    where l.lock = above.subtree and l.fencing_token = above.last_token) end)
-        into v_names, v_tokens, v_numbers, v_ids
-        from unnest(p_resources) as r (name)
-        cross join lateral (
-            select a.resource, a.last_token, a.last_sequence, s.name as subtree
-            from fence.admitted a
-            join fence.subtrees s on s.granted_token = a.last_token and s.open
-                and s.name = any (fence.ancestors(a.resource) || a.resource::text)
-            where a.resource = any (fence.ancestors(r.name)) and octet_length(r.name) <= 512
-            order by length(a.resource) desc limit 1) above;
-    end if;
+    v_policies := exists (select from fence.policies);
+    select array_agg(r.name), array_agg(above.last_token), array_agg(case
+            when v_policies and (select p.rule from fence.policy_for(r.name) p) = 'same_token' then null
+            else nullif(above.last_sequence, 0) end), array_agg(case
+            when v_policies and (select p.require_lease_id from fence.policy_for(above.resource) p) then (
+                select l.lease_id from fence.leases_of(above.resource, above.last_token) l) end)
+    into v_names, v_tokens, v_numbers, v_ids
+    from unnest(p_resources) as r (name)
+    cross join lateral (
+        select a.* from fence.admitted a
+        where a.resource = any (fence.ancestors(r.name)) and octet_length(r.name) <= 512 and exists (
+            select from fence.leases_of(a.resource, a.last_token) l where l.scope = 'subtree')
+        order by length(a.resource) desc limit 1) above;
     if v_names is not null then
-        v_locks := fence.lock_write_tokens(v_names, v_tokens, false);
         v_rulings := fence.admit(v_names, v_tokens, v_numbers, v_ids, array_fill(null::bytea, array[cardinality(v_names)]),
-            v_locks.covering, v_locks.locked, false);
+            fence.lock_write_tokens(v_names, v_tokens, false), false);
         select count(*), fence.raise_fences(array_agg(u.name), array_agg(u.token), array_agg(u.number), null, false)
         into v_admitted, v_ignored
         from unnest(v_names, v_tokens, v_numbers, v_rulings) as u (name, token, number, verdict)

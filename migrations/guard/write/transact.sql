@@ -26,9 +26,9 @@ set enable_mergejoin = off
 as $$
 declare
     v_digests  bytea[] := array_fill(p_digest, array[cardinality(p_resources)]);
-    v_locks    record := fence.lock_write_tokens(p_resources, p_tokens, true);
+    v_locked   text[] := fence.lock_write_tokens(p_resources, p_tokens, true);
     v_rulings  fence.ruling[] := fence.admit(
-        p_resources, p_tokens, p_sequences, p_lease_ids, v_digests, v_locks.covering, v_locks.locked, true);
+        p_resources, p_tokens, p_sequences, p_lease_ids, v_digests, v_locked, true);
     v_findings fence.finding[];
 begin
     perform fence.commit_durably();

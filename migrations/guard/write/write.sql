@@ -29,7 +29,7 @@
 -- rule admits each write on the fence as those before it leave it: the fence once, and only the last put of a key is
 -- stored. The fence, the versions and the answers are those of one write after the other. So a fence that admits the
 -- first numbered write of such a chain, and an unnumbered one if there is any, admits them all. Subtree leases need no
--- look: the grant of one closes the open fences below it (fence.grant_lease).
+-- look: the fence has adopted the token by now (fence.lock_write_tokens).
 --
 -- All other chains are left as they were, and not rejected: fence.write_ruled decides them by the whole rule, the first
 -- writes of all, then the second ones, and so on.
@@ -53,7 +53,7 @@ as $$
 declare
     v_ignored    text;
     v_wait       boolean := p_wait_ms is distinct from 0;
-    v_locks      record;
+    v_locked     text[];
     v_whole      boolean; -- the fences of all resources are locked
     v_policies   record;
     v_chains     boolean := cardinality(p_chain_ends) < cardinality(p_resources); -- longer ones than of one write
@@ -79,8 +79,8 @@ begin
     if p_wait_ms is not null then
         v_ignored := set_config('lock_timeout', case p_wait_ms when 0 then '100' else p_wait_ms::text end, true);
     end if;
-    v_locks := fence.lock_write_tokens(p_resources, p_tokens, v_wait, true);
-    v_whole := cardinality(v_locks.locked) = cardinality(p_chain_ends);
+    v_locked := fence.lock_write_tokens(p_resources, p_tokens, v_wait, true);
+    v_whole := cardinality(v_locked) = cardinality(p_chain_ends);
     v_policies := fence.write_policies(p_resources);
 
     if v_chains then
@@ -121,7 +121,7 @@ begin
                 case when not v_chains then p_expected end, coalesce(v_raised, p_chain_ends))
             as c (resource, token, lowest, highest, unnumbered, length, digest, kind, lease_id, expected, "end")
         where c.kind = 'put' and c.lease_id is null and c.expected is null
-            and f.resource = c.resource and (v_whole or c.resource = any (v_locks.locked))
+            and f.resource = c.resource and (v_whole or c.resource = any (v_locked))
             and c.resource <> all (v_policies.governed)
             and fence.fast_path_admits(f, c.token, c.lowest, c.resource = any (v_policies.same_token))
             and (c.unnumbered is not true
@@ -181,7 +181,7 @@ begin
             where c.before + v_step <= c."end" and c."end" <> all (v_raised));
         exit when v_indexes = '{}';
         v_ruled := fence.write_ruled(v_indexes, p_resources, p_tokens, p_sequences, p_lease_ids, p_digests, p_kinds,
-            p_keys, p_values, p_content_types, p_expected, v_locks.covering, v_locks.locked, v_wait);
+            p_keys, p_values, p_content_types, p_expected, v_locked, v_wait);
         admitted := admitted || v_ruled.admitted;
         versions := versions || v_ruled.versions;
         created := created || v_ruled.created;

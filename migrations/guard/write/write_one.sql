@@ -76,4 +76,4 @@ returns boolean
 language sql immutable
 return 'admitted' = fence.rule(
         p_token, p_sequence, p_same_token, false,
-        p_fence.granted_token, p_fence.open, p_fence.last_token, p_fence.last_sequence);
+        coalesce(p_fence.adopted_token, p_fence.granted_token), p_fence.open or p_fence.adopted_token is not null, p_fence.last_token, p_fence.last_sequence);

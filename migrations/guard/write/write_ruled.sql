@@ -1,6 +1,6 @@
--- fence.write_ruled(indexes, writes…, covering, locked, wait) decides and applies the writes at these indexes of the
--- arrays by the whole rule. No resource repeats among them (22023). covering and locked are what was locked for them
--- (fence.lock_write_tokens), and may be empty if all are puts. The answer is that of fence.write; a write is busy only
+-- fence.write_ruled(indexes, writes…, locked, wait) decides and applies the writes at these indexes of the arrays by the
+-- whole rule. No resource repeats among them (22023). locked is what was locked for them (fence.lock_write_tokens), and
+-- may be empty if all are puts. The answer is that of fence.write; a write is busy only
 -- if wait is false, and not if it is a replay.
 --
 -- The answer to a replay is as durable as that to the write (P14), and so is the reason reused: a client that sends
@@ -12,7 +12,7 @@ create or replace function fence.write_ruled(
     p_indexes integer[],
     p_resources text[], p_tokens bigint[], p_sequences bigint[], p_lease_ids uuid[], p_digests bytea[],
     p_kinds text[], p_keys text[], p_values bytea[], p_content_types text[], p_expected bigint[],
-    p_covering text[], p_locked text[], p_wait boolean,
+    p_locked text[], p_wait boolean,
     out admitted integer[], out versions bigint[], out created integer[], out replayed integer[], out busy integer[],
     out refused integer[], out verdicts text[], out reasons text[], out current_versions bigint[],
     out granted_tokens bigint[], out last_tokens bigint[], out last_sequences bigint[])
@@ -27,7 +27,7 @@ declare
     v_keys      text[] := array(select p_keys[i] from unnest(p_indexes) i);
     v_rulings   fence.ruling[] := fence.admit(
         v_resources, v_tokens, v_sequences, array(select p_lease_ids[i] from unnest(p_indexes) i), v_digests,
-        p_covering, p_locked, p_wait);
+        p_locked, p_wait);
     v_findings  fence.finding[] := fence.apply_operations(false, v_resources, v_tokens, v_sequences, v_digests,
         v_rulings,
         array(select generate_subscripts(p_indexes, 1)), array(select p_kinds[i] from unnest(p_indexes) i), v_keys,

@@ -313,7 +313,7 @@ func (q *Queue) Forget(ctx context.Context) error {
 	var err error
 	gone := q.await(ctx, "the end of the grants", func() (bool, error) { // one of which it may meet in a deadlock
 		_, err = q.SQL.Exec(ctx, "delete from fence.policies; delete from fence.waiters; delete from fence.leases; "+
-			"delete from fence.subtrees")
+			"update fence.fences set subtree_token = null where subtree_token is not null")
 		return err == nil, nil
 	})
 	return errors.Join(gone, err)

@@ -72,8 +72,8 @@ func (b *DB) Dump(ctx context.Context) (string, error) {
 	var lines []string
 	err := b.SQL.QueryRow(ctx, `
 		select array_agg(line order by line) from (
-			select 'fence ' || to_json(t) from fence.fences t where greatest(t.granted_token, t.last_token) > 0 union all
-			select 'subtree ' || to_json(t) from fence.subtrees t where t.granted_token > 0 union all
+			select 'fence ' || (to_jsonb(t) || jsonb_build_object('subtree_token', nullif(t.subtree_token, 0)))::text
+			from fence.fences t where greatest(t.granted_token, t.last_token) > 0 union all
 			select 'session ' || to_json(t) from fence.sessions t union all
 			select 'waiter ' || to_json(t) from fence.waiters t union all
 			select 'lease ' || to_json(t) from fence.leases t union all
