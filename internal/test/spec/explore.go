@@ -35,7 +35,6 @@ type Model struct {
 	menu      func(w *world, c *client) []*Op // what a client may send
 	failover  bool
 	refuses   bool // an acquire that is not granted is refused; else it is delayed until it is granted
-	adopts    bool // see State.adopts
 	held      bool // a write's transaction stays open, at READ COMMITTED, and has its locks
 	snapshots bool // writes are judged by what there is when their transactions begin, as at REPEATABLE READ
 }
@@ -113,7 +112,7 @@ func (m Model) Explore() Result {
 
 // starts are the states to begin with: one, or with a standby, one for each way to replicate.
 func (m Model) starts() []world {
-	begin := State{without: m.Without, adopts: m.adopts}
+	begin := State{without: m.Without}
 	for _, name := range m.resources {
 		begin = begin.with(name, Resource{})
 	}
@@ -282,8 +281,8 @@ func (s State) appendKey(b []byte, ranks [3]byte) []byte {
 	}
 	for _, of := range s.resources {
 		r := of.resource
-		number(r.GrantedToken, r.LastToken, r.LastSequence, r.covering.token, r.newestVersion, int64(len(r.leases)))
-		b = append(b, flags(r.Open, r.covering.open, r.lastCreated))
+		number(r.GrantedToken, r.LastToken, r.LastSequence, r.subtree, r.adopted, r.newestVersion, int64(len(r.leases)))
+		b = append(b, flags(r.Open, r.lastCreated))
 		b = append(append(b, r.lastContent...), 0)
 		for _, l := range r.leases {
 			number(l.Token, int64(l.TTL), l.GrantedAt, l.ExpiresAt, l.HoldUntil)

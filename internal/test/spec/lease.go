@@ -96,8 +96,8 @@ func (s State) breakLock(lock store.Name) (State, Answer) {
 	if answer.Code == CodeNotFound {
 		return s, answer
 	}
-	s = s.closeAdopted(lock, r.covering.token)
-	r.Open, r.covering.open = false, false
+	s = s.closeAdopted(lock, r.GrantedToken)
+	r.Open = false
 	return s.with(lock, r), answer
 }
 

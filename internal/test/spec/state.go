@@ -27,7 +27,6 @@ type State struct {
 	granted   []grantOf // all leases, in the order of their grants
 
 	without Switch // what the explorer leaves out
-	adopts  bool   // the token of a subtree grant becomes the fence's own at the first write
 }
 
 type named struct {
@@ -52,8 +51,8 @@ type Resource struct {
 	LastToken    int64
 	LastSequence int64
 
-	// covering is what the newest subtree grant on this name is to the names below.
-	covering covering
+	subtree int64 // the newest subtree grant on the name, which may write below while it is the granted one, and open
+	adopted int64 // the token of a subtree grant above that may write here, above the granted one; 0: none
 
 	// Of the last accepted write, by which its retry is known and answered. Empty if it was not numbered.
 	lastContent string
@@ -63,12 +62,6 @@ type Resource struct {
 
 	leases  []Lease // oldest first
 	records map[store.Name]Record
-}
-
-// covering is a fence of all names below one: a subtree grant, and whether it may still write there.
-type covering struct {
-	token int64
-	open  bool
 }
 
 // Lease is a grant and what became of it. Times are microseconds by the database's clock.
@@ -151,7 +144,7 @@ func (r Resource) equal(other Resource) bool {
 	return r.GrantedToken == other.GrantedToken && r.Open == other.Open &&
 		r.LastToken == other.LastToken && r.LastSequence == other.LastSequence &&
 		r.lastContent == other.lastContent && r.lastCreated == other.lastCreated && r.newestVersion == other.newestVersion &&
-		r.covering == other.covering && slices.Equal(r.leases, other.leases) && maps.Equal(r.records, other.records)
+		r.subtree == other.subtree && r.adopted == other.adopted && slices.Equal(r.leases, other.leases) && maps.Equal(r.records, other.records)
 }
 
 // Hash is the same for equal states.
@@ -229,24 +222,31 @@ func (s State) inForce(name store.Name) force {
 	newest := force{token: r.GrantedToken, open: r.Open}
 	newest.Lease, _ = r.lease(r.GrantedToken)
 	for _, of := range s.resources {
-		if above := of.resource.covering; isBelow(name, of.name) && above.token > newest.token {
-			newest = force{token: above.token, open: above.open}
-			newest.Lease, _ = of.resource.lease(above.token)
+		if above := of.resource; isBelow(name, of.name) && above.subtree > newest.token {
+			newest = force{token: above.subtree, open: above.opensBelow()}
+			newest.Lease, _ = above.lease(above.subtree)
 		}
 	}
 	return newest
 }
 
-// deciding is the grant in force that decides about a write. A fence that adopts looks above only for a newer token than
-// its own.
+// opensBelow reports whether the newest subtree grant on the name may write below it.
+func (r Resource) opensBelow() bool { return r.Open && r.subtree == r.GrantedToken }
+
+// isLocal reports whether the fence admits the token without a look above: as that of its own grant, or an adopted one.
+func (r Resource) isLocal(token int64) bool {
+	return r.Open && token == r.GrantedToken || r.adopted > 0 && token == r.adopted
+}
+
+// deciding is the grant in force that decides about a write. A fence looks above only for a token that it does not admit.
 func (s State) deciding(op Op) force {
 	own := s.Resource(op.Name)
-	if !s.adopts || op.Token > own.GrantedToken {
+	if !own.isLocal(op.Token) {
 		return s.inForce(op.Name)
 	}
-	decides := force{token: own.GrantedToken, open: own.Open}
+	decides := force{token: op.Token, open: true}
 	for _, of := range s.resources {
-		if lease, ok := of.resource.lease(own.GrantedToken); ok && lease.covers(op.Name) {
+		if lease, ok := of.resource.lease(op.Token); ok && lease.covers(op.Name) {
 			decides.Lease = lease
 		}
 	}
@@ -255,12 +255,11 @@ func (s State) deciding(op Op) force {
 
 // closeAdopted closes the fences below that adopted a subtree's token.
 func (s State) closeAdopted(lock store.Name, token int64) State {
-	if !s.adopts {
-		return s
-	}
 	for _, of := range s.resources {
-		if isBelow(of.name, lock) {
-			s = s.with(of.name, of.resource.closed(token))
+		if isBelow(of.name, lock) && token > 0 && of.resource.adopted == token {
+			shut := *of.resource
+			shut.adopted = 0
+			s = s.with(of.name, shut)
 		}
 	}
 	return s
@@ -363,13 +362,10 @@ func (r Resource) requested(request string) (Lease, bool) {
 	return r.leases[i], true
 }
 
-// closed returns the state in which a grant may not write any more, neither here nor below. A newer one still may.
+// closed returns the state in which a grant may not write any more. A newer one still may.
 func (r Resource) closed(token int64) Resource {
 	if r.GrantedToken == token {
 		r.Open = false
-	}
-	if r.covering.token == token {
-		r.covering.open = false
 	}
 	return r
 }
@@ -412,7 +408,7 @@ func (s State) Summary() string {
 		lines = append(lines,
 			fmt.Sprintf("%s: granted %d (%s, open %t, expires %d, running %d), below %d (open %t), last %d.%d, version %d",
 				of.name, r.GrantedToken, cmp.Or(newest.End, "running"), r.Open, newest.ExpiresAt, len(r.Running()),
-				r.covering.token, r.covering.open, r.LastToken, r.LastSequence, r.newestVersion))
+				r.subtree, r.opensBelow(), r.LastToken, r.LastSequence, r.newestVersion))
 	}
 	slices.Sort(lines)
 	for _, waiting := range s.queue {

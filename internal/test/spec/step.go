@@ -312,15 +312,14 @@ func (s State) grant(op Op, chosen Choice) (State, Answer) {
 		}
 	}
 	r.leases = append(slices.Clip(r.leases), lease)
-	r.GrantedToken, r.Open = lease.Token, lease.Mode == store.Exclusive
-	s = s.closeAdopted(op.Name, r.covering.token)
-	r.covering.open = false
+	s = s.closeAdopted(op.Name, r.GrantedToken)
+	r.GrantedToken, r.Open, r.adopted = lease.Token, lease.Mode == store.Exclusive, 0
 	if lease.Scope == store.Subtree {
-		r.covering = covering{lease.Token, r.Open}
+		r.subtree = lease.Token
 		for _, of := range s.resources {
 			if isBelow(of.name, op.Name) && s.has(GrantClosesBelow) {
 				shut := *of.resource
-				shut.Open, shut.covering.open = false, false
+				shut.Open, shut.adopted = false, 0
 				s = s.with(of.name, shut)
 			}
 		}
@@ -337,7 +336,7 @@ func (s State) newestToken(lock store.Name, scope store.Scope) int64 {
 		case of.name == lock, scope == store.Subtree && isBelow(of.name, lock):
 			newest = max(newest, of.resource.GrantedToken, of.resource.LastToken)
 		case isBelow(lock, of.name):
-			newest = max(newest, of.resource.covering.token)
+			newest = max(newest, of.resource.subtree)
 		}
 	}
 	return newest

@@ -72,7 +72,7 @@ func (s State) transaction(op Op) (State, Answer) {
 // fence. If it is refused, so is all.
 func (s State) guardBelow(before State, op Op) (State, Answer) {
 	if !slices.ContainsFunc(s.resources, func(of named) bool {
-		return of.resource.covering == covering{op.Token, true} && (of.name == op.Name || isBelow(op.Name, of.name))
+		return of.resource.opensBelow() && of.resource.subtree == op.Token && (of.name == op.Name || isBelow(op.Name, of.name))
 	}) {
 		return before, Answer{Code: string(store.VerdictTokenRequired)}
 	}

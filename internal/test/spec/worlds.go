@@ -18,8 +18,6 @@ func Models() []Model {
 		{Name: "sessions", Requests: 5, resources: single, menu: opensSession, refuses: true},
 		{Name: "trees-at-read-committed", Requests: 4, resources: tree, menu: locksTree, held: true},
 		{Name: "trees-at-repeatable-read", Requests: 4, resources: tree, menu: locksTree, snapshots: true},
-		{Name: "adoption-at-read-committed", Requests: 4, resources: tree, menu: locksTree, held: true, adopts: true},
-		{Name: "adoption-at-repeatable-read", Requests: 4, resources: tree, menu: locksTree, snapshots: true, adopts: true},
 	}
 }
 
@@ -150,8 +148,8 @@ func (c *client) ends(kind Kind) *Op {
 // Switch is a safeguard of the protocol, or an assumption about how it is run, that [World.Explore] can do without.
 type Switch string
 
-// The safeguards, in the order of the table in README.md. BelowAfterLocks is one only where fences adopt the tokens of
-// subtrees: a grant looks for open fences below after it has locked the subtrees' rows, of its own name and above.
+// The safeguards, in the order of the table in README.md. With BelowAfterLocks, a grant of a subtree looks for open fences
+// below after it has locked its own, and those of the subtrees above.
 const (
 	TokenWasGranted       Switch = "token-was-granted"
 	GrantRaisesFence      Switch = "grant-raises-fence"

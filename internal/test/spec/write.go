@@ -34,8 +34,8 @@ func (s State) write(op Op) (State, Answer) {
 // admit applies a write that the rule admits.
 func (s State) admit(op Op, content string) (State, Answer) {
 	r := s.Resource(op.Name)
-	if s.adopts && op.Token > r.GrantedToken {
-		r.GrantedToken, r.Open = op.Token, true
+	if op.Token > r.GrantedToken && op.Token == s.inForce(op.Name).token {
+		r.adopted = op.Token
 	}
 	next := r.raised(op, content)
 	next.lastCreated = next.change(op, op)

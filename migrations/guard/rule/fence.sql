@@ -86,7 +86,7 @@ begin
     end if;
     perform fence.close_fence(p_resource, v_fence.granted_token);
     update fence.fences f
-    set last_token = p_token, last_sequence = p_sequence, last_digest = '',
+    set last_token = p_token, last_sequence = p_sequence, last_digest = '', adopted_token = null,
         granted_token = greatest(f.granted_token, fence.granted_above(p_resource))
     where f.resource = p_resource;
     perform fence.note_unused(array[p_resource]); -- without a token it was perhaps never used
