@@ -91,6 +91,9 @@ comment on column fence.fences.subtree_token is
 comment on column fence.fences.adopted_token is
     'the token of a subtree lease above that may write here, above the granted one (fence.lock_write_tokens); null: none';
 
+-- The end of a subtree lease looks up the fences that have adopted its token. No other change of a fence touches this.
+create index fences_adopted on fence.fences (adopted_token) where adopted_token is not null;
+
 -- Names whose rows were made for a request that was not granted, or for a write that may have been rejected
 -- (fence.sweep_unused).
 create table fence.unused (

@@ -325,7 +325,7 @@ func (s *subject) addWrite(call Call, token Op) {
 	switch {
 	case w.token == 0:
 		s.bare = append(s.bare, w)
-	case same != nil && same.numbered && same.content == w.content:
+	case same != nil && same.numbered && w.numbered && same.content == w.content:
 		w = same
 	case same != nil:
 		w.rivals, same.rivals = true, true

@@ -47,8 +47,8 @@ $$;
 -- fence.lock_subtree(name, mode) locks all that a request for a subtree lease of this name needs: its tree lock, the open
 -- fences of subtree leases above, and the fence of the name, which is made if missing. Whoever adopts a token of these
 -- fences holds one of them meanwhile (fence.lock_write_tokens): so a grant of the subtree waits for that (P3). If no lease of
--- another is in the way, the fences below are locked, too (fence.lock_below): the grant closes them. Twice: while the first
--- look waited, a fence may have adopted the token of a subtree lease below.
+-- another is in the way, the fences below are locked, too (fence.lock_below): the grant closes them. While that waited, others
+-- may have adopted the token of a subtree lease among them: then it looks again.
 --
 -- mode  of the requested lease; null to end one: that needs its tree lock, the fence of the name, and those that adopted
 --       its token
@@ -65,6 +65,7 @@ declare
     v_until   timestamptz := clock_timestamp()
         + coalesce(nullif(v_timeout::interval, interval '0'), interval '10 s');
     v_fence   fence.fences;
+    v_below   text[];
 begin
     loop
         begin
@@ -84,7 +85,12 @@ begin
                 if (fence.longest_running(array(
                     select r from fence.conflicting_leases(p_name, p_mode, 'subtree') r))).lock is null
                 then
-                    perform fence.lock_below(p_name, null), fence.lock_below(p_name, null);
+                    v_below := fence.lock_below(p_name, null);
+                    if exists (
+                        select from fence.fences f where f.resource = any (v_below) and f.subtree_token = f.granted_token)
+                    then
+                        perform fence.lock_below(p_name, null);
+                    end if;
                 end if;
             end if;
             perform set_config('lock_timeout', v_timeout, true);
@@ -100,18 +106,23 @@ begin
 end
 $$;
 
--- fence.lock_below(name, token) → the fences below the name that older tokens may write to, which it locks: the open ones,
--- those that have adopted a token, and those by which this very transaction was admitted. With a token, only those that
--- have adopted it.
+-- fence.lock_below(name, token) → the fences below the name that older tokens may write to, which it locks: those that
+-- have adopted this token; or if it is null, all that are open, that have adopted any, or by which this very transaction
+-- was admitted. To find all, it reads every fence below.
 create or replace function fence.lock_below(p_name text, p_token bigint) returns text[]
 language plpgsql
 as $$
 begin
+    if p_token is not null then
+        return array(
+            select f.resource from fence.fences f
+            where f.adopted_token = p_token and fence.is_below(f.resource, p_name)
+            order by f.resource for update);
+    end if;
     return array(
         select f.resource from fence.fences f
-        where fence.is_below(f.resource, p_name) and case when p_token is null
-            then f.open or f.adopted_token is not null or f.admitted_in = pg_current_xact_id()
-            else f.adopted_token = p_token end
+        where fence.is_below(f.resource, p_name)
+            and (f.open or f.adopted_token is not null or f.admitted_in = pg_current_xact_id())
         order by f.resource for update);
 end
 $$;
