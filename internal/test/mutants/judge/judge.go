@@ -76,8 +76,8 @@ const (
 	measured       = 6           // databases in which cases are measured at once
 	neighbours     = 4           // cases that are measured together
 	cleaned        = 20          // cases after which a database is cleaned
-	firstCases     = 150         // that judge a mutant alone
-	together       = 8           // mutants that all other cases judge at once
+	firstCases     = 12          // that judge a mutant alone
+	together       = 12          // mutants that all other cases judge at once
 )
 
 // Judge runs the cases on the broken functions that the command line names. Without any, it skips the test.
