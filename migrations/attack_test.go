@@ -290,7 +290,8 @@ func protectedDatabase(t *testing.T) (url string, variables map[string]string) {
 func TestProtect(t *testing.T) {
 	t.Parallel()
 	url, variables := protectedDatabase(t)
-	runScripts(t, url, variables, slices.Concat(protectScripts, replacedScripts, settingsScripts, attackScripts, namesScripts))
+	runScripts(t, url, variables, slices.Concat(protectScripts, replacedScripts, settingsScripts, attackScripts, namesScripts,
+		rejectionScripts))
 }
 
 // TestTokenOfAConnection checks that a token in the options of a connection counts in each of its transactions.

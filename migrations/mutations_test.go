@@ -178,7 +178,7 @@ var sqlMutations = []struct{ function, old, broken, script string }{
 func allScripts() []script {
 	return slices.Concat([]script{firstPolicy, forgetScript}, guardScripts, ruledScripts, nestedScripts, treeLockScripts,
 		orderScripts, protectScripts, replacedScripts, belowScripts, namesScripts, settingsScripts, attackScripts,
-		claimScripts)
+		claimScripts, rejectionScripts)
 }
 
 // TestMutations breaks the functions, one place at a time, and checks that the script fails.

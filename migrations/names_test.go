@@ -124,10 +124,12 @@ var namesScripts = []script{
 		A create role ${some}_free in role $app; grant usage on schema fence to ${some}_free;
 			select fence.allow_names('${some}_free', 'some')  -- !55000 a member of one that may use all names
 		A select count(*), count(prefixes) from fence.sql_roles where role_name = '${some}_free'  -- 1|0
+		A select count(*) from fence.sql_roles where role_name in (current_user, 'pg_monitor')  -- 0
 		A revoke $app from ${some}_free; grant $some to ${some}_free;
 			select fence.allow_names('${some}_free', 'free');
 			select fence.disallow_names('${some}_free', 'free')  -- !55000 the last
-		A select fence.allow_names('${some}_free', 'a'); select fence.disallow_names('${some}_free', 'a')
+		A select fence.allow_names('${some}_free', 'a'); select fence.allow_names('$some', 'a');
+			select fence.disallow_names('${some}_free', 'a'); select fence.disallow_names('$some', 'a')
 		A select prefixes && '{some}', prefixes && '{free}', prefixes && '{a}' from fence.sql_roles
 			where role_name = '${some}_free'  -- t|t|f
 		A select string_agg(action || ' ' || name, '; ' order by id) from fence.audit
@@ -135,6 +137,7 @@ var namesScripts = []script{
 			-- names_allowed free; names_allowed a; names_disallowed a
 		A select fence.allow_names('${some}_free', ''); select count(*), count(prefixes) from fence.sql_roles
 			where role_name = '${some}_free'  -- 1|0
+		A select count(*) from fence.allowed_names where role_id = '${some}_free'::regrole  -- 0
 		A select fence.allow_names('${some}_free', 'free')
 		A drop owned by ${some}_free; drop role ${some}_free; select count(*) from fence.allowed_names where prefix = 'free'
 			-- 1
