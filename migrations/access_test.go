@@ -95,6 +95,17 @@ var orderScripts = []script{
 		B select resource from fence.fences where resource = 'ordered/2' for update nowait  -- ordered/2
 		B rollback
 		A ...`},
+	{"fences of the rows of a statement are locked in the order of their names", `
+		A create table ordered_rows (id text); select fence.protect('ordered_rows', 'ordered-rows/{id}')
+		A select test.grant('ordered-rows', 'exclusive', 'subtree')  -- $t
+		A select fence.guard('ordered-rows/2', $t, 1); select fence.guard('ordered-rows/1', $t, 1)
+		B begin; select from fence.fences where resource = 'ordered-rows/1' for update
+		A begin; select fence.set_token($t, 2);
+			select fence.check_rows('ordered_rows'::regclass, '{ordered-rows/2,ordered-rows/1}', false)  -- waits
+		B select resource from fence.fences where resource = 'ordered-rows/2' for update nowait  -- ordered-rows/2
+		B rollback
+		A ...
+		A rollback; select test.release('ordered-rows', $t)`},
 	{"subtrees of write tokens are locked in the order of their names", `
 		A set enable_indexscan = off; set enable_bitmapscan = off; set enable_indexonlyscan = off
 		A insert into fence.subtrees (name, granted_token, open) values ('ordered-tree/2', 2, true), ('ordered-tree/1', 1, true)
@@ -149,7 +160,8 @@ var rejectionScripts = []script{
 		A rollback; select test.grant('hinted')  -- $t
 		A begin; select fence.guard('hinted', $t); insert into hinted values ('y')  -- !LF101 with the scope subtree
 		A rollback; insert into hinted values (repeat('y', 505))  -- !LF101 this transaction has no fencing token for it
-		A insert into hinted values (repeat('y', 506))  -- !LF101 has 513 bytes, the limit is 512`},
+		A insert into hinted values (repeat('y', 506))  -- !LF101 has 513 bytes, the limit is 512
+		A begin; select fence.set_token($t, 9); insert into hinted values (repeat('y', 506))  -- !LF101 has 513 bytes`},
 	{"the advice after a stale token", `
 		A select hint from fence.rejection_error('r', 9, null, row('token_stale', 'reused', true, 9, 9, 0, 1), null)
 			-- A token without a sequence admits one transaction. It was committed; whether it was this one, repeated, is ` +

@@ -363,7 +363,9 @@ var belowScripts = []script{
 		A begin; select fence.guard('ruled/same', $t); update ruled set kind = 'same' where kind = 'same'; commit
 		A create table ids (id integer generated always as identity); select fence.protect('ids', 'ids/{id}');
 			select test.grant('ids', 'exclusive', 'subtree')  -- $t
-		A begin; select fence.guard('ids', $t, 1, test.lease('ids', $t)); insert into ids default values; commit`},
+		A begin; select fence.guard('ids', $t, 1, test.lease('ids', $t)); insert into ids default values; commit
+		A select test.grant('ids/1')  -- $t
+		A begin; select fence.set_token($t, 2); delete from ids  -- !LF104`},
 	{"the mode observe, partitions, and a name that is too long, below a subtree lease", `
 		A create table watched (id integer generated always as identity); select fence.protect('watched', 'watched/{id}', 'observe');
 			select test.grant('watched', 'exclusive', 'subtree')  -- $t
