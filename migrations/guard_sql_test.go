@@ -421,6 +421,13 @@ var firstPolicy = script{"the first policy is set while a guard waits", `
 	A commit
 	B ...  -- !40001 policy
 	B select fence.guard('first', $t, 2)  -- !LF104
+	C delete from fence.policies
+	A create table firsts (name text); insert into firsts values ('first'); select fence.protect('firsts', '{name}');
+		begin; select fence.guard('first', $t, 2)
+	B begin; select fence.set_token($t, 3); delete from firsts  -- waits
+	C insert into fence.policies (prefix, require_lease_id) values ('first', true); select pg_sleep(0.01)
+	A commit
+	B ...  -- !40001 policy
 	C delete from fence.policies`}
 
 func TestGuard(t *testing.T) {
