@@ -81,6 +81,9 @@ var attackScripts = []script{
 		B rollback; select fence.protect('others', 'x/{id}', 'observe')  -- !42501 own
 		B begin; insert into fence.table_callers (table_id) values ('others'::regclass);
 			select fence.forget_protection('others')  -- !42501 own
+		A begin; insert into fence.table_callers (table_id) values ('others'::regclass);
+			select fence.forget_protection('used')  -- !42501 only fence.protect
+		A rollback
 		B rollback; select fence.unprotect('others')  -- !42501
 		A select template, mode, problem is null from fence.protected where table_name = 'others'
 			-- others/{id}|enforce|t

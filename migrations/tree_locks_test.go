@@ -324,7 +324,10 @@ var belowScripts = []script{
 			select fence.protect('branches', 'branches/{a}/{b}'); select test.grant('branches', 'exclusive', 'subtree')  -- $t
 		A begin; select fence.guard('branches/1', $t, 1); insert into branches (a) values (1); savepoint s
 		A insert into branches (a) values (2)  -- !LF101
-		A rollback to s; select fence.guard('branches/2', $t, 1); insert into branches (a) values (2), (1); commit`},
+		A rollback to s; select fence.guard('branches/2', $t, 1); insert into branches (a) values (2), (1); commit
+		A begin; select fence.guard('branches', $t, 4); select fence.guard('branches/1', $t, 5);
+			insert into branches (a) values (1); select min(last_sequence) from fence.admitted where resource like 'branches/1/%'
+			-- 5`},
 	{"a subtree lease does not admit a row that a newer lease holds", `
 		A create table taken (id integer primary key, n integer); insert into taken values (1, 1), (2, 2);
 			select fence.protect('taken', 'taken/{id}'); select test.grant('taken', 'exclusive', 'subtree')  -- $t
@@ -362,7 +365,7 @@ var belowScripts = []script{
 		A rollback; begin; select fence.guard('ruled/same', $t, 3); insert into ruled (kind) values ('same'); commit
 		A begin; select fence.guard('ruled/same', $t); update ruled set kind = 'same' where kind = 'same'; commit
 		A create table ids (id integer generated always as identity); select fence.protect('ids', 'ids/{id}');
-			select test.grant('ids', 'exclusive', 'subtree')  -- $t
+			select test.grant('ids', 'exclusive', 'subtree'); select test.grant('ids', 'exclusive', 'subtree')  -- $t
 		A begin; select fence.guard('ids', $t, 1, test.lease('ids', $t)); insert into ids default values; commit
 		A select test.grant('ids/1')  -- $t
 		A begin; select fence.set_token($t, 2); delete from ids  -- !LF104`},
@@ -374,6 +377,6 @@ var belowScripts = []script{
 		A create table parts (id integer, n text) partition by range (id);
 			create table parts_1 partition of parts for values from (0) to (10); select fence.protect('parts', 'parts/{n}');
 			select test.grant('parts', 'exclusive', 'subtree')  -- $t
-		A begin; select fence.guard('parts', $t, 1); insert into parts values (1, 'a'), (2, 'b');
+		A begin; select fence.guard('parts', $t, 1); insert into parts values (1, 'a'), (2, repeat('x', 506));
 			insert into parts values (1, repeat('x', 600))  -- !LF101 606 bytes`},
 }
