@@ -220,6 +220,10 @@ var attackScripts = []script{
 	{"replicated rows: session_replication_role = replica", `
 		A create table replicated (id integer primary key, n integer); insert into replicated values (1, 1);
 			select fence.protect('replicated', 'replicated/{id}')
+		A alter table replicated enable always trigger fencegate_replica;
+			select problem from fence.protected where table_name = 'replicated'
+			-- trigger fencegate_replica on public.replicated does not fire for replicated rows alone
+		A select fence.protect('replicated', 'replicated/{id}')
 		A set session_replication_role = replica; update replicated set n = 2  -- !LF101 replicated/1
 		A insert into replicated values (2, 2)  -- !LF101 replicated/2
 		A delete from replicated  -- !LF101
