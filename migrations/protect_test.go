@@ -64,6 +64,10 @@ var protectScripts = []script{
 		A create table long_lanes (k text, n integer) partition by list (n);
 			create table long_lane partition of long_lanes for values in (1);
 			select fence.protect('long_lanes', 'long_lanes/{k}', inserts => 'free'); insert into long_lanes values ('a', 1)
+		A create table shorts (n integer); select fence.protect('shorts', 'shorts/{n}', inserts => 'free');
+			select string_agg(split_part(p.proname, '_', 3), ' ' order by t.template, p.proname) from fence.protected_tables t
+			join pg_proc p on starts_with(p.proname, 'check_' || t.id || '_')
+			where t.table_id in ('long_lanes'::regclass, 'shorts'::regclass)  -- row delete row update
 		A insert into long_lanes values (repeat('x', 600), 1)  -- !22023 of a row of long_lane is too long
 		A insert into long_lane values (repeat('x', 600), 1)  -- !22023`},
 	{"an update that moves a row needs both resources", `
