@@ -107,7 +107,8 @@ var namesScripts = []script{
 			from fence.protected where table_name = 'lost_1'  -- lost_1
 		B select count(*) from fence.protected where mode is null  -- 0
 		B select string_agg(fence.protection_problem(i, t, s), ' ') is null from generate_series(1, 200) i,
-			unnest('{hidden,1}'::regclass[]) t, unnest('{"hidden/{id}","hidden/{none}",hidden}'::text[]) s  -- t
+			unnest('{hidden,1,shown}'::regclass[]) t,
+			unnest('{"hidden/{id}","hidden/{none}",hidden,"some/{id}"}'::text[]) s  -- t
 		B select fence.claim_query('hidden', 1, 'a', 30000, 'true', null, '{}')  -- !42501 permission denied
 		B select count(*) from fence.claim('hidden', 1, 'a')  -- !42501 permission denied
 		B select status, holder, expires_at from fence.acquire('secret/1', 'owner')  -- held||
