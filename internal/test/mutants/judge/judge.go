@@ -330,6 +330,12 @@ func (j *judge[B]) killed(m *result, by Case[B], err error) {
 	}
 }
 
+// mayCall is whether a case may call a function. PostgreSQL does not count a call that fails, nor one of a function that
+// it has put into the statement of a script, so each script may.
+func (j *judge[B]) mayCall(c Case[B], m *result) bool {
+	return j.Clean == nil || j.calledBy(c, m.Function)
+}
+
 // judgeTogether finds the mutants of a group that a case notices. Most mutants that the first cases have not noticed are
 // noticed by none, so it takes them together.
 func (j *judge[B]) judgeTogether(t *testing.T, group []*result) {
@@ -338,8 +344,7 @@ func (j *judge[B]) judgeTogether(t *testing.T, group []*result) {
 	for len(group) > 0 {
 		var cases []Case[B]
 		for _, c := range j.All {
-			called := func(m *result) bool { return j.calledBy(c, m.Function) }
-			if !seen[c.Name] && slices.ContainsFunc(group, called) {
+			if !seen[c.Name] && slices.ContainsFunc(group, func(m *result) bool { return j.mayCall(c, m) }) {
 				cases = append(cases, c)
 			}
 		}
@@ -353,7 +358,7 @@ func (j *judge[B]) judgeTogether(t *testing.T, group []*result) {
 				break
 			}
 		}
-		suspects := slices.DeleteFunc(slices.Clone(group), func(m *result) bool { return !j.calledBy(*failed, m.Function) })
+		suspects := slices.DeleteFunc(slices.Clone(group), func(m *result) bool { return !j.mayCall(*failed, m) })
 		for _, m := range suspects {
 			j.judge(t, []Case[B]{*failed}, m)
 		}
