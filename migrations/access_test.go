@@ -95,6 +95,17 @@ var orderScripts = []script{
 		B select resource from fence.fences where resource = 'ordered/2' for update nowait  -- ordered/2
 		B rollback
 		A ...`},
+	{"fences of the rows of a statement are locked in the order of their names", `
+		A create table ordered_rows (id text); select fence.protect('ordered_rows', 'ordered-rows/{id}')
+		A select test.grant('ordered-rows', 'exclusive', 'subtree')  -- $t
+		A select fence.guard('ordered-rows/2', $t, 1); select fence.guard('ordered-rows/1', $t, 1)
+		B begin; select from fence.fences where resource = 'ordered-rows/1' for update
+		A begin; select fence.set_token($t, 2);
+			select fence.check_rows('ordered_rows'::regclass, '{ordered-rows/2,ordered-rows/1}', false)  -- waits
+		B select resource from fence.fences where resource = 'ordered-rows/2' for update nowait  -- ordered-rows/2
+		B rollback
+		A ...
+		A rollback; select test.release('ordered-rows', $t)`},
 	{"fences from which others adopt a token are locked in the order of their names, with them", `
 		A insert into fence.fences (resource, granted_token, subtree_token, open)
 			values ('ordered-tree/2', 2, 2, true), ('ordered-tree/1', 1, 1, true), ('ordered-tree/1/x', 0, null, false)
@@ -125,4 +136,54 @@ func durably(calls ...string) string {
 			"; select current_setting('synchronous_commit')  -- on\nA rollback\n")
 	}
 	return steps.String()
+}
+
+// rejectionScripts are about what a rejected transaction is told. Most call fence.rejection_error itself, which gives the
+// whole text.
+var rejectionScripts = []script{
+	{"the hint fits the key of the row and the tokens of the transaction", `
+		A create table hinted (a text, id integer generated always as identity); select fence.protect('hinted', 'hinted/{a}');
+			create table hinted_id (id integer generated always as identity); select fence.protect('hinted_id', 'hinted/{id}');
+			create table hinted_a (a text default 'x'); select fence.protect('hinted_a', 'hinted/a/{a}')
+		A insert into hinted values ('y')  -- !LF101 Begin a transaction, call fence.guard('hinted/y', token) first
+		A insert into hinted_id default values  -- !LF101 The database makes the key of a new row
+		A insert into hinted_a default values  -- !LF101 The database makes the key of a new row
+		A select test.grant('hinted/a/x'); insert into hinted_a default values  -- !LF101 Begin a transaction
+		A begin; select fence.set_token(null, null, 'hinted/z'); insert into hinted values ('y')  -- !LF101 Begin a transaction
+		A rollback; select test.grant('hinted')  -- $t
+		A begin; select fence.guard('hinted', $t); insert into hinted values ('y')  -- !LF101 with the scope subtree
+		A rollback; insert into hinted values (repeat('y', 505))  -- !LF101 this transaction has no fencing token for it
+		A insert into hinted values (repeat('y', 506))  -- !LF101 has 513 bytes, the limit is 512
+		A begin; select fence.set_token($t, 9); insert into hinted values (repeat('y', 506))  -- !LF101 has 513 bytes`},
+	{"the advice after a stale token", `
+		A select hint from fence.rejection_error('r', 9, null, row('token_stale', 'reused', true, 9, 9, 0, 1), null)
+			-- A token without a sequence admits one transaction. It was committed; whether it was this one, repeated, is ` +
+		`not known. Number the transactions of one token: fence.guard(resource, token, sequence), each sequence ` +
+		`greater than the one before.
+		A select left(hint, 10) from fence.rejection_error('r', 9, 1, row('token_stale', 'reused', true, 9, 9, 0, 1), null)
+			-- Number the
+		A select left(hint, 10) from fence.rejection_error('r', 9, null, row('token_stale', 'reused', true, 9, 9, 2, 1), null)
+			-- Number the
+		A select message from fence.rejection_error('r', 9, null, row('token_stale', 'shared', false, 9, 0, 0, 0), null)
+			-- r: the token 9 is that of a shared lease, which cannot write
+		A select message from fence.rejection_error('r', 8, null, row('token_stale', 'superseded', true, 9, 0, 0, 0), null)
+			-- r: the token 8 is stale: the newest token is 9
+		A select left(hint, 8) from fence.rejection_error('r', 8, null, row('token_unknown', '', true, 7, 0, 0, 0), null)
+			-- Pass the`},
+	{"a lease_id is that of one lease", `
+		A select test.grant('shown/1')  -- $t
+		A select test.grant('shown/2')  -- $u
+		A select fence.has_lease_id('shown/1', $t, test.lease('shown/1', $t)),
+			fence.has_lease_id('shown/2', $t, test.lease('shown/1', $t)),
+			fence.has_lease_id('shown/1', $u, test.lease('shown/1', $t)),
+			fence.has_lease_id('shown/1', $t, test.lease('shown/2', $u))  -- t|f|f|f`},
+	{"the leases that run are shown, and the table of those alone that were claimed", `
+		A select test.grant('held/1'), test.grant('held/2'), test.expire('held/2')
+		A select test.grant('held/3')  -- $t
+		A select test.release('held/3', $t); update fence.leases set expires_at = 'infinity' where lock = 'held/3'
+		A update fence.leases set metadata = '{"table": "x"}' where lock = 'held/1'
+		A select string_agg(lock, ' '), count(table_name) from fence.held where lock like 'held/%'  -- held/1|0`},
+	{"a text in an error has 100 characters at most", `
+		A select fence.quote_begin(repeat('x', 100)) = quote_literal(repeat('x', 100)),
+			fence.quote_begin(repeat('x', 101)) = quote_literal(repeat('x', 100) || '…')  -- t|t`},
 }

@@ -69,10 +69,11 @@ func TestTransactionsAreBounded(t *testing.T) {
 	calls := map[string]string{
 		"fence.acquire('other', 'o')":   "lease",
 		"fence.renew('n', 'o', $1, $2)": "lease", "fence.release('gone', 'o', $1, $2)": "lease",
-		"fence.guard('n', $2, 1)":                "guard",
-		"fence.guard('n', $2, 1, $1)":            "guard",
-		"fence.try_guard('n', $2, 1)":            "guard",
-		"fence.guard('n', $2, 1, digest => 'x')": "guard",
+		"fence.guard('n', $2, 1)":                          "guard",
+		"fence.guard('n', $2, 1, $1)":                      "guard",
+		"fence.try_guard('n', $2, 1)":                      "guard",
+		"fence.guard('n', $2, 1, digest => 'x')":           "guard",
+		"fence.guard_by_settings('n', $2, 1, null, false)": "guard",
 	}
 	const lasts = "select coalesce(current_setting('transaction_timeout', true), $1)" // before version 17 there is none
 	for call, kind := range calls {

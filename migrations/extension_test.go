@@ -241,6 +241,12 @@ var replacedScripts = []script{
 		A select fence.unprotect('joined'); truncate joined  -- !LF107
 		A update joined set n = 4  -- !LF101 joining/1
 		A select problem is null from fence.protected where template = 'joining/{id}'  -- t`},
+	{"the triggers of a protected table that inherits from another one since are made again", `
+		A create table elders (id integer); create table heirs (id integer); insert into heirs values (1);
+			select fence.protect('heirs', 'heirs/{id}'); drop trigger fencegate_unprotect_first on heirs;
+			alter table heirs inherit elders
+		A alter table heirs disable trigger fencegate_update; update heirs set id = 1; select fence.protect('heirs', 'heirs/{id}')
+		A update heirs set id = 2  -- !LF101 heirs/1`},
 	{"the name of a protected table that another table has", `
 		A create table swapped (id integer primary key, n integer); insert into swapped values (1, 1);
 			select fence.protect('swapped', 'swapped/{id}', inserts => 'free'); create table incoming (like swapped including all);

@@ -21,7 +21,7 @@ var sqlMutations = []struct{ function, old, broken, script string }{
 		"a role that may use all names by a membership that it does not inherit"},
 	{"guard_by_settings", "\n        and fence.may_use(p_resource);", ";", rowsOfRoles},
 	{"rejection_error", "perform fence.check_use(p_resource);", "null;", rowsOfRoles},
-	{"guard_by_settings", "(fence.may_use(p_resource) or not p_undo)", "true",
+	{"guard_by_settings", " and fence.may_use(p_resource) then", " then",
 		"a role that may use some names: in the mode observe, a token for another name counts as none"},
 	{"protected", "\n    where fence.may_use(p.template)", "", seenByRoles},
 	{"held", " and fence.may_use(l.lock)", "", seenByRoles},
@@ -175,7 +175,7 @@ var sqlMutations = []struct{ function, old, broken, script string }{
 func allScripts() []script {
 	return slices.Concat([]script{firstPolicy, forgetScript}, guardScripts, ruledScripts, nestedScripts, treeLockScripts,
 		orderScripts, protectScripts, replacedScripts, belowScripts, namesScripts, settingsScripts, attackScripts,
-		claimScripts)
+		claimScripts, rejectionScripts)
 }
 
 // TestMutations breaks the functions, one place at a time, and checks that the script fails.

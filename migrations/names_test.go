@@ -102,8 +102,13 @@ var namesScripts = []script{
 			'begin if $1 ~ ''hidden'' then raise ''it saw %'', $1; end if; return true; end';
 			select string_agg(template, ' ') from fence.protected where pg_temp.seen(template)  -- some/{id}
 		A create table dropped (id integer); select fence.protect('dropped', 'hidden'); drop table dropped
+		A create table lost (id integer) partition by list (id); create table lost_1 partition of lost default;
+			select fence.protect('lost', 'hidden'); alter table lost detach partition lost_1; select table_name
+			from fence.protected where table_name = 'lost_1'  -- lost_1
+		B select count(*) from fence.protected where mode is null  -- 0
 		B select string_agg(fence.protection_problem(i, t, s), ' ') is null from generate_series(1, 200) i,
-			unnest('{hidden,1}'::regclass[]) t, unnest('{"hidden/{id}","hidden/{none}",hidden}'::text[]) s  -- t
+			unnest('{hidden,1,shown}'::regclass[]) t,
+			unnest('{"hidden/{id}","hidden/{none}",hidden,"some/{id}"}'::text[]) s  -- t
 		B select fence.claim_query('hidden', 1, 'a', 30000, 'true', null, '{}')  -- !42501 permission denied
 		B select count(*) from fence.claim('hidden', 1, 'a')  -- !42501 permission denied
 		B select status, holder, expires_at from fence.acquire('secret/1', 'owner')  -- held||
@@ -124,10 +129,12 @@ var namesScripts = []script{
 		A create role ${some}_free in role $app; grant usage on schema fence to ${some}_free;
 			select fence.allow_names('${some}_free', 'some')  -- !55000 a member of one that may use all names
 		A select count(*), count(prefixes) from fence.sql_roles where role_name = '${some}_free'  -- 1|0
+		A select count(*) from fence.sql_roles where role_name in (current_user, 'pg_monitor')  -- 0
 		A revoke $app from ${some}_free; grant $some to ${some}_free;
 			select fence.allow_names('${some}_free', 'free');
 			select fence.disallow_names('${some}_free', 'free')  -- !55000 the last
-		A select fence.allow_names('${some}_free', 'a'); select fence.disallow_names('${some}_free', 'a')
+		A select fence.allow_names('${some}_free', 'a'); select fence.allow_names('$some', 'a');
+			select fence.disallow_names('${some}_free', 'a'); select fence.disallow_names('$some', 'a')
 		A select prefixes && '{some}', prefixes && '{free}', prefixes && '{a}' from fence.sql_roles
 			where role_name = '${some}_free'  -- t|t|f
 		A select string_agg(action || ' ' || name, '; ' order by id) from fence.audit
@@ -135,6 +142,7 @@ var namesScripts = []script{
 			-- names_allowed free; names_allowed a; names_disallowed a
 		A select fence.allow_names('${some}_free', ''); select count(*), count(prefixes) from fence.sql_roles
 			where role_name = '${some}_free'  -- 1|0
+		A select count(*) from fence.allowed_names where role_id = '${some}_free'::regrole  -- 0
 		A select fence.allow_names('${some}_free', 'free')
 		A drop owned by ${some}_free; drop role ${some}_free; select count(*) from fence.allowed_names where prefix = 'free'
 			-- 1
@@ -294,6 +302,12 @@ var settingsScripts = []script{
 		A set fencegate.token = '9999999999999999'; update orm set n = 4 where id = 1  -- !22023 2^53
 		A set fencegate.token = '1'; set fencegate.lease_id = 'x';
 			update orm set n = 4 where id = 1  -- !22023 fencegate.lease_id is not a UUID`},
+	{"a token in the settings admits to the resources of the rows alone", `
+		A create table siblings (id integer primary key, n integer); insert into siblings values (1, 1), (2, 2);
+			select fence.protect('siblings', 'siblings/{id}'); select test.grant('siblings', 'exclusive', 'subtree')  -- $t
+		A select fence.guard('siblings/1', $t, 1); select fence.guard('siblings/2', $t, 1)
+		A begin; select fence.set_token($t, 2); update siblings set n = 3 where id = 1;
+			select string_agg(resource, ' ') from fence.admitted  -- siblings/1`},
 	{"a setting that outlives its transaction counts for no other", `
 		A create table lent (id integer primary key, n integer); insert into lent values (1, 1), (2, 2);
 			select fence.protect('lent', 'lent/{id}'); select test.grant('lent/1')  -- $t

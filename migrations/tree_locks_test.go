@@ -61,6 +61,49 @@ var treeLockScripts = []script{
 		A select status from fence.acquire('gates-64/x', 'owner')  -- granted`},
 }
 
+// nestedScripts are about transactions with the token of a lease that has expired, while a subtree lease is granted above
+// or below. The transaction's resource is in the subtree.
+var nestedScripts = []script{
+	{"a grant of a subtree below waits for a transaction with the older token, which goes on", `
+		A select test.grant('goes-on', 'exclusive', 'subtree')  -- $t
+		A begin; select fence.guard('goes-on/x', $t, 1)  -- t
+		B select test.grant('goes-on/n', 'exclusive', 'subtree')  -- waits
+		A select fence.guard('goes-on/n', $t, 1)  -- t
+		A commit
+		B ...`},
+	{"a grant of a subtree above waits for a transaction with the older token, which goes on", `
+		A select test.grant('goes-on-above/n', 'exclusive', 'subtree')  -- $t
+		A begin; select fence.guard('goes-on-above/n/x', $t, 1)  -- t
+		B select test.grant('goes-on-above', 'exclusive', 'subtree')  -- waits
+		A select fence.guard('goes-on-above/n', $t, 1)  -- t
+		A commit
+		B ...`},
+	{"a grant of a subtree closes the fence of a late holder below", `
+		A select test.grant('closes/x')  -- $t
+		A select test.grant('closes', 'exclusive', 'subtree')  -- $new
+		A select fence.guard('closes/x', $t, 1)  -- !LF103 "granted_token":$new`},
+	olderSnapshot("repeatable read", "below", "nest/m", "nest/m/n"),
+	olderSnapshot("serializable", "below", "nest-s/m", "nest-s/m/n"),
+	olderSnapshot("repeatable read", "above", "nested/m/n", "nested/m"),
+	olderSnapshot("serializable", "above", "nested-s/m/n", "nested-s/m"),
+}
+
+// olderSnapshot is about snapshots that were taken before the newer grant. The fence of one resource has adopted the older
+// token; the other has no fence yet.
+func olderSnapshot(level, direction, older, newer string) script {
+	return script{level + ": a grant of a subtree " + direction + " since the snapshot is 40001",
+		strings.NewReplacer("LEVEL", level, "OLDER", older, "NEWER", newer).Replace(`
+		A select test.grant('OLDER', 'exclusive', 'subtree')  -- $t
+		A select fence.guard('OLDER/n/x', $t, 1)  -- t
+		A begin isolation level LEVEL; select 1
+		C begin isolation level LEVEL; select 1
+		B select test.grant('NEWER', 'exclusive', 'subtree')  -- $new
+		A select fence.guard('OLDER/n/x', $t, 2)  -- !40001
+		C select fence.guard('OLDER/n/y', $t, 2)  -- !40001
+		C rollback
+		A rollback; select fence.guard('OLDER/n/x', $t, 2)  -- !LF103 "granted_token":$new`)}
+}
+
 func TestTreeLocks(t *testing.T) {
 	t.Parallel()
 	runScripts(t, scripted(t, ""), nil, slices.Concat(treeLockScripts, orderScripts))
@@ -260,7 +303,7 @@ func TestSegments(t *testing.T) {
 	for value, want := range map[string]string{
 		"": "%empty", ".": "%2E", "..": "%2E%2E", "...": "...", "/": "%2F", "%": "%25", "%null": "%25null",
 		"%empty": "%25empty", "%2E": "%252E", "a/b/../c": "a%2Fb%2F..%2Fc", "a b": "a b", " ": " ", "\t\n\r": "%09%0A%0D",
-		"\x01\x1f\x7f": "%01%1F%7F", "\u0080\u009f\u00a0": "%C2%80%C2%9F\u00a0", "größe": "größe", "日本/語": "日本%2F語",
+		"\x01\x1f\x7f": "%01%1F%7F", "\u0080\u009f\u00a0": "%C2%80%C2%9F\u00a0", "größe": "größe", "日本/語": "日本%2F語", "x /": "x %2F",
 		"😀%": "😀%25", "é": "é", "e\u0301": "e\u0301", `\`: `\`, `'"`: `'"`, "{a}": "{a}", "$body$": "$body$",
 		strings.Repeat("x", 160): strings.Repeat("x", 160),
 	} {
@@ -324,7 +367,10 @@ var belowScripts = []script{
 			select fence.protect('branches', 'branches/{a}/{b}'); select test.grant('branches', 'exclusive', 'subtree')  -- $t
 		A begin; select fence.guard('branches/1', $t, 1); insert into branches (a) values (1); savepoint s
 		A insert into branches (a) values (2)  -- !LF101
-		A rollback to s; select fence.guard('branches/2', $t, 1); insert into branches (a) values (2), (1); commit`},
+		A rollback to s; select fence.guard('branches/2', $t, 1); insert into branches (a) values (2), (1); commit
+		A begin; select fence.guard('branches', $t, 4); select fence.guard('branches/1', $t, 5);
+			insert into branches (a) values (1); select min(last_sequence) from fence.admitted where resource like 'branches/1/%'
+			-- 5`},
 	{"a subtree lease does not admit a row that a newer lease holds", `
 		A create table taken (id integer primary key, n integer); insert into taken values (1, 1), (2, 2);
 			select fence.protect('taken', 'taken/{id}'); select test.grant('taken', 'exclusive', 'subtree')  -- $t
@@ -362,8 +408,10 @@ var belowScripts = []script{
 		A rollback; begin; select fence.guard('ruled/same', $t, 3); insert into ruled (kind) values ('same'); commit
 		A begin; select fence.guard('ruled/same', $t); update ruled set kind = 'same' where kind = 'same'; commit
 		A create table ids (id integer generated always as identity); select fence.protect('ids', 'ids/{id}');
-			select test.grant('ids', 'exclusive', 'subtree')  -- $t
-		A begin; select fence.guard('ids', $t, 1, test.lease('ids', $t)); insert into ids default values; commit`},
+			select test.grant('ids', 'exclusive', 'subtree'); select test.grant('ids', 'exclusive', 'subtree')  -- $t
+		A begin; select fence.guard('ids', $t, 1, test.lease('ids', $t)); insert into ids default values; commit
+		A select test.grant('ids/1')  -- $t
+		A begin; select fence.set_token($t, 2); delete from ids  -- !LF104`},
 	{"the mode observe, partitions, and a name that is too long, below a subtree lease", `
 		A create table watched (id integer generated always as identity); select fence.protect('watched', 'watched/{id}', 'observe');
 			select test.grant('watched', 'exclusive', 'subtree')  -- $t
@@ -372,6 +420,6 @@ var belowScripts = []script{
 		A create table parts (id integer, n text) partition by range (id);
 			create table parts_1 partition of parts for values from (0) to (10); select fence.protect('parts', 'parts/{n}');
 			select test.grant('parts', 'exclusive', 'subtree')  -- $t
-		A begin; select fence.guard('parts', $t, 1); insert into parts values (1, 'a'), (2, 'b');
+		A begin; select fence.guard('parts', $t, 1); insert into parts values (1, 'a'), (2, repeat('x', 506));
 			insert into parts values (1, repeat('x', 600))  -- !LF101 606 bytes`},
 }

@@ -332,4 +332,3 @@ func closedByItself(ctx context.Context, s *fixture) error {
 	}
 	return s.do(ctx, wrote(with(newest), with(newest, at("/x"))))
 }
-

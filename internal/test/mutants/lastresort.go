@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -22,18 +25,37 @@ import (
 )
 
 const (
-	lastTests   = 10 // of a package that judge a mutant: those that call it and few others
-	lastAtOnce  = 3  // mutants, whose tests wait most of the time
+	lastAtOnce  = 4                // mutants, whose tests wait most of the time
+	lastSeconds = 20               // of tests of a package judge a mutant
+	lastKillers = 3                // tests of a package are tried before others
+	lastBegin   = 20 * time.Second // a package's tests may take longer than without a mutant; none takes a quarter of it
 	lastSkipped = "^(TestSlow_.*|TestMutants|TestMutations|TestEveryStep.*|TestCases|TestRule|TestFuzz.*)$"
 )
 
-// testPackage is a package whose tests judge what no case has noticed.
+// lastPackages are those whose tests judge what no case has noticed.
+var lastPackages = []string{"store/postgres", "migrations", "store/waitqueue", "store/engine", "store/redislease", "gateway"}
+
+// testPackage is a package whose tests judge.
 type testPackage struct {
 	name, binary string
-	calls        map[string][]string // functions by test, of those that pass
+	sound        string // a file with functions that are not broken
+	tests        map[string]test
+
+	mu      sync.Mutex
+	killers map[string][]string // tests by function: those that killed others of its mutants, the last one first
 }
 
-var failure = regexp.MustCompile(`(?m)^--- FAIL: (\w+)`)
+// test is one that passes without a mutant.
+type test struct {
+	Calls   []string
+	Seconds float64
+}
+
+var (
+	passed  = regexp.MustCompile(`(?m)^--- PASS: (\w+) \((.*)s\)`)
+	failure = regexp.MustCompile(`(?m)^--- FAIL: (\w+)`)
+	hanging = regexp.MustCompile(`running tests:\n\s+(\w+)`) // in what a process says whose time is over
+)
 
 // judgeByTests has whole tests judge mutants.
 func judgeByTests(ctx context.Context, places []*place) error {
@@ -45,18 +67,24 @@ func judgeByTests(ctx context.Context, places []*place) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
+	sound := filepath.Join(dir, "sound")
+	if err := comment(sound); err != nil {
+		return err
+	}
 	var packages []*testPackage
-	for _, name := range []string{"store/postgres", "migrations", "gateway"} {
-		p := &testPackage{name: name, binary: filepath.Join(dir, strings.ReplaceAll(name, "/", "-")+".test")}
-		said, err := exec.CommandContext(ctx, "go", "test", "-c", "-trimpath", "-vet=off", "-o", p.binary, "./"+name).CombinedOutput()
+	for _, name := range lastPackages {
+		binary := filepath.Join(dir, strings.ReplaceAll(name, "/", "-")+".test")
+		p := &testPackage{name: name, binary: binary, sound: sound, killers: map[string][]string{}}
+		said, err := exec.CommandContext(ctx, "go", "test", "-c", "-trimpath", "-vet=off", "-o", binary, "./"+name).CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("%w\n%s", err, said)
 		}
-		if err := p.measure(ctx, dir); err != nil {
+		if err := p.measure(ctx); err != nil {
 			return err
 		}
 		packages = append(packages, p)
 	}
+	fmt.Fprintf(os.Stderr, "whole tests judge %d mutants\n", len(places))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(lastAtOnce)
 	for i, p := range places {
@@ -76,68 +104,136 @@ func judgeByTests(ctx context.Context, places []*place) error {
 	return group.Wait()
 }
 
-// measure finds out which functions each test calls. It leaves out tests that fail if functions have other comments.
-func (p *testPackage) measure(ctx context.Context, dir string) error {
+// comment writes a file with functions that are not broken, but have other comments.
+func comment(file string) error {
 	var commented strings.Builder
 	for _, name := range migrations.Functions() {
 		source, _ := migrations.GuardSource(name)
 		commented.WriteString(strings.Replace(source, "as $$\n", "as $$\n-- \n", 1) + ";\n")
 	}
-	file, calls := filepath.Join(dir, "commented"), filepath.Join(dir, "calls")
-	if err := errors.Join(os.WriteFile(file, []byte(commented.String()), 0o600), os.WriteFile(calls, nil, 0o600)); err != nil {
+	return os.WriteFile(file, []byte(commented.String()), 0o600)
+}
+
+// measure finds out which functions each test calls, and how long it takes, once for each binary. It leaves out tests
+// that fail if functions have other comments.
+func (p *testPackage) measure(ctx context.Context) error {
+	binary, err := os.ReadFile(p.binary)
+	if err != nil {
 		return err
 	}
-	said, _ := p.run(ctx, file, "FENCEGATE_TEST_CALLS="+calls, "-test.skip="+lastSkipped, "-test.timeout=15m")
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return err
+	}
+	known := filepath.Join(cache, "fencegate-mutants", fmt.Sprintf("%x.json", sha256.Sum256(binary)))
+	if text, err := os.ReadFile(known); err == nil { //nolint:gosec // in the user's own cache
+		return json.Unmarshal(text, &p.tests)
+	}
+	calls := p.binary + ".calls"
+	if err := os.WriteFile(calls, nil, 0o600); err != nil {
+		return err
+	}
+	said, _ := p.run(ctx, p.sound, "FENCEGATE_TEST_CALLS="+calls, "-test.v", "-test.skip="+lastSkipped, "-test.timeout=15m")
 	text, err := os.ReadFile(calls)
 	if err != nil {
 		return err
 	}
-	p.calls = map[string][]string{}
+	p.tests = map[string]test{}
+	for _, line := range passed.FindAllSubmatch(said, -1) {
+		var t test
+		_, _ = fmt.Sscan(string(line[2]), &t.Seconds)
+		p.tests[string(line[1])] = t
+	}
 	for decoder := json.NewDecoder(bytes.NewReader(text)); decoder.More(); {
 		var c postgres.Calls
 		if err := decoder.Decode(&c); err != nil {
 			return err
 		}
-		p.calls[c.Test] = append(p.calls[c.Test], c.Functions...)
+		if t, passed := p.tests[c.Test]; passed {
+			t.Calls = slices.Compact(slices.Sorted(slices.Values(append(t.Calls, c.Functions...))))
+			p.tests[c.Test] = t
+		}
 	}
-	for test := range p.calls {
-		slices.Sort(p.calls[test])
-		p.calls[test] = slices.Compact(p.calls[test])
+	if len(p.tests) == 0 {
+		return fmt.Errorf("no test of %s passes\n%s", p.name, said)
 	}
-	for _, failed := range failure.FindAllSubmatch(said, -1) {
-		delete(p.calls, string(failed[1]))
+	if text, err = json.Marshal(p.tests); err != nil {
+		return err
 	}
-	if len(p.calls) == 0 {
-		return fmt.Errorf("no test of %s calls a function\n%s", p.name, said)
-	}
-	return nil
+	//nolint:gosec // in the user's own cache
+	return errors.Join(os.MkdirAll(filepath.Dir(known), 0o700), os.WriteFile(known, text, 0o600))
 }
 
-// judge runs the tests on a mutant.
+// judge runs tests on a mutant: first those that have noticed others of its function, then those that call few others.
 func (p *testPackage) judge(ctx context.Context, m *place, file string) {
-	var tests []string
 	callers := judge.Callers(m.function)
-	for test, calls := range p.calls {
-		if slices.ContainsFunc(calls, func(f string) bool { return slices.Contains(callers, f) }) {
-			tests = append(tests, test)
+	var tests []string
+	for name, t := range p.tests {
+		if slices.ContainsFunc(t.Calls, func(f string) bool { return slices.Contains(callers, f) }) {
+			tests = append(tests, name)
 		}
 	}
 	slices.SortFunc(tests, func(a, b string) int {
-		return cmp.Or(cmp.Compare(len(p.calls[a]), len(p.calls[b])), cmp.Compare(a, b))
+		return cmp.Or(cmp.Compare(len(p.tests[a].Calls), len(p.tests[b].Calls)), cmp.Compare(a, b))
 	})
-	tests = tests[:min(len(tests), lastTests)]
-	if len(tests) == 0 {
-		return
-	}
-	m.verdict.Cases += len(tests)
-	said, err := p.run(ctx, file, "", "-test.run=^("+strings.Join(tests, "|")+")$", "-test.failfast", "-test.timeout=3m")
-	if err != nil && ctx.Err() == nil {
-		m.verdict.Killer = "a test of " + p.name + " that does not end"
-		if failed := failure.FindSubmatch(said); failed != nil {
-			m.verdict.Killer = string(failed[1])
+	seconds := 0.0
+	for i, name := range tests {
+		if seconds += p.tests[name].Seconds; seconds > lastSeconds && i > 0 {
+			tests = tests[:i]
+			break
 		}
-		m.verdict.Failure = string(said)
 	}
+	p.mu.Lock()
+	killers := slices.Clone(p.killers[m.function])
+	p.mu.Unlock()
+	killers = killers[:min(len(killers), lastKillers)]
+	tests = slices.DeleteFunc(tests, func(name string) bool { return slices.Contains(killers, name) })
+	for _, names := range [][]string{killers, tests} {
+		m.verdict.Cases += len(names)
+		for len(names) > 0 && m.survives() && ctx.Err() == nil {
+			killer, said := p.fails(ctx, file, names...)
+			if killer == "" {
+				break
+			}
+			// Another test, chance, or a busy machine may have failed it: alone, it must fail again, and pass without the mutant.
+			again, _ := p.fails(ctx, file, killer)
+			if without, _ := p.fails(ctx, p.sound, killer); again != "" && without == "" && ctx.Err() == nil {
+				p.killed(m, killer, said)
+			}
+			names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == killer })
+		}
+	}
+}
+
+// fails runs tests, and returns one that fails, or does not end.
+func (p *testPackage) fails(ctx context.Context, file string, names ...string) (killer string, said []byte) {
+	patience, longest := lastBegin, names[0]
+	for _, name := range names {
+		patience += time.Duration(p.tests[name].Seconds * float64(time.Second))
+		if p.tests[name].Seconds > p.tests[longest].Seconds {
+			longest = name
+		}
+	}
+	run := "-test.run=^(" + strings.Join(names, "|") + ")$"
+	said, err := p.run(ctx, file, "", run, "-test.failfast", "-test.timeout="+patience.String())
+	if err == nil {
+		return "", nil
+	}
+	if failed := failure.FindSubmatch(said); failed != nil {
+		return string(failed[1]), said
+	}
+	for _, left := range hanging.FindAllSubmatch(said, 1) {
+		return string(left[1]), said
+	}
+	return longest, said
+}
+
+func (p *testPackage) killed(m *place, by string, said []byte) {
+	m.verdict.Killer, m.verdict.Failure = by, string(said)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	others := slices.DeleteFunc(p.killers[m.function], func(name string) bool { return name == by })
+	p.killers[m.function] = slices.Insert(others, 0, by)
 }
 
 // run runs tests with functions that a file breaks.
@@ -148,5 +244,6 @@ func (p *testPackage) run(ctx context.Context, file, variable string, args ...st
 	if variable != "" {
 		run.Env = append(run.Env, variable)
 	}
+	run.WaitDelay = time.Second
 	return run.CombinedOutput()
 }

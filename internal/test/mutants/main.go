@@ -148,35 +148,24 @@ func (c *command) choose(places []*place) []*place {
 	return places
 }
 
-// The packages whose cases judge, and the directories that they judge first.
-var judges = []struct {
-	name  string
-	first []string
-}{
-	{"./store/postgres", []string{"lease", "queue", "session", "rule", "write", "observe"}},
-	{"./migrations", []string{"client", "table", "access", "view"}},
-}
+// judges are the packages whose cases judge.
+var judges = []string{"./store/postgres", "./migrations"}
 
-// judgeSQL has the mutants judged: first by the package whose cases are about them, then the survivors by the others.
-// Unless it must be fast, whole tests judge at last.
+// judgeSQL has the mutants judged by the cases of one package, and the survivors by those of the next. Unless it must be
+// fast, whole tests judge at last.
 func judgeSQL(ctx context.Context, places []*place, fast bool) error {
-	for _, first := range []bool{true, false} {
-		for _, judge := range judges {
-			var left []*place
-			for _, p := range places {
-				if p.survives() && slices.Contains(judge.first, p.directory) == first {
-					left = append(left, p)
-				}
-			}
-			if err := judgeBy(ctx, judge.name, left); err != nil {
-				return err
-			}
+	survivors := func() []*place {
+		return slices.DeleteFunc(slices.Clone(places), func(p *place) bool { return !p.survives() })
+	}
+	for _, name := range judges {
+		if err := judgeBy(ctx, name, survivors()); err != nil {
+			return err
 		}
 	}
 	if fast {
 		return nil
 	}
-	return judgeByTests(ctx, slices.DeleteFunc(slices.Clone(places), func(p *place) bool { return !p.survives() }))
+	return judgeByTests(ctx, survivors())
 }
 
 // judgeBy has the cases of a package judge mutants.
@@ -238,8 +227,8 @@ func compareByHand(ctx context.Context, places []*place) error {
 	}
 	file := filepath.Join(os.TempDir(), fmt.Sprintf("mutants-by-hand-%d", os.Getpid()))
 	defer os.Remove(file)
-	for _, judges := range judges {
-		said, err := testMutants(ctx, judges.name, "-mutants.byhand="+file)
+	for _, name := range judges {
+		said, err := testMutants(ctx, name, "-mutants.byhand="+file)
 		if err != nil {
 			return fmt.Errorf("%w\n%s", err, said)
 		}
@@ -257,7 +246,7 @@ func compareByHand(ctx context.Context, places []*place) error {
 			if p := byRule[plain(m.Function, m.SQL)]; p != nil {
 				same = p.String()
 			}
-			fmt.Printf("%s %s: %q: %s\n", judges.name, m.Function, m.ID, same)
+			fmt.Printf("%s %s: %q: %s\n", name, m.Function, m.ID, same)
 		}
 	}
 	return nil

@@ -42,8 +42,7 @@ begin
             select b.*
             from fence.guard_below(array(
                 select r.resource from unnest(p_resources) as r (resource)
-                where r.resource is not null and (v_given.token is null or v_only <> r.resource)
-                order by r.resource collate "C")) b
+                where r.resource is not null and (v_given.token is null or v_only <> r.resource))) b
             where v_given.token is null or v_only is not null -- otherwise PostgreSQL does not call it
         ) g
         order by g.resource collate "C"

@@ -1,7 +1,7 @@
 -- fence.guard_below(resources) admits this transaction for each of the resources that lies below a name for which it was
 -- admitted by the token of a subtree lease (fence.guard): so a row whose key is generated can be inserted. Each gets the
--- token and the sequence of that guard, by the whole rule. → the resources that are not admitted by this, in order, with
--- the write token of the guard above. token is null if there is none.
+-- token and the sequence of that guard, by the whole rule. → the resources that are not admitted by this, with the write
+-- token of the guard above. token is null if there is none.
 --
 -- It waits for no fence that another transaction has locked, and rejects nothing: fence.check_rows decides what is left,
 -- one by one. lease_id is that of the lease, if the guard above had to show it. A resource that is too long for a name is
@@ -50,19 +50,18 @@ begin
     if v_admitted < cardinality(p_resources) then
         return query
         select r.name, u.token, u.number, u.id
-        from unnest(p_resources) with ordinality as r (name, n)
+        from unnest(p_resources) as r (name)
         left join unnest(v_names, v_tokens, v_numbers, v_ids, v_rulings) as u (name, token, number, id, verdict)
             on u.name = r.name
-        where u.verdict is distinct from 'admitted'
-        order by r.n;
+        where u.verdict is distinct from 'admitted';
     end if;
 end
 $$;
 
 -- fence.guard_by_settings(resource, token, sequence, lease_id, undo) is fence.guard_by_rule for the write token of the
 -- settings of a transaction (fence.token_from_settings). undo: a rejection keeps no fence locked (fence.guard_or). The
--- verdict is null for a resource that is too long for a name and, with undo, for one that the role may not use. Raises
--- what fence.guard_by_rule raises, and 40001 as fence.no_policy_came does.
+-- verdict is null for a resource that is too long for a name, and for one that the role may not use. Raises what
+-- fence.guard_by_rule raises, and 40001 as fence.no_policy_came does.
 create or replace function fence.guard_by_settings(
     p_resource text, p_token bigint, p_sequence bigint, p_lease_id uuid, p_undo boolean) returns fence.ruling
 language plpgsql
@@ -82,7 +81,7 @@ begin
         perform fence.bound_transaction('fencegate.guard_timeout', '60 s');
         perform fence.no_policy_came();
         v_ruling.verdict := 'admitted';
-    elsif fence.is_name(p_resource) and (fence.may_use(p_resource) or not p_undo) then
+    elsif fence.is_name(p_resource) and fence.may_use(p_resource) then
         if p_undo then
             v_ruling := fence.guard_or('undo', p_resource, p_token, p_sequence, p_lease_id, null);
         else
