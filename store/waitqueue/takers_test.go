@@ -27,22 +27,25 @@ func TestLastOfTwoTakersGivesTheLeaseBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		lease.Waited = time.Second
 		q := New(st, uuid.New(), Config{})
-		request := store.AcquireRequest{Lock: name, RequestID: "r"}
+		request := store.AcquireRequest{Lock: name, OwnerID: "twice", RequestID: "r"}
 		first, second := newWaiter(request), newWaiter(request)
 		for _, w := range []*waiter{first, second} {
 			q.join(w)
-			q.locks[name].setTicket(w, 1)
+			q.answered(w, &store.Acquired{Ticket: 1, Requeued: true}, nil)
 		}
-		if !q.locks[name].deliver(store.QueueResult{Ticket: 1, RequestID: "r", Done: true, Lease: lease}) {
+		if !first.lock.deliver(store.QueueResult{Ticket: 1, RequestID: "r", Done: true, Lease: lease}) {
 			t.Fatal("no waiter took the lease")
 		}
+		gone, leave := context.WithCancel(t.Context())
+		leave()
 		if taken {
-			q.quit(second, &(<-second.outcome).lease)
-		} else if err := q.leaveWith(t.Context(), second, nil, false); err != nil {
+			q.quit(second, &store.Lease{})
+		} else if err := q.leave(gone, second, nil); !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
-		if err := q.leaveWith(t.Context(), first, nil, false); err != nil {
+		if err := q.leave(gone, first, nil); !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
 		_, err = st.Renew(t.Context(), lease.Ref(), 0)
@@ -68,14 +71,18 @@ func TestCallerThatLeftGetsNoLease(t *testing.T) {
 		if err != nil {
 			t.Fatalf("round %d: %v, want the lock to be free", round, err)
 		}
-		w := newWaiter(store.AcquireRequest{Lock: "job", RequestID: "r", Wait: time.Hour})
+		lease.Waited = time.Second
+		w := newWaiter(store.AcquireRequest{Lock: "job", OwnerID: "gone", RequestID: "r", Wait: time.Hour})
 		q.join(w)
-		q.locks["job"].setTicket(w, 1)
-		q.locks["job"].deliver(store.QueueResult{Ticket: 1, RequestID: "r", Done: true, Lease: lease})
-		if _, err := q.wait(gone, w); !errors.Is(err, context.Canceled) || w.lease.Token > 0 {
-			t.Fatalf("round %d: the caller that left got %v, %+v, want the error of its context", round, err, w.lease)
+		q.answered(w, &store.Acquired{Ticket: 1, Requeued: true}, nil)
+		w.lock.deliver(store.QueueResult{Ticket: 1, RequestID: "r", Done: true, Lease: lease})
+		resend, err := q.wait(gone, w)
+		if !resend {
+			err = q.leave(gone, w, err)
 		}
-		q.quit(w, &store.Lease{})
+		if q.quit(w, &lease); !errors.Is(err, context.Canceled) || lease.Token > 0 {
+			t.Fatalf("round %d: the caller that left got %v, %+v, want the error of its context", round, err, lease)
+		}
 	}
 }
 
@@ -105,43 +112,16 @@ func TestLeaseOfALockedFenceIsGivenBackLater(t *testing.T) {
 	if err := q.GiveBack(t.Context(), lease); !errors.Is(err, store.ErrLocked) {
 		t.Fatalf("giving back the lease of a locked fence returned %v, want ErrLocked", err)
 	}
-	if err := q.finishLeaving(t.Context()); !errors.Is(err, store.ErrLocked) {
+	if err := q.payDebts(t.Context()); !errors.Is(err, store.ErrLocked) {
 		t.Fatalf("giving it back again returned %v, want ErrLocked", err)
 	}
 	if _, err := conn.Exec(t.Context(), "rollback"); err != nil {
 		t.Fatal(err)
 	}
-	if err := q.finishLeaving(t.Context()); err != nil {
+	if err := q.payDebts(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := st.Renew(t.Context(), lease.Ref(), 0); !errors.Is(err, store.ErrLeaseLost) || len(q.orphans) > 0 {
-		t.Errorf("the renewal of the lease returned %v; %d are to be given back", err, len(q.orphans))
-	}
-}
-
-// While one waiter is first for long, the tickets of those that came and left behind it are forgotten.
-func TestTicketsThatAreOverAreForgotten(t *testing.T) {
-	q := newLockQueue()
-	first := newWaiter(store.AcquireRequest{RequestID: "first"})
-	q.add(first)
-	q.setTicket(first, 1)
-	for ticket := int64(2); ticket < 10_000; ticket++ {
-		w := newWaiter(store.AcquireRequest{RequestID: "other"})
-		q.add(w)
-		q.setTicket(w, ticket)
-		q.remove(w)
-	}
-	if n, nodes := len(q.tickets), len(q.nodes); n > 2*endedMin || nodes > 2*endedMin {
-		t.Errorf("%d and %d tickets are remembered, want at most %d", n, nodes, 2*endedMin)
-	}
-	last := newWaiter(store.AcquireRequest{RequestID: "last"})
-	q.add(last)
-	q.setTicket(last, 20_000)
-	if q.first(false) != 1 {
-		t.Errorf("the first is %d", q.first(false))
-	}
-	q.remove(first)
-	if q.first(false) != 20_000 || q.first(true) != 20_000 {
-		t.Errorf("the first is %d and %d", q.first(false), q.first(true))
+	if _, err := st.Renew(t.Context(), lease.Ref(), 0); !errors.Is(err, store.ErrLeaseLost) || len(q.debts) > 0 {
+		t.Errorf("the renewal of the lease returned %v; %d are to be given back", err, len(q.debts))
 	}
 }
