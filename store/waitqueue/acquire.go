@@ -46,9 +46,7 @@ func (q *Queue) enter(given *store.AcquireRequest) (*waiter, error) {
 	if request.RequestID == "" { // with one, the request can be sent again if its answer is lost
 		request.RequestID = ownRequest + uuid.NewString()
 	}
-	w := newWaiter(request)
-	q.join(w)
-	return w, nil
+	return q.join(request), nil
 }
 
 // acquire is the path of a waiter: it sends the acquire, waits for the outcome, and starts again whenever its ticket
@@ -140,7 +138,7 @@ func (q *Queue) answered(w *waiter, acquired *store.Acquired, err error) {
 	}
 	w.mayBeQueued = w.mayBeQueued || acquired.Ticket > 0 || store.OutcomeOf(err) == store.OutcomeUnknown
 	if acquired.Left > 0 {
-		q.arm(w.lock, acquired.Left)
+		q.wake(w.lock, acquired.Left)
 	}
 }
 

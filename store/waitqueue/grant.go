@@ -20,27 +20,23 @@ const (
 	grantPauseMin, grantPauseMax = 50 * time.Millisecond, time.Second
 )
 
-// wake makes a grant due, now or when the lease in the way will have expired. The caller has locked the Queue.
+// wake makes a grant due, which runs in the background: now, or when the lease in the way will have expired. An earlier
+// time stays set: that lease may not be the one in the way. The caller has locked the Queue.
 func (q *Queue) wake(lq *lockQueue, in time.Duration) {
-	switch {
-	case lq == nil:
-	case in > 0:
-		q.arm(lq, in)
-	default:
-		lq.due = true
-		q.startGrant(lq)
-	}
-}
-
-// arm sets the timer of the next grant, unless it is set to an earlier time: the lease that was reported may not be the
-// one in the way. The caller has locked the Queue.
-func (q *Queue) arm(lq *lockQueue, in time.Duration) {
 	at := time.Now().Add(in)
-	if lq.timer != nil {
-		if !at.Before(lq.timerAt) {
-			return
+	switch {
+	case in <= 0:
+		lq.due = true
+		if len(lq.waiters) > 0 && !lq.granting {
+			lq.granting = true
+			go q.grant(lq)
 		}
+		return
+	case lq.timer == nil:
+	case at.Before(lq.timerAt):
 		lq.timer.Stop()
+	default:
+		return
 	}
 	lq.timerAt = at
 	lq.timer = time.AfterFunc(in, func() {
@@ -49,15 +45,6 @@ func (q *Queue) arm(lq *lockQueue, in time.Duration) {
 		lq.timer = nil
 		q.wake(lq, 0)
 	})
-}
-
-// startGrant grants the lock to the waiters here whose turn it is, in the background, if that is due. The caller has
-// locked the Queue.
-func (q *Queue) startGrant(lq *lockQueue) {
-	if lq.due && len(lq.waiters) > 0 && !lq.granting {
-		lq.granting = true
-		go q.grant(lq)
-	}
 }
 
 // grant sends one grant and delivers its results. Fewer than grantsMax others are in flight then. Locks get in first
@@ -97,7 +84,7 @@ func (q *Queue) endGrant(lq *lockQueue, results []store.QueueResult, err error) 
 	for _, result := range results {
 		lq.due = lq.due || result.More
 		if result.Left > 0 {
-			q.arm(lq, result.Left)
+			q.wake(lq, result.Left)
 		}
 		if result.Done && !lq.deliver(result) {
 			orphans = append(orphans, result.Lease)
@@ -113,6 +100,8 @@ func (q *Queue) endGrant(lq *lockQueue, results []store.QueueResult, err error) 
 	switch {
 	case err == nil:
 		lq.pause = 0
+		q.nextGrant(lq)
+		return 0
 	case store.OutcomeOf(err) == store.OutcomeNotApplied:
 		lq.due = true
 		lq.pause = min(max(2*lq.pause, grantPauseMin), grantPauseMax)
@@ -120,21 +109,21 @@ func (q *Queue) endGrant(lq *lockQueue, results []store.QueueResult, err error) 
 		lq.loseAll() // a grant may have been made whose answer is lost: the waiters ask for it
 		lq.pause = grantPauseMax
 	}
-	next := func() {
-		lq.granting = false
-		q.startGrant(lq)
-		q.dropIfEmpty(lq)
-	}
-	if lq.pause == 0 {
-		next()
-		return 0
-	}
 	time.AfterFunc(lq.pause, func() { // without a turn, which other locks need
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		next()
+		q.nextGrant(lq)
 	})
 	return lq.pause
+}
+
+// nextGrant starts the next grant, if that is due. The caller has locked the Queue.
+func (q *Queue) nextGrant(lq *lockQueue) {
+	lq.granting = false
+	if lq.due {
+		q.wake(lq, 0)
+	}
+	q.dropIfEmpty(lq)
 }
 
 // ReleaseLease ends a lease; see [postgres.Store.ReleaseLease]. Where callers of this process wait for the lock, the same

@@ -21,9 +21,7 @@ const statementTimeout = 15 * time.Second
 
 // Database decides whose turn it is; *postgres.Store is one.
 type Database interface {
-	Enqueue(
-		ctx context.Context, request store.AcquireRequest, gateway uuid.UUID, to store.ToQueue,
-	) (store.Acquired, error)
+	Enqueue(ctx context.Context, request store.AcquireRequest, gateway uuid.UUID, to store.ToQueue) (store.Acquired, error)
 	GrantNext(
 		ctx context.Context, gateway uuid.UUID, lock store.Name, scope store.Scope, lockWait time.Duration,
 	) ([]store.QueueResult, error)
@@ -83,18 +81,17 @@ func New(on Database, gateway uuid.UUID, config Config) *Queue {
 // unreachable, until ctx ends. It passes errors to onError and goes on. Slow work does not delay the heartbeats.
 func (q *Queue) Run(ctx context.Context, onError func(error)) {
 	var running sync.WaitGroup
-	running.Go(func() {
-		timing.Every(ctx, q.config.HeartbeatInterval, onError, func() error {
-			if q.Len() == 0 {
-				return nil
-			}
-			return q.heartbeat(ctx)
-		})
+	every := func(interval time.Duration, work func(context.Context) error) {
+		running.Go(func() { timing.Every(ctx, interval, onError, func() error { return work(ctx) }) })
+	}
+	every(q.config.HeartbeatInterval, func(ctx context.Context) error {
+		if q.Len() == 0 {
+			return nil
+		}
+		return q.heartbeat(ctx)
 	})
-	running.Go(func() {
-		timing.Every(ctx, q.config.HeartbeatInterval, onError, func() error { return q.payDebts(ctx) })
-	})
-	running.Go(func() { timing.Every(ctx, q.config.PollInterval, onError, func() error { return q.poll(ctx) }) })
+	every(q.config.HeartbeatInterval, q.payDebts)
+	every(q.config.PollInterval, q.poll)
 	running.Wait()
 }
 
@@ -130,7 +127,9 @@ func (q *Queue) Notified(payload string) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.wake(q.locks[lockKey(bytes)], time.Duration(ms)*time.Millisecond)
+	if lq := q.locks[lockKey(bytes)]; lq != nil {
+		q.wake(lq, time.Duration(ms)*time.Millisecond)
+	}
 }
 
 // RequeueAll makes every waiter send its acquire again. It keeps its ticket, if that is still in the database: after a

@@ -2,13 +2,19 @@ package waitqueue
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/fencegate/fencegate/internal/test/testenv/await"
 	pgtest "github.com/fencegate/fencegate/internal/test/testenv/postgres"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/postgres"
@@ -30,9 +36,8 @@ func TestLastOfTwoTakersGivesTheLeaseBack(t *testing.T) {
 		lease.Waited = time.Second
 		q := New(st, uuid.New(), Config{})
 		request := store.AcquireRequest{Lock: name, OwnerID: "twice", RequestID: "r"}
-		first, second := newWaiter(request), newWaiter(request)
+		first, second := q.join(request), q.join(request)
 		for _, w := range []*waiter{first, second} {
-			q.join(w)
 			q.answered(w, &store.Acquired{Ticket: 1, Requeued: true}, nil)
 		}
 		if !first.lock.deliver(store.QueueResult{Ticket: 1, RequestID: "r", Done: true, Lease: lease}) {
@@ -72,8 +77,7 @@ func TestCallerThatLeftGetsNoLease(t *testing.T) {
 			t.Fatalf("round %d: %v, want the lock to be free", round, err)
 		}
 		lease.Waited = time.Second
-		w := newWaiter(store.AcquireRequest{Lock: "job", OwnerID: "gone", RequestID: "r", Wait: time.Hour})
-		q.join(w)
+		w := q.join(store.AcquireRequest{Lock: "job", OwnerID: "gone", RequestID: "r", Wait: time.Hour})
 		q.answered(w, &store.Acquired{Ticket: 1, Requeued: true}, nil)
 		w.lock.deliver(store.QueueResult{Ticket: 1, RequestID: "r", Done: true, Lease: lease})
 		resend, err := q.wait(gone, w)
@@ -123,5 +127,123 @@ func TestLeaseOfALockedFenceIsGivenBackLater(t *testing.T) {
 	}
 	if _, err := st.Renew(t.Context(), lease.Ref(), 0); !errors.Is(err, store.ErrLeaseLost) || len(q.debts) > 0 {
 		t.Errorf("the renewal of the lease returned %v; %d are to be given back", err, len(q.debts))
+	}
+}
+
+// The table in the package comment is the one of the code.
+func TestTransitions(t *testing.T) {
+	text, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	states := []string{"·", "sending", "again", "queued", "leaving", "granted", "refused", "gone"}
+	rows := regexp.MustCompile(`(?m)^//\t(\w+) +((?:\S+ +){6}\S+)$`).FindAllStringSubmatch(string(text), -1)
+	for _, row := range rows {
+		for e, to := range strings.Fields(row[2]) {
+			from := slices.Index(states, row[1])
+			if from < 0 || transitions[from][e] != state(slices.Index(states, to)) {
+				t.Errorf("%s, event %d: the comment says %s, the code %s", row[1], e, to, states[transitions[max(from, 0)][e]])
+			}
+		}
+	}
+	if len(rows) != len(states)-1 {
+		t.Errorf("the comment has %d states, want %d", len(rows), len(states)-1)
+	}
+}
+
+// A lease is not delivered to a caller that sent the same request_id as another owner, or as another principal. Its own
+// acquire is refused by the database.
+func TestLeaseIsDeliveredToItsOwner(t *testing.T) {
+	t.Parallel()
+	q := New(nil, uuid.New(), Config{})
+	request := store.AcquireRequest{Lock: "job", OwnerID: "a", Principal: "p", RequestID: "r"}
+	other, another := request, request
+	other.OwnerID, another.Principal = "b", "q"
+	owner, lease := q.join(request), store.Lease{Token: 1, OwnerID: "a", Principal: "p"}
+	for _, request := range []store.AcquireRequest{other, another} {
+		w := q.join(request)
+		if owner.lock.deliver(store.QueueResult{RequestID: "r", Lease: lease}); w.state != sending || owner.state != granted {
+			t.Errorf("the state of %s of %s is %d, of the owner %d", request.OwnerID, request.Principal, w.state, owner.state)
+		}
+	}
+}
+
+// A waiter whose ticket is removed while its acquire is sent again does not take the answer for its ticket: it sends the
+// acquire once more.
+func TestRefusalBeforeTheAnswer(t *testing.T) {
+	t.Parallel()
+	q := New(nil, uuid.New(), Config{})
+	w := q.join(store.AcquireRequest{Lock: "job", RequestID: "r"})
+	w.ticket = 1
+	w.lock.deliver(store.QueueResult{Ticket: 1, RequestID: "r", Err: store.ErrDeadlock})
+	q.answered(w, &store.Acquired{Ticket: 1}, nil)
+	if resend, err := q.wait(t.Context(), w); !resend || err != nil {
+		t.Errorf("the waiter is to send its acquire again: %v, %v", resend, err)
+	}
+}
+
+// lateGrants answers a grant only when it may.
+type lateGrants struct {
+	*postgres.Store
+	granted, answer, gaveBack chan struct{}
+}
+
+func (l lateGrants) GrantNext(
+	ctx context.Context, gateway uuid.UUID, lock store.Name, scope store.Scope, lockWait time.Duration,
+) ([]store.QueueResult, error) {
+	results, err := l.Store.GrantNext(ctx, gateway, lock, scope, lockWait)
+	close(l.granted)
+	<-l.answer
+	return results, err
+}
+
+func (l lateGrants) GiveBack(ctx context.Context, lease store.Lease) error {
+	defer close(l.gaveBack)
+	return l.Store.GiveBack(ctx, lease)
+}
+
+// A caller that finds its lease by a second acquire, before the answer to the grant is there, keeps it, though no waiter is
+// left when the answer comes.
+func TestLeaseFoundBeforeItIsDelivered(t *testing.T) {
+	t.Parallel()
+	st, err := postgres.Open(t.Context(), postgres.Config{DatabaseURL: pgtest.Migrated(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(st.Close)
+	held, err := st.Acquire(t.Context(), store.AcquireRequest{Lock: "job", OwnerID: "holder"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := lateGrants{st, make(chan struct{}), make(chan struct{}), make(chan struct{})}
+	q := New(late, uuid.New(), Config{DeadAfter: time.Minute})
+	var lease store.Lease
+	acquired := make(chan error, 1)
+	go func() {
+		acquired <- q.Acquire(await.Context(t), &store.AcquireRequest{Lock: "job", OwnerID: "next", Wait: time.Minute}, &lease)
+	}()
+	await.True(t, "the acquire is in the queue", func() bool {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		lq := q.locks[q.keyOf("job")]
+		if lq == nil {
+			return false
+		}
+		first, _ := lq.first()
+		return first != nil
+	})
+	if _, err := st.ReleaseLease(t.Context(), held.Ref()); err != nil {
+		t.Fatal(err)
+	}
+	q.Notified("0 " + hex.EncodeToString(func() []byte { key := q.keyOf("job"); return key[:] }()))
+	await.Receive(t, "the grant is committed", late.granted)
+	q.RequeueAll()
+	if err := await.Receive(t, "the second acquire is answered", acquired); err != nil || lease.OwnerID != "next" {
+		t.Fatalf("the caller got %+v, %v", lease, err)
+	}
+	close(late.answer)
+	await.Receive(t, "no waiter took the lease in the answer", late.gaveBack)
+	if _, err := st.Renew(t.Context(), lease.Ref(), 0); err != nil {
+		t.Errorf("the lease of the caller that found it: %v", err)
 	}
 }

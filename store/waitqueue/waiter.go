@@ -66,10 +66,6 @@ type grant struct {
 	takers int // callers that it was delivered to and that have not left
 }
 
-func newWaiter(request store.AcquireRequest) *waiter {
-	return &waiter{request: request, deadline: time.Now().Add(request.Wait), state: sending}
-}
-
 // apply changes the state as the table says. It reports whether that changed.
 func (w *waiter) apply(e event) bool {
 	to := transitions[w.state][e]
@@ -165,21 +161,22 @@ func (lq *lockQueue) first() (first, node *waiter) {
 }
 
 // join adds a caller. Grants to its request are its own from now on, until quit.
-func (q *Queue) join(w *waiter) {
+func (q *Queue) join(request store.AcquireRequest) *waiter {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	key := q.keyOf(w.request.Lock)
+	key := q.keyOf(request.Lock)
 	lq := q.locks[key]
 	if lq == nil {
-		lq = &lockQueue{name: w.request.Lock, key: key, waiters: map[string][]*waiter{}}
+		lq = &lockQueue{name: request.Lock, key: key, waiters: map[string][]*waiter{}}
 		q.locks[key] = lq
 	}
-	w.lock = lq
-	lq.waiters[w.request.RequestID] = append(lq.waiters[w.request.RequestID], w)
+	w := &waiter{request: request, deadline: time.Now().Add(request.Wait), lock: lq, state: sending}
+	lq.waiters[request.RequestID] = append(lq.waiters[request.RequestID], w)
 	q.count++
-	if w.request.Scope == store.Subtree {
+	if request.Scope == store.Subtree {
 		lq.subtrees++
 	}
+	return w
 }
 
 // quit removes a caller, and stores the lease that it was granted, if any.
