@@ -20,53 +20,46 @@
 //
 // The states:
 //
-//   - sending: its acquire is in flight, or will be sent: its ticket is not known. One that may be in the queue carries
-//     the same request_id, so it finds the lease or the ticket that it has, if any, and keeps its place (P8).
-//   - again: as sending, but something happened that the answer in flight may not know of. It is sent again after it.
-//   - queued: its ticket was in the queue, and no news is lost. Only such a waiter sleeps.
+//   - sending: its acquire is in flight, or will be sent. One that may be in the queue has the same request_id as before,
+//     so it finds the lease or the ticket that it has, and keeps its place (P8).
+//   - again: as sending; but the answer in flight may not know of something, so it is sent once more after that.
+//   - queued: its ticket is in the queue, and no news is lost. Only such a waiter sleeps.
 //   - leaving: its time is over. It leaves the queue, and then takes the lease that it was granted before, if any.
-//   - granted: the caller has a lease, or will have it when it wakes up.
+//   - granted: it has a lease. The caller gets it, unless it is gone: then the lease is given back.
 //   - refused: the database has removed its ticket, for a reason that the caller gets.
 //   - gone: no caller is left that could take a lease.
 //
-// The events, and what holds after them:
+// What the events mean, and what holds after them:
 //
-//   - send: the acquire is sent. What was lost before, its answer knows.
-//   - ticket: the answer is a ticket. If it is a new one, the wait is checked for deadlocks (see deadlocks.go). If a wake
-//     of the lock came since the last grant, one is made now: the wake may have been for this ticket.
-//   - grant: the answer, or a grant, has a lease for the request. Every caller here with the same request and owner gets
-//     the same lease, which is given back when the last of them has left without it. A lease that no caller takes is
-//     given back at once. The database does not take back one that an acquire has found (fence.give_back).
-//   - refusal: a grant or the search for cycles removed the ticket. A caller whose acquire is in flight asks again: its
-//     answer may be a newer ticket, or another owner's refusal.
-//   - lost: notifications may be lost, or the ticket, or the answer to a grant. The acquire is sent again.
-//   - timeUp, leave: the time is over; the caller is gone, or gets an error. The row in the database is removed, at once
-//     or as soon as that is reachable, unless another caller here waits with the same request (debt). Waiters that only
-//     it was blocking are woken by the database.
+//   - send: the acquire is sent. Its answer knows of what was lost before.
+//   - ticket: the answer is a ticket. If that is a new one, the wait is checked for deadlocks (see deadlocks.go).
+//   - grant: the answer to an acquire, or to a grant, has a lease for the request. All callers here with that request, and
+//     its owner_id and principal (P6), have the same lease: the last to leave without it gives it back. A lease that no
+//     caller takes is given back at once; the database keeps it if an acquire has found it meanwhile (fence.give_back).
+//   - refusal: a grant, or the search for cycles, has removed the ticket. An acquire in flight may have a newer one, or be
+//     another owner's: it is sent once more.
+//   - lost: the ticket, a notification, or the answer to a grant may be lost (P14).
+//   - timeUp, leave: its time is over; its caller is gone, or gets an error. Its row is removed, at once or as soon as the
+//     database is reachable, unless another caller here waits with the request. That wakes the waiters behind it.
 //
 // # The queue of a lock
 //
-// It has a grant in flight or not (granting), and one may be due. A wake makes one due: a notification, the timer, the
-// poll, a result that says there is more, or a grant that failed without effect. It is sent once a ticket is known and
-// none is in flight, and it is due no more when it is sent. So no wake is lost, and no two grants of a process are in
-// flight for one lock.
+// A wake makes a grant due: by a notification, the timer, the poll, a result that says there is more, or a grant that
+// failed. It is sent as soon as none of this process is in flight for the lock, and is not due any more then: no wake is
+// lost. It is about the rows in the database: it may end the wait of a caller whose ticket is not known here yet. An
+// acquire whose row comes later sees itself whether the lock is free.
 //
 // # Invariants
 //
 //   - P1, P2: only the database grants. No waiter receives a lease that its row in the database does not have.
-//   - P6: a lease is delivered only to callers with its owner_id and principal.
 //   - P8: tickets are granted in order, except that a waiter whose gateway is considered dead is skipped.
-//   - P13: a process has at most grantsMax grants in flight; locks take turns.
-//   - Each caller gets exactly one outcome.
+//   - P13: a process has at most grantsMax grants in flight. A lock whose fence is locked takes no turn from others.
 //
 // # What happens on each failure
 //
 //   - A notification is lost: the poll finds the ticket. The timer finds a lease that expires.
 //   - The listening connection is lost and made again: every waiter is lost (RequeueAll).
-//   - The database is unreachable: waiters resend until their time is over. What they then owe it is done when it is
-//     back.
-//   - The answer to a grant is lost: the waiters of the lock are lost, and find the lease that they were granted (P14).
-//   - A grant finds its fence locked: it is sent again after a pause, and takes no turn from other locks meanwhile.
+//   - The database is unreachable: waiters resend until their time is over. What they owe it then is paid later (debt).
 //   - This process freezes, or dies: no heartbeat arrives, and the waiters of other gateways pass its own (P9). After a
 //     thaw the tickets count again, and all of them are checked for deadlocks.
 //

@@ -138,17 +138,14 @@ func (q *Queue) ReleaseLease(ctx context.Context, ref store.LeaseRef) (store.Rel
 	defer cancel()
 	released, results, err := q.db.HandOver(handing, ref, q.gateway)
 	failed := err
-	if errors.Is(err, store.ErrLeaseLost) || errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrInvalid) {
+	switch {
+	case errors.Is(err, store.ErrLeaseLost), errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid):
 		failed = nil // it is about the release: the grant has its results
-	}
-	retry := failed != nil && store.OutcomeOf(failed) != store.OutcomeUnknown
-	if retry {
-		failed = store.NotApplied(failed)
-	}
-	q.endGrant(lq, results, failed)
-	if retry {
+	case err != nil && store.OutcomeOf(err) != store.OutcomeUnknown:
+		q.endGrant(lq, nil, store.NotApplied(err))
 		return q.db.ReleaseLease(ctx, ref) // the grant may be at fault
 	}
+	q.endGrant(lq, results, failed)
 	return released, err
 }
 
@@ -203,7 +200,7 @@ func (q *Queue) toPoll() (locks []store.Name, tickets []int64, polled map[store.
 		lq.polled = q.polls
 		first, node := lq.first()
 		for _, w := range []*waiter{first, node} {
-			if w != nil && (w == first) == (len(polled[lq.name]) == 0) {
+			if w != nil {
 				locks, tickets, polled[lq.name] = append(locks, lq.name), append(tickets, w.ticket), append(polled[lq.name], w)
 			}
 		}

@@ -142,20 +142,23 @@ func (lq *lockQueue) wanted(requestID string) bool {
 	return lq != nil && slices.ContainsFunc(lq.waiters[requestID], (*waiter).waits)
 }
 
-// first returns the waiters with the lowest ticket, and with the lowest one that is not for a subtree; nil: there is none.
+// first returns the waiter with the lowest ticket, and if that is for a subtree, the one with the lowest ticket that is not.
 func (lq *lockQueue) first() (first, node *waiter) {
 	for _, same := range lq.waiters {
 		for _, w := range same {
-			if w.state != queued {
+			switch {
+			case w.state != queued:
 				continue
-			}
-			if first == nil || w.ticket < first.ticket {
+			case first == nil || w.ticket < first.ticket:
 				first = w
 			}
-			if w.request.Scope != store.Subtree && (node == nil || w.ticket < node.ticket) {
+			if w.request.Scope == store.Node && (node == nil || w.ticket < node.ticket) {
 				node = w
 			}
 		}
+	}
+	if first == node {
+		node = nil
 	}
 	return first, node
 }
