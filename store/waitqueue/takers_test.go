@@ -38,7 +38,8 @@ func TestLastOfTwoTakersGivesTheLeaseBack(t *testing.T) {
 		request := store.AcquireRequest{Lock: name, OwnerID: "twice", RequestID: "r"}
 		first, second := q.join(request), q.join(request)
 		for _, w := range []*waiter{first, second} {
-			q.answered(w, &store.Acquired{Ticket: 1, Requeued: true}, nil)
+			w.ticket = 1
+			q.answered(w, &store.Acquired{Ticket: 1}, nil)
 		}
 		if !first.lock.deliver(store.QueueResult{Ticket: 1, RequestID: "r", Done: true, Lease: lease}) {
 			t.Fatal("no waiter took the lease")
@@ -78,7 +79,8 @@ func TestCallerThatLeftGetsNoLease(t *testing.T) {
 		}
 		lease.Waited = time.Second
 		w := q.join(store.AcquireRequest{Lock: "job", OwnerID: "gone", RequestID: "r", Wait: time.Hour})
-		q.answered(w, &store.Acquired{Ticket: 1, Requeued: true}, nil)
+		w.ticket = 1
+		q.answered(w, &store.Acquired{Ticket: 1}, nil)
 		w.lock.deliver(store.QueueResult{Ticket: 1, RequestID: "r", Done: true, Lease: lease})
 		resend, err := q.wait(gone, w)
 		if !resend {
