@@ -249,3 +249,20 @@ func TestLeaseFoundBeforeItIsDelivered(t *testing.T) {
 		t.Errorf("the lease of the caller that found it: %v", err)
 	}
 }
+
+// A caller that leaves because the database is unreachable owes it its ticket, unless another caller waits with it; and it
+// is counted no more.
+func TestCallerThatLeavesOwesItsTicket(t *testing.T) {
+	t.Parallel()
+	q := New(nil, uuid.New(), Config{})
+	request := store.AcquireRequest{Lock: "job", RequestID: "r", Scope: store.Subtree}
+	for i, w := range []*waiter{q.join(request), q.join(request)} {
+		w.mayBeQueued = true
+		if err := q.leave(t.Context(), w, store.NotApplied(store.ErrLocked)); !errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("caller %d left with %v, want ErrUnavailable", i, err)
+		}
+		if q.quit(w, &store.Lease{}); len(q.debts) != i || w.lock.subtrees != 1-i || q.Len() != 1-i {
+			t.Errorf("after %d have left, %d are owed, %d wait for a subtree, %d wait", i+1, len(q.debts), w.lock.subtrees, q.Len())
+		}
+	}
+}
