@@ -33,8 +33,7 @@ func (q *Queue) Acquire(ctx context.Context, request *store.AcquireRequest, leas
 		return err
 	}
 	err = q.acquire(ctx, w)
-	q.quit(w, &w.lease)
-	*lease = w.lease
+	q.quit(w, lease)
 	return err
 }
 
@@ -47,9 +46,7 @@ func (q *Queue) enter(given *store.AcquireRequest) (*waiter, error) {
 	if request.RequestID == "" { // with one, the request can be sent again if its answer is lost
 		request.RequestID = ownRequest + uuid.NewString()
 	}
-	w := newWaiter(request)
-	q.join(w)
-	return w, nil
+	return q.join(request), nil
 }
 
 // acquire is the path of a waiter: it sends the acquire, waits for the outcome, and starts again whenever its ticket
@@ -58,26 +55,19 @@ func (q *Queue) enter(given *store.AcquireRequest) (*waiter, error) {
 func (q *Queue) acquire(ctx context.Context, w *waiter) error {
 	pause := resendPauseMin
 	for {
-		queued, err := q.sendAside(ctx, w)
 		resend := false
-		switch {
-		case err == nil && !queued:
-			return q.grantedAtOnce(ctx, w)
-		case err == nil:
+		err := q.sendAside(ctx, w)
+		if err == nil {
 			resend, err = q.wait(ctx, w)
+			pause = resendPauseMin
 		}
-		if resend {
-			w.mayBeQueued, pause = true, resendPauseMin
-			continue
-		}
-		if !errors.Is(err, store.ErrUnavailable) {
-			return err
-		}
-
-		w.mayBeQueued = w.mayBeQueued || w.ticket > 0 || store.OutcomeOf(err) == store.OutcomeUnknown
 		crowded := errors.Is(err, store.ErrLocked) || errors.Is(err, store.ErrNoConnection)
-		if !w.mayBeQueued && !crowded || time.Now().After(w.deadline) || ctx.Err() != nil {
-			return q.leaveOnError(w, err)
+		switch {
+		case resend:
+			continue
+		case !errors.Is(err, store.ErrUnavailable), !w.mayBeQueued && !crowded,
+			time.Now().After(w.deadline), ctx.Err() != nil:
+			return q.leave(ctx, w, err)
 		}
 		q.db.CountRetry(err)
 		timing.Sleep(ctx, pause)
@@ -85,19 +75,9 @@ func (q *Queue) acquire(ctx context.Context, w *waiter) error {
 	}
 }
 
-// grantedAtOnce ends an acquire that was answered with a lease. If the caller left while its acquire was sent again, the
-// lease is given back. One without a wait is not: the same request, sent again, may have been answered with it, and the
-// database does not note that (fence.acquire_lease).
-func (q *Queue) grantedAtOnce(ctx context.Context, w *waiter) error {
-	if w.mayBeQueued && w.lease.Waited > 0 && ctx.Err() != nil {
-		return q.leaveOnCancel(ctx, w, &outcome{lease: w.lease})
-	}
-	return nil
-}
-
-// sendAside calls sendAcquire in a goroutine of its own, whose stack is free when it ends: a statement needs up to 32
-// KiB of stack, and Go would not take all of it back while the caller waits. A panic is the caller's.
-func (q *Queue) sendAside(ctx context.Context, w *waiter) (queued bool, err error) {
+// sendAside calls send in a goroutine of its own, whose stack is free when it ends: a statement needs up to 32 KiB of
+// stack, and Go would not take all of it back while the caller waits. A panic is the caller's.
+func (q *Queue) sendAside(ctx context.Context, w *waiter) (err error) {
 	var panicked string
 	sent := make(chan struct{})
 	go func() {
@@ -107,80 +87,87 @@ func (q *Queue) sendAside(ctx context.Context, w *waiter) (queued bool, err erro
 				panicked = fmt.Sprintf("%v\n%s", cause, debug.Stack())
 			}
 		}()
-		queued, err = q.sendAcquire(ctx, w)
+		err = q.send(ctx, w)
 	}()
 	<-sent
 	if panicked != "" {
 		panic(panicked)
 	}
-	return queued, err
+	return err
 }
 
-// sendAcquire sends the acquire, and notes the ticket or the lease in the answer. The end of ctx does not interrupt it:
+// send sends the acquire; once the time is over, it does not join the queue again. The end of ctx does not interrupt it:
 // the waiter would not know whether it is in the queue.
-func (q *Queue) sendAcquire(ctx context.Context, w *waiter) (queued bool, err error) {
-	request := w.request
-	request.Wait = max(time.Until(w.deadline), time.Millisecond).Truncate(time.Millisecond)
+func (q *Queue) send(ctx context.Context, w *waiter) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
 	defer cancel()
 	if err := q.ensureHeartbeat(ctx); err != nil {
-		return false, store.NotApplied(err)
+		return store.NotApplied(err)
 	}
-	to := store.ToQueue{Beside: q.beginSending(w), Again: w.mayBeQueued}
+	request := w.request
+	request.Wait = max(time.Until(w.deadline), time.Millisecond).Truncate(time.Millisecond)
+	q.mu.Lock()
+	w.apply(onSend)
+	if w.state == leaving {
+		request.Wait = 0
+	}
+	to := store.ToQueue{Beside: len(w.lock.waiters) > 1, Again: w.mayBeQueued}
+	q.mu.Unlock()
 	acquired, err := q.db.Enqueue(ctx, request, q.gateway, to)
-	q.endSending(w, acquired)
-	w.lease = acquired.Lease
-	return acquired.Ticket > 0, err
+	q.answered(w, &acquired, err)
+	return err
 }
 
-// beginSending notes that the waiter sends its acquire, so that no notification is missed before the answer. It reports
-// whether others wait for the lock.
-func (q *Queue) beginSending(w *waiter) (beside bool) {
+// answered notes the lease or the ticket in the answer to an acquire.
+func (q *Queue) answered(w *waiter, acquired *store.Acquired, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	lq := q.locks[w.request.Lock]
-	lq.setTicket(w, 0)
-	lq.sending++
-	return lq.waiters > 1
-}
-
-// endSending notes the ticket in the answer, 0 for none. It starts a grant if a notification came meanwhile.
-func (q *Queue) endSending(w *waiter, acquired store.Acquired) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	lock := w.request.Lock
-	lq := q.locks[lock]
-	lq.sending--
-	lq.setTicket(w, acquired.Ticket)
-	if acquired.Ticket > 0 && acquired.Ticket != w.checked {
-		w.checked = acquired.Ticket
-		q.checkDeadlock(acquired.Ticket, deadlockCheck{lock: lock, begun: !acquired.Requeued})
+	if acquired.Lease.Token > 0 {
+		w.take(&grant{Lease: acquired.Lease})
 	}
-	if acquired.Left > 0 {
-		q.arm(lock, lq, acquired.Left)
-	}
-	if lq.missed && lq.first(false) > 0 {
-		q.grantNext(lock, lq)
-	}
-	if lq.sending == 0 {
-		lq.missed = false
-	}
-}
-
-// wait waits for the outcome of a waiter with a ticket: the one that is delivered, or that of leaving.
-func (q *Queue) wait(ctx context.Context, w *waiter) (resend bool, err error) {
-	timer := time.NewTimer(time.Until(w.deadline))
-	defer timer.Stop()
-	select {
-	case delivered := <-w.outcome:
-		if delivered.lease.Token > 0 && ctx.Err() != nil { // both came
-			return false, q.leaveOnCancel(ctx, w, delivered)
+	if acquired.Ticket > 0 {
+		w.apply(onTicket)
+		switch {
+		case w.ticket == acquired.Ticket:
+		case acquired.Requeued:
+			q.checkDeadlock(w, full)
+		default:
+			q.checkDeadlock(w, begun)
 		}
-		w.lease = delivered.lease
-		return delivered.resend, delivered.err
-	case <-timer.C:
-		return false, q.leaveOnTimeout(w)
-	case <-ctx.Done():
-		return false, q.leaveOnCancel(ctx, w, nil)
+		w.ticket = acquired.Ticket
 	}
+	w.mayBeQueued = w.mayBeQueued || acquired.Ticket > 0 || store.OutcomeOf(err) == store.OutcomeUnknown
+	if acquired.Left > 0 {
+		q.wake(w.lock, acquired.Left)
+	}
+}
+
+// wait waits until the waiter is not queued any more, its time is over, or ctx ends. It reports whether its acquire is to
+// be sent again: its ticket may be lost; or it is removed, because the time is over, and a lease that was granted before
+// is still to be found.
+func (q *Queue) wait(ctx context.Context, w *waiter) (resend bool, err error) {
+	if w.woken != nil {
+		timer := time.NewTimer(time.Until(w.deadline))
+		defer timer.Stop()
+		select {
+		case <-w.woken:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+	q.mu.Lock()
+	if ctx.Err() == nil && w.state == queued {
+		w.apply(onTimeUp)
+	}
+	is, shared := w.state, w.lock.wanted(w.request.RequestID)
+	q.mu.Unlock()
+	switch {
+	case is == granted, ctx.Err() != nil:
+		return false, nil
+	case is == refused:
+		return false, w.refusal
+	case is == leaving && !shared:
+		err = q.pay(context.WithoutCancel(ctx), debt{lock: w.request.Lock, requestID: w.request.RequestID})
+	}
+	return err == nil, err
 }

@@ -15,5 +15,5 @@ func (q *Queue) SendHeartbeat(ctx context.Context) error { return q.heartbeat(ct
 func (q *Queue) DeadlocksChecked() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return !q.deadlocks.checking && len(q.deadlocks.pending) == 0
+	return !q.checking && len(q.unchecked) == 0
 }

@@ -3,7 +3,6 @@ package waitqueue
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/fencegate/fencegate/store"
@@ -21,46 +20,44 @@ const (
 	grantPauseMin, grantPauseMax = 50 * time.Millisecond, time.Second
 )
 
-// grantNext grants the lock to the waiters here whose turn it is, in the background. A call while a grant is in flight
-// makes it grant once more. The caller has locked the Queue.
-func (q *Queue) grantNext(lock store.Name, lq *lockQueue) {
-	lq.again = true
-	if lq.granting {
+// wake makes a grant due, which runs in the background: now, or when the lease in the way will have expired. An earlier
+// time stays set: that lease may not be the one in the way. The caller has locked the Queue.
+func (q *Queue) wake(lq *lockQueue, in time.Duration) {
+	at := time.Now().Add(in)
+	switch {
+	case in <= 0:
+		lq.due = true
+		if len(lq.waiters) > 0 && !lq.granting {
+			lq.granting = true
+			go q.grant(lq)
+		}
+		return
+	case lq.timer == nil:
+	case at.Before(lq.timerAt):
+		lq.timer.Stop()
+	default:
 		return
 	}
-	lq.granting = true
-	go q.keepGranting(lock, lq)
+	lq.timerAt = at
+	lq.timer = time.AfterFunc(in, func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		lq.timer = nil
+		q.wake(lq, 0)
+	})
 }
 
-// keepGranting grants as long as it is due. The caller has set lq.granting.
-func (q *Queue) keepGranting(lock store.Name, lq *lockQueue) {
-	for again, pause := q.grantInTurn(lock, lq); again; again, pause = q.grantInTurn(lock, lq) {
-		time.Sleep(pause) // without a turn, which other locks need
-	}
-}
-
-// grantInTurn waits until fewer than grantsMax grants are in flight. Locks get in first come, first served.
-func (q *Queue) grantInTurn(lock store.Name, lq *lockQueue) (again bool, pause time.Duration) {
+// grant sends one grant and delivers its results. Fewer than grantsMax others are in flight then. Locks get in first
+// come, first served.
+func (q *Queue) grant(lq *lockQueue) {
 	q.grants <- struct{}{}
 	defer func() { <-q.grants }()
-	return q.grantOnce(lock, lq)
-}
-
-// grantOnce sends one grant and delivers its results. It reports whether to grant again, and after which pause.
-func (q *Queue) grantOnce(lock store.Name, lq *lockQueue) (again bool, pause time.Duration) {
 	q.mu.Lock()
-	if !lq.again || lq.first(false) == 0 {
-		lq.granting = false
-		q.dropIfEmpty(lock, lq)
-		q.mu.Unlock()
-		return false, 0
-	}
-	lq.again = false
-	lockWait, before := grantLockWait, lq.pause
+	lq.due = false
+	lockWait, before, scope := grantLockWait, lq.pause, store.Node
 	if before > 0 {
 		lockWait = grantLockWaitAgain
 	}
-	scope := store.Node
 	if lq.subtrees > 0 {
 		scope = store.Subtree
 	}
@@ -68,107 +65,146 @@ func (q *Queue) grantOnce(lock store.Name, lq *lockQueue) (again bool, pause tim
 
 	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
 	defer cancel()
-	results, err := q.db.GrantNext(ctx, q.gateway, lock, scope, lockWait)
-	orphans, pause := q.deliver(lock, lq, results, err)
+	results, err := q.db.GrantNext(ctx, q.gateway, lq.name, scope, lockWait)
+	pause := q.endGrant(lq, results, err)
 	if err != nil {
 		q.db.CountRetry(err)
 	}
 	if errors.Is(err, store.ErrLocked) && before < grantPauseMax && pause == grantPauseMax { // once, after some seconds
-		q.db.WarnLocked(ctx, lock)
+		q.db.WarnLocked(ctx, lq.name)
 	}
-	for _, orphan := range orphans {
-		_ = q.GiveBack(ctx, orphan) // its waiter has left
-	}
-	return true, pause
 }
 
-// deliver hands the results of a grant to the waiters. It returns the leases that no waiter took, and the pause before
-// the next grant.
-func (q *Queue) deliver(
-	lock store.Name, lq *lockQueue, results []store.QueueResult, err error,
-) (orphans []store.Lease, pause time.Duration) {
+// endGrant hands the results of a grant to the waiters, and starts the next one, if that is due, after the pause that it
+// returns. Leases that no waiter took are given back.
+func (q *Queue) endGrant(lq *lockQueue, results []store.QueueResult, err error) (pause time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	var orphans []store.Lease
 	for _, result := range results {
-		lq.again = lq.again || result.More
+		lq.due = lq.due || result.More
 		if result.Left > 0 {
-			q.arm(lock, lq, result.Left)
+			q.wake(lq, result.Left)
 		}
 		if result.Done && !lq.deliver(result) {
 			orphans = append(orphans, result.Lease)
 		}
 	}
-	lq.taken = nil
+	if len(orphans) > 0 {
+		go func() {
+			for _, orphan := range orphans {
+				_ = q.GiveBack(context.Background(), orphan) // what fails is repeated
+			}
+		}()
+	}
 	switch {
 	case err == nil:
 		lq.pause = 0
+		q.nextGrant(lq)
+		return 0
 	case store.OutcomeOf(err) == store.OutcomeNotApplied:
-		lq.again = true
+		lq.due = true
 		lq.pause = min(max(2*lq.pause, grantPauseMin), grantPauseMax)
 	default:
-		lq.requeueAll() // a grant may have been made whose answer is lost: the waiters ask for it
+		lq.loseAll() // a grant may have been made whose answer is lost: the waiters ask for it
 		lq.pause = grantPauseMax
 	}
-	return orphans, lq.pause
+	time.AfterFunc(lq.pause, func() { // without a turn, which other locks need
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.nextGrant(lq)
+	})
+	return lq.pause
 }
 
-// poll wakes waiters whose turn it may be, whatever notifications there were. It looks at dueMax locks at most, the
-// next ones each time.
+// nextGrant starts the next grant, if that is due. The caller has locked the Queue.
+func (q *Queue) nextGrant(lq *lockQueue) {
+	lq.granting = false
+	if lq.due {
+		q.wake(lq, 0)
+	}
+	q.dropIfEmpty(lq)
+}
+
+// ReleaseLease ends a lease; see [postgres.Store.ReleaseLease]. Where callers of this process wait for the lock, the same
+// transaction grants it to the next: a hand-over costs one commit, and no notification.
+func (q *Queue) ReleaseLease(ctx context.Context, ref store.LeaseRef) (store.Released, error) {
+	lq := q.beginHandOver(ref.Lock)
+	if lq == nil {
+		return q.db.ReleaseLease(ctx, ref)
+	}
+	// The end of ctx does not interrupt it: the waiters would not know what they were granted.
+	handing, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
+	defer cancel()
+	released, results, err := q.db.HandOver(handing, ref, q.gateway)
+	failed := err
+	switch {
+	case errors.Is(err, store.ErrLeaseLost), errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid):
+		failed = nil // it is about the release: the grant has its results
+	case err != nil && store.OutcomeOf(err) != store.OutcomeUnknown:
+		q.endGrant(lq, nil, store.NotApplied(err))
+		return q.db.ReleaseLease(ctx, ref) // the grant may be at fault
+	}
+	q.endGrant(lq, results, failed)
+	return released, err
+}
+
+// beginHandOver returns the queue of a lock if a grant would be made after the release: a caller waits, none for a
+// subtree, and no grant is in flight.
+func (q *Queue) beginHandOver(lock store.Name) *lockQueue {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	lq := q.locks[q.keyOf(lock)]
+	if lq == nil || lq.subtrees > 0 || lq.granting {
+		return nil
+	}
+	lq.granting, lq.due = true, false
+	return lq
+}
+
+// poll wakes waiters whose turn it may be, whatever notifications there were.
 func (q *Queue) poll(ctx context.Context) error {
-	locks, tickets := q.toPoll()
+	locks, tickets, polled := q.toPoll()
 	if len(locks) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	return q.db.NextDue(ctx, q.gateway, locks, tickets, func(lock store.Name, here bool) {
-		if here {
-			q.Wake(lock)
-		} else {
-			q.ticketLost(lock)
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		for _, w := range polled[lock] {
+			if here {
+				q.wake(w.lock, 0)
+			} else {
+				w.lock.lose(w.request.RequestID)
+			}
 		}
 	})
 }
 
-// toPoll returns some locks, and the first ticket that this process has for each. Waiters for a subtree may not block
-// others, so the first of those is looked at, too.
-func (q *Queue) toPoll() (locks []store.Name, tickets []int64) {
+// toPoll returns some locks, dueMax at most, and the first ticket that this process has for each; and who has them.
+// Waiters for a subtree may not block others, so the first of those is looked at, too. All locks have their turn before
+// one is looked at again.
+func (q *Queue) toPoll() (locks []store.Name, tickets []int64, polled map[store.Name][]*waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for lock, lq := range q.locks {
-		if lq.first(false) > 0 && !lq.granting {
-			locks = append(locks, lock)
+	polled = map[store.Name][]*waiter{}
+	for _, lq := range q.locks {
+		if len(polled) == dueMax {
+			return locks, tickets, polled
+		}
+		if lq.granting || lq.polled == q.polls {
+			continue
+		}
+		lq.polled = q.polls
+		first, node := lq.first()
+		for _, w := range []*waiter{first, node} {
+			if w != nil {
+				locks, tickets, polled[lq.name] = append(locks, lq.name), append(tickets, w.ticket), append(polled[lq.name], w)
+			}
 		}
 	}
-	slices.Sort(locks)
-	if q.polled >= len(locks) {
-		q.polled = 0
-	}
-	locks = locks[q.polled:]
-	locks = locks[:min(len(locks), dueMax)]
-	q.polled += len(locks)
-	for _, lock := range locks {
-		tickets = append(tickets, q.locks[lock].first(false))
-	}
-	for _, lock := range locks[:len(tickets)] {
-		if second := q.locks[lock].first(true); second > 0 && second != q.locks[lock].first(false) {
-			locks, tickets = append(locks, lock), append(tickets, second)
-		}
-	}
-	return locks, tickets
-}
-
-// ticketLost makes the waiters whose tickets toPoll returns send their acquires again: one of the tickets is gone.
-func (q *Queue) ticketLost(lock store.Name) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	lq := q.locks[lock]
-	if lq == nil {
-		return
-	}
-	first, second := lq.first(false), lq.first(true)
-	lq.requeue(first)
-	if second != first {
-		lq.requeue(second)
-	}
+	q.polls++
+	return locks, tickets, polled
 }

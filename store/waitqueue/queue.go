@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,9 +21,7 @@ const statementTimeout = 15 * time.Second
 
 // Database decides whose turn it is; *postgres.Store is one.
 type Database interface {
-	Enqueue(
-		ctx context.Context, request store.AcquireRequest, gateway uuid.UUID, to store.ToQueue,
-	) (store.Acquired, error)
+	Enqueue(ctx context.Context, request store.AcquireRequest, gateway uuid.UUID, to store.ToQueue) (store.Acquired, error)
 	GrantNext(
 		ctx context.Context, gateway uuid.UUID, lock store.Name, scope store.Scope, lockWait time.Duration,
 	) ([]store.QueueResult, error)
@@ -62,20 +59,21 @@ type Queue struct {
 	heartbeats singleflight.Group // those of callers
 
 	mu          sync.Mutex
-	locks       map[store.Name]*lockQueue
-	keys        map[lockKey]store.Name // those of locks
-	leaving     []departure            // waiters that left, but whose rows may still be in the database
-	orphans     []orphan               // leases that no caller took, and that could not be given back
-	heartbeatAt time.Time              // when the last heartbeat was sent that arrived
-	polled      int                    // where the last poll ended, in the order of the names of locks
-	deadlocks   deadlocks
+	locks       map[lockKey]*lockQueue
+	count       int // waiters
+	debts       []debt
+	heartbeatAt time.Time         // when the last heartbeat was sent that arrived
+	polls       int               // rounds of polls in which all locks have their turn
+	unchecked   map[*waiter]check // waits that are to be checked for cycles
+	checking    bool
 }
 
 // New returns a Queue for the callers of a gateway. It waits to be Run.
 func New(on Database, gateway uuid.UUID, config Config) *Queue {
 	return &Queue{
 		db: on, gateway: gateway, config: config,
-		grants: make(chan struct{}, grantsMax), locks: map[store.Name]*lockQueue{}, keys: map[lockKey]store.Name{},
+		grants: make(chan struct{}, grantsMax), locks: map[lockKey]*lockQueue{}, polls: 1,
+		unchecked: map[*waiter]check{},
 	}
 }
 
@@ -83,18 +81,17 @@ func New(on Database, gateway uuid.UUID, config Config) *Queue {
 // unreachable, until ctx ends. It passes errors to onError and goes on. Slow work does not delay the heartbeats.
 func (q *Queue) Run(ctx context.Context, onError func(error)) {
 	var running sync.WaitGroup
-	running.Go(func() {
-		timing.Every(ctx, q.config.HeartbeatInterval, onError, func() error {
-			if q.Len() == 0 {
-				return nil
-			}
-			return q.heartbeat(ctx)
-		})
+	every := func(interval time.Duration, work func(context.Context) error) {
+		running.Go(func() { timing.Every(ctx, interval, onError, func() error { return work(ctx) }) })
+	}
+	every(q.config.HeartbeatInterval, func(ctx context.Context) error {
+		if q.Len() == 0 {
+			return nil
+		}
+		return q.heartbeat(ctx)
 	})
-	running.Go(func() {
-		timing.Every(ctx, q.config.HeartbeatInterval, onError, func() error { return q.finishLeaving(ctx) })
-	})
-	running.Go(func() { timing.Every(ctx, q.config.PollInterval, onError, func() error { return q.poll(ctx) }) })
+	every(q.config.HeartbeatInterval, q.payDebts)
+	every(q.config.PollInterval, q.poll)
 	running.Wait()
 }
 
@@ -102,11 +99,7 @@ func (q *Queue) Run(ctx context.Context, onError func(error)) {
 func (q *Queue) Len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	n := 0
-	for _, lq := range q.locks {
-		n += lq.waiters
-	}
-	return n
+	return q.count
 }
 
 // lockKey stands for a lock in a notification, which every role of the database can hear: see fence.wake_gateway.
@@ -134,25 +127,8 @@ func (q *Queue) Notified(payload string) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.wake(q.keys[lockKey(bytes)], time.Duration(ms)*time.Millisecond)
-}
-
-// Wake starts a grant of the lock to its waiters here.
-func (q *Queue) Wake(lock store.Name) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.wake(lock, 0)
-}
-
-// wake starts a grant now, or when the lease in the way will have expired. The caller has locked the Queue.
-func (q *Queue) wake(lock store.Name, in time.Duration) {
-	lq := q.locks[lock]
-	switch {
-	case lq == nil:
-	case in > 0:
-		q.arm(lock, lq, in)
-	default:
-		q.wakeNow(lock, lq)
+	if lq := q.locks[lockKey(bytes)]; lq != nil {
+		q.wake(lq, time.Duration(ms)*time.Millisecond)
 	}
 }
 
@@ -162,78 +138,7 @@ func (q *Queue) RequeueAll() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, lq := range q.locks {
-		lq.missed = lq.sending > 0
-		lq.requeueAll()
-	}
-}
-
-// join adds a caller. Grants to its request are its own from now on, until quit.
-func (q *Queue) join(w *waiter) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	lock, requestID := w.request.Lock, w.request.RequestID
-	lq := q.locks[lock]
-	if lq == nil {
-		lq = newLockQueue()
-		q.locks[lock], q.keys[q.keyOf(lock)] = lq, lock
-	}
-	lq.add(w)
-	q.leaving = slices.DeleteFunc(q.leaving, func(d departure) bool { return d.lock == lock && d.requestID == requestID })
-}
-
-// quit removes a caller. lease is the one that it got, if any.
-func (q *Queue) quit(w *waiter, lease *store.Lease) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	lq := q.locks[w.request.Lock]
-	if lq.granting && lease.Token > 0 {
-		lq.taken = append(lq.taken, lease.ID)
-	}
-	lq.remove(w)
-	q.dropIfEmpty(w.request.Lock, lq)
-}
-
-// dropIfEmpty forgets a lock for which no caller waits. The caller has locked the Queue.
-func (q *Queue) dropIfEmpty(lock store.Name, lq *lockQueue) {
-	if lq.waiters > 0 || lq.granting {
-		return
-	}
-	if lq.timer != nil {
-		lq.timer.Stop()
-	}
-	if q.locks[lock] == lq {
-		delete(q.locks, lock)
-		delete(q.keys, q.keyOf(lock))
-	}
-}
-
-func (q *Queue) wakeNow(lock store.Name, lq *lockQueue) {
-	lq.missed = lq.sending > 0
-	if lq.first(false) > 0 {
-		q.grantNext(lock, lq)
-	}
-}
-
-// arm sets the timer of the next grant, unless it is set to an earlier time: the lease that was reported may not be the
-// one in the way. The caller has locked the Queue.
-func (q *Queue) arm(lock store.Name, lq *lockQueue, in time.Duration) {
-	due := time.Now().Add(in)
-	if lq.timer != nil {
-		if !due.Before(lq.due) {
-			return
-		}
-		lq.timer.Stop()
-	}
-	lq.due = due
-	lq.timer = time.AfterFunc(in, func() { q.timeUp(lock, lq, due) })
-}
-
-func (q *Queue) timeUp(lock store.Name, lq *lockQueue, due time.Time) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.locks[lock] == lq && lq.due.Equal(due) {
-		lq.timer = nil
-		q.wakeNow(lock, lq)
+		lq.loseAll()
 	}
 }
 
@@ -258,22 +163,16 @@ func (q *Queue) heartbeat(ctx context.Context) error {
 // heartbeat. Of callers that come at the same time, one sends it for all: thousands would wait for each other at the one
 // row of the gateway, and fail.
 func (q *Queue) ensureHeartbeat(ctx context.Context) error {
-	if q.heartbeatIsRecent() {
-		return nil
-	}
 	_, err, _ := q.heartbeats.Do("", func() (any, error) {
-		if q.heartbeatIsRecent() {
+		q.mu.Lock()
+		recent := time.Since(q.heartbeatAt) < q.config.DeadAfter/2
+		q.mu.Unlock()
+		if recent {
 			return nil, nil
 		}
 		return nil, q.heartbeat(ctx)
 	})
 	return err
-}
-
-func (q *Queue) heartbeatIsRecent() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return time.Since(q.heartbeatAt) < q.config.DeadAfter/2
 }
 
 // Config says how a Queue keeps its waiters alive and how often it looks for their turn.
