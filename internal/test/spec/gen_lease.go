@@ -36,7 +36,8 @@ func (g *Generator) wait(op Op, c Choices) Op {
 // leave takes requests out of the queue; several at the same time. Some are not there any more.
 func (g *Generator) leave(known Known, c Choices) Op {
 	waits := append(slices.Clip(g.waits), Op{Name: g.Names[0], Owner: "nobody"})
-	if state, ok := known.(State); ok && len(state.queue) > 0 && !rarely(c) {
+	state, _ := known.(State)
+	if len(state.queue) > 0 && !rarely(c) {
 		waits = state.queue
 	}
 	together := Op{Kind: Together}
@@ -44,10 +45,27 @@ func (g *Generator) leave(known Known, c Choices) Op {
 		w := waits[len(waits)-1-c.Below(min(len(waits), 8))]
 		together.Parts = append(together.Parts, Op{Kind: Leave, Name: w.Name, Owner: w.Owner, Request: w.Request})
 	}
-	if len(together.Parts) == 1 {
+	if len(together.Parts) == 1 || state.servesOneOf(together.Parts) {
 		return together.Parts[0]
 	}
 	return together
+}
+
+// servesOneOf reports whether the turn of one of those who leave could come before, because the others have left.
+func (s State) servesOneOf(leaving []Op) bool {
+	for _, op := range leaving {
+		is := func(other Op) bool { return other.Name == op.Name && other.Request == op.Request }
+		left := s
+		for _, other := range leaving {
+			if !is(other) {
+				left, _ = left.Step(other, Choice{})
+			}
+		}
+		if slices.ContainsFunc(left.Turns(), is) {
+			return true
+		}
+	}
+	return false
 }
 
 // together draws acquires of one name, or of those around it; without subtrees also acquires, renewals or releases of
