@@ -366,6 +366,8 @@ var sessionCases = []storeCase{
 			}
 			return nil
 		}))},
+	{"session: about 10,000 leases", all(openSession, inSession(acquire), manyLeases(9998), refusedForSize(false),
+		manyLeases(1), refusedForSize(true))},
 	{"session: a lease ends with it", all(openSession, inSession(acquire), endsWithSession)},
 	{"session: a lease that expired before it is swept", all(openSession, inSession(acquire),
 		execute("update fence.leases set expires_at = clock_timestamp() where lock = $1"), keepAlive, sweep,
@@ -413,5 +415,28 @@ func sessionLost(reason string) step {
 	return func(ctx context.Context, s *fixture) error {
 		_, err := s.KeepAlive(ctx, s.session.ID)
 		return errors.Join(expectLost(err, "", reason), expectLost(s.do(ctx, inSession(acquire)), "", reason))
+	}
+}
+
+// manyLeases puts leases on names beside into the session.
+func manyLeases(n int) step {
+	return func(ctx context.Context, s *fixture) error {
+		_, err := s.SQL.Exec(ctx, `
+			insert into fence.leases (lock, fencing_token, lease_id, session_id, ttl_ms, granted_at, expires_at)
+			select format('%s-%s-%s', l.lock, $2::integer, n), n, lease_id, session_id, ttl_ms, granted_at, expires_at
+			from fence.leases l, generate_series(1, $2) n where l.lock = $1`, s.lock, n)
+		return err
+	}
+}
+
+// refusedForSize expects whether the session refuses more leases; one call in 64 finds out.
+func refusedForSize(want bool) step {
+	return func(ctx context.Context, s *fixture) error {
+		_, err := s.SQL.Exec(ctx, `
+			select fence.check_session_size(l.session_id) from fence.leases l, generate_series(1, 2000) where l.lock = $1`, s.lock)
+		if got := sqlState(err) == "LF007"; got != want {
+			return fmt.Errorf("that the session refuses another lease is %t (%w)", got, err)
+		}
+		return nil
 	}
 }

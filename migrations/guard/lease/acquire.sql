@@ -22,7 +22,7 @@
 -- Only a grant must reach the disk before it is answered: a waiter that a crash loses queues again.
 --
 -- Raises LF003 if the policy says that another lock service issues the tokens; LF002 from mint; LF007, see
--- fence.check_new_fence.
+-- fence.check_new_fence and fence.check_session_size.
 create or replace function fence.acquire_lease(
     p_request fence.leases, p_wait_ms integer, p_gateway_id uuid,
     out outcome text, out lease fence.leases, out left_ms bigint, out queue_length bigint, out ticket bigint)
@@ -90,6 +90,7 @@ begin
     end if;
 
     if p_request.session_id is not null then
+        perform fence.check_session_size(p_request.session_id);
         select * into v_session from fence.sessions s where s.session_id = p_request.session_id for share;
         p_request.ttl_ms := v_session.ttl_ms;
         p_request.expires_at := coalesce(v_session.ended_at, v_session.expires_at, '-infinity');

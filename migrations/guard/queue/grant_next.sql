@@ -83,8 +83,9 @@ begin
         else
             if v_waiter.session_id is not null then
                 select * into v_session from fence.sessions s where s.session_id = v_waiter.session_id for share;
-                reason := nullif(fence.session_lost(v_session), 'not_found');
-                if fence.session_lost(v_session) is not null then -- it ended while this held the waiter
+                reason := fence.session_lost(v_session);
+                if reason is not null then -- it ended while this held the waiter
+                    reason := nullif(reason, 'not_found');
                     outcome := 'session_lost';
                     lease := fence.waiter_request(v_waiter);
                     delete from fence.waiters w where w.ticket = v_waiter.ticket;

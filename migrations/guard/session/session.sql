@@ -107,6 +107,26 @@ begin
 end
 $$;
 
+-- fence.check_session_size(session_id): the session may have another lease. It may have about 10,000: a heartbeat, which
+-- moves them all, takes a tenth of a second then (fence.keep_alive). One call in 64 counts them.
+--
+-- Raises LF007 beyond the bound.
+create or replace function fence.check_session_size(p_session_id uuid) returns void
+language plpgsql
+as $$
+declare
+    c_leases_max constant integer := 10000;
+begin
+    if get_byte(uuid_send(gen_random_uuid()), 0) % 64 = 0 and c_leases_max <= (
+        select count(*) from (
+            select from fence.leases l where l.session_id = p_session_id and l.ended_at is null limit c_leases_max) l)
+    then
+        raise exception 'the session has about ten thousand leases, as many as one may: use another session'
+            using errcode = 'LF007';
+    end if;
+end
+$$;
+
 -- fence.session_is_live(session) → whether the session has neither ended nor expired by the clock. The planner inlines
 -- it.
 create or replace function fence.session_is_live(p_session fence.sessions) returns boolean
