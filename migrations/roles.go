@@ -70,9 +70,8 @@ var gatewayFunctions = []string{
 	"blockers", "break_deadlock", "find_deadlocks", "grant_next", "hand_over", "heartbeat",
 	"leases_and_waits", "leave", "live_waiters", "next_due", "waiters_ahead", "waiters_behind",
 	// rule
-	"accept_database", "ancestors", "delete_policy", "is_below", "lineage", "note_jump", "policy_for",
-	"put_policy",
-	"running_database", "running_timeline", "sequences_behind", "set_fence", "supersede",
+	"accept_database", "ancestors", "delete_policy", "granted_above", "has_subtrees", "is_below", "lineage", "note_jump",
+	"policy_for", "put_policy", "running_database", "running_timeline", "sequences_behind", "set_fence", "supersede",
 	// session
 	"create_session", "end_session", "keep_alive", "session_is_live", "settle_leases",
 	"settle_waiters",
