@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -188,13 +190,17 @@ func TestRefusalBeforeTheAnswer(t *testing.T) {
 type lateGrants struct {
 	*postgres.Store
 	granted, answer, gaveBack chan struct{}
+	first                     *sync.Once
+	inFlight, atOnce          *atomic.Int32
 }
 
 func (l lateGrants) GrantNext(
 	ctx context.Context, gateway uuid.UUID, lock store.Name, scope store.Scope, lockWait time.Duration,
 ) ([]store.QueueResult, error) {
+	l.atOnce.Store(max(l.atOnce.Load(), l.inFlight.Add(1)))
+	defer l.inFlight.Add(-1)
 	results, err := l.Store.GrantNext(ctx, gateway, lock, scope, lockWait)
-	close(l.granted)
+	l.first.Do(func() { close(l.granted) })
 	<-l.answer
 	return results, err
 }
@@ -205,7 +211,7 @@ func (l lateGrants) GiveBack(ctx context.Context, lease store.Lease) error {
 }
 
 // A caller that finds its lease by a second acquire, before the answer to the grant is there, keeps it, though no waiter is
-// left when the answer comes.
+// left when the answer comes. No other grant of the lock is in flight meanwhile.
 func TestLeaseFoundBeforeItIsDelivered(t *testing.T) {
 	t.Parallel()
 	st, err := postgres.Open(t.Context(), postgres.Config{DatabaseURL: pgtest.Migrated(t)})
@@ -217,7 +223,8 @@ func TestLeaseFoundBeforeItIsDelivered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	late := lateGrants{st, make(chan struct{}), make(chan struct{}), make(chan struct{})}
+	late := lateGrants{st, make(chan struct{}), make(chan struct{}), make(chan struct{}), new(sync.Once), new(atomic.Int32),
+		new(atomic.Int32)}
 	q := New(late, uuid.New(), Config{DeadAfter: time.Minute})
 	var lease store.Lease
 	acquired := make(chan error, 1)
@@ -237,14 +244,19 @@ func TestLeaseFoundBeforeItIsDelivered(t *testing.T) {
 	if _, err := st.ReleaseLease(t.Context(), held.Ref()); err != nil {
 		t.Fatal(err)
 	}
-	q.Notified("0 " + hex.EncodeToString(func() []byte { key := q.keyOf("job"); return key[:] }()))
+	key := q.keyOf("job")
+	q.Notified("0 " + hex.EncodeToString(key[:]))
 	await.Receive(t, "the grant is committed", late.granted)
+	q.Notified("0 " + hex.EncodeToString(key[:])) // is due after that
 	q.RequeueAll()
 	if err := await.Receive(t, "the second acquire is answered", acquired); err != nil || lease.OwnerID != "next" {
 		t.Fatalf("the caller got %+v, %v", lease, err)
 	}
 	close(late.answer)
 	await.Receive(t, "no waiter took the lease in the answer", late.gaveBack)
+	if late.atOnce.Load() != 1 {
+		t.Errorf("%d grants of the lock were in flight at once", late.atOnce.Load())
+	}
 	if _, err := st.Renew(t.Context(), lease.Ref(), 0); err != nil {
 		t.Errorf("the lease of the caller that found it: %v", err)
 	}
