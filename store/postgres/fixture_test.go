@@ -346,6 +346,15 @@ func whileGranted(suffix store.Name, scope store.Scope, steps ...step) step {
 	}
 }
 
+// whileReleased takes steps while the release of the lock's newest lease is not committed yet.
+func whileReleased(steps ...step) step {
+	return func(ctx context.Context, s *fixture) error {
+		ref := s.newest().Ref()
+		return s.whileLocked(ctx, executing(ctx, "select fence.release_lease($1, $2, $3, $4)", s.lock, ref.OwnerID, ref.ID, ref.Token),
+			func() error { return s.do(ctx, steps...) }, nil)
+	}
+}
+
 // collect reads rows beside the Store. The fields of T are the columns, in their order.
 func collect[T any](t testing.TB, b *testbed, sql string, args ...any) []T {
 	t.Helper()
