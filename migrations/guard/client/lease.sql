@@ -222,8 +222,8 @@ end
 $$;
 
 -- fence.check_tree_locks(lock, scope) raises 54000 if a request for the lock takes a tree lock (fence.take_tree_lock),
--- and this transaction has 64 others already. The lock table of a server with default settings holds some thousands, for all
--- databases.
+-- and this transaction has 64 others already. The lock table of a server with default settings holds some thousands, for
+-- all databases.
 create or replace function fence.check_tree_locks(p_lock text, p_scope text default 'node') returns void
 language plpgsql
 as $$

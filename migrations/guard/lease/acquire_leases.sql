@@ -88,7 +88,8 @@ $$;
 -- at four fifths of its cost: each statement reads or changes one row by its key. → the lease, or no row where the request
 -- was not decided.
 --
--- Where there are policies, or where tokens have to jump (fence.jump), it leaves the request to fence.acquire_leases. Its other conditions are the same.
+-- Where there are policies, or where tokens have to jump (fence.jump), it leaves the request to fence.acquire_leases. Its
+-- other conditions are the same.
 --
 -- Raises LF002 from mint, LF006 from jump.
 create or replace function fence.acquire_one(

@@ -12,8 +12,8 @@
 -- rows are:
 --
 -- the name's own      The fence is raised to the token. A shared lease closes it: readers reject a dead writer, too.
--- below               The fences that a late holder may write to (fence.lock_below). They are closed. Unless the lease is of
---                     a subtree, these are the ones that have adopted the token of an earlier subtree lease on the name.
+-- below               The fences that a late holder may write to (fence.lock_below). They are closed. Unless the lease
+--                     is of a subtree, these have adopted the token of an earlier subtree lease on the name.
 -- above a subtree     The open fences of subtree leases, whose tokens could be adopted here. They stay open for other
 --                     names, so they are changed without a difference.
 --

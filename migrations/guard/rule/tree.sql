@@ -45,16 +45,16 @@ end
 $$;
 
 -- fence.lock_subtree(name, mode) locks all that a request for a subtree lease of this name needs: its tree lock, the open
--- fences of subtree leases above, and the fence of the name, which is made if missing. Whoever adopts a token of these
--- fences holds one of them meanwhile (fence.lock_write_tokens): so a grant of the subtree waits for that (P3). If no lease of
--- another is in the way, the fences below are locked, too (fence.lock_below): the grant closes them. While that waited, others
--- may have adopted the token of a subtree lease among them: then it looks again.
+-- fences of subtree leases above, and the fence of the name, which is made if missing. A write that adopts a token of these
+-- fences holds one of them meanwhile (fence.lock_write_tokens): so a grant of the subtree waits for it (P3). If no lease
+-- of another is in the way, the fences below are locked, too (fence.lock_below): the grant closes them. While that waited,
+-- others may have adopted the token of a subtree lease among them: then it looks again.
 --
 -- mode  of the requested lease; null to end one: that needs its tree lock, the fence of the name, and those that adopted
 --       its token
 --
--- While it has the tree lock, all other requests of the tree wait. So it waits 40 ms for a row, and then starts anew, without
--- the tree lock, four times as long later: the transaction of a late holder may stay open.
+-- While it has the tree lock, all other requests of the tree wait. So it waits 40 ms for a row, and then starts anew,
+-- without the tree lock, four times as long later: the transaction of a late holder may stay open.
 --
 -- Raises 55P03 after the lock_timeout, or after 10 s without one.
 create or replace function fence.lock_subtree(p_name text, p_mode text) returns void
