@@ -37,6 +37,15 @@ type named struct {
 type snapshot struct {
 	State
 	level string
+	asked []store.Name // for whose subtrees a lease was requested since, granted or not: that marks the name
+}
+
+// asking is the snapshot of a transaction after an acquire of another.
+func (b *snapshot) asking(op Op) *snapshot {
+	if b == nil || op.Scope != store.Subtree {
+		return b
+	}
+	return &snapshot{b.State, b.level, append(slices.Clone(b.asked), op.Name)}
 }
 
 type grantOf struct {

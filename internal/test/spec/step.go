@@ -29,6 +29,7 @@ func (s State) Step(op Op, chosen Choice) (State, Answer) {
 	}
 	switch op.Kind {
 	case Acquire:
+		s.begun = s.begun.asking(op)
 		return s.acquire(op, chosen)
 	case Serve:
 		return s.serve(op, chosen)
@@ -44,7 +45,7 @@ func (s State) Step(op Op, chosen Choice) (State, Answer) {
 		return s.write(op)
 	case Begin:
 		s.begun = nil
-		s.begun = &snapshot{s, op.Level}
+		s.begun = &snapshot{State: s, level: op.Level}
 		return s, Answer{Code: CodeDone}
 	case Guard:
 		return s.guard(op, chosen)

@@ -20,7 +20,7 @@ func (s State) guard(op Op, chosen Choice) (State, Answer) {
 	began := s.begun
 	s.begun = nil
 	if !op.Late || began == nil {
-		began = &snapshot{s, op.Level}
+		began = &snapshot{State: s, level: op.Level}
 	}
 	switch chosen.Judged {
 	case JudgedFailed:
@@ -47,11 +47,12 @@ func (s State) sameSince(began snapshot, op Op) bool {
 	case "":
 		return true
 	case Levels[1]:
-		return !slices.ContainsFunc(s.around(op.Name), func(name store.Name) bool {
+		return !slices.ContainsFunc(began.asked, func(name store.Name) bool { return name == op.Name || isBelow(op.Name, name) }) &&
+			!slices.ContainsFunc(s.around(op.Name), func(name store.Name) bool {
 			return !s.Resource(name).equal(began.Resource(name))
 		})
 	}
-	return s.Equal(began.State)
+	return s.Equal(began.State) && len(began.asked) == 0
 }
 
 // transaction admits a transaction, in the way that the client chose.
