@@ -121,8 +121,8 @@ func (h *harness) beginAnew(t testing.TB) (dump string) {
 	t.Helper()
 	h.exec(t, `delete from fence.leases; delete from fence.fences; delete from fence.records;
 		select setval('fence.tokens', 1, false);
-		select fence.acquire_lease(fence.lease_request('a', 'w', 'exclusive', 'node', 86400000, null, null, null), 0, null);
-		select fence.acquire_lease(fence.lease_request('b', 'w', 'exclusive', 'node', 86400000, null, null, null), 0, null);
+		select fence.acquire_lease(fence.lease_request('a', 'w', 'exclusive', 'node', 86400000, null, null, null), 0, null, true);
+		select fence.acquire_lease(fence.lease_request('b', 'w', 'exclusive', 'node', 86400000, null, null, null), 0, null, true);
 		select fence.write_one('a', 1, 1, null, null, 'put', 'there', 'x', 'text/plain', null, null)`)
 	return h.dump(t)
 }

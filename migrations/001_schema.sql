@@ -196,7 +196,8 @@ comment on column fence.leases.check_at is
 comment on column fence.leases.adopted is
     'an acquire with the same request_id found it, so its client has it, see fence.give_back';
 comment on column fence.leases.kept is
-    'older than the retention and still the newest of its lock: the sweep skips it until the next grant';
+    'older than the retention, and the newest of its lock when the sweep saw that: the sweep skips it, and deletes it when '
+    'it looks at one after it';
 
 -- P1 in the schema itself: whatever a function gets wrong, two leases that are not shared cannot run on one lock.
 create unique index leases_running on fence.leases (

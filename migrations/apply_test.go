@@ -27,7 +27,7 @@ func acquire(t *testing.T, conn *pgx.Conn, lock string) {
 	t.Helper()
 	exec(t, conn, `
 		select fence.acquire_lease(
-			fence.lease_request($1, 'owner', 'exclusive', 'node', 60000, null, null, null), 0, null)`, lock)
+			fence.lease_request($1, 'owner', 'exclusive', 'node', 60000, null, null, null), 0, null, true)`, lock)
 }
 
 // fingerprint changes with every write to the database, even of the same values.

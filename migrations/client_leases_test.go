@@ -184,7 +184,7 @@ func TestLeasesBySQL(t *testing.T) {
 	gateway := uuid.New()
 	exec(t, owner, "insert into fence.gateways values ($1, 'infinity')", gateway)
 	exec(t, owner, `select fence.acquire_lease(fence.lease_request(
-		'shared', 'W', 'exclusive', 'node', 1000, null, null, null), 600000, $1)`, gateway)
+		'shared', 'W', 'exclusive', 'node', 1000, null, null, null), 600000, $1, true)`, gateway)
 	exec(t, owner, "update fence.leases set expires_at = clock_timestamp() where lock = 'shared'")
 	behind := ask(t, conn, "acquire('shared', 'C')")
 	if behind.Status != "held" || behind.Holder.Valid || behind.ExpiresAt.Valid || behind.Queue.Int64 != 1 ||
@@ -247,7 +247,7 @@ func TestLeaseArgumentsBySQL(t *testing.T) {
 	var inSession sqlLease
 	err := owner.QueryRow(t.Context(), `
 		select (a.lease).lease_id, (a.lease).fencing_token from fence.acquire_lease(fence.lease_request(
-			'in-session', 'A', 'exclusive', 'node', null, $1, null, null), 0, null) a`, session).
+			'in-session', 'A', 'exclusive', 'node', null, $1, null, null), 0, null, true) a`, session).
 		Scan(&inSession.ID, &inSession.Token)
 	if err != nil {
 		t.Fatal(err)

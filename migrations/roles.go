@@ -60,14 +60,14 @@ var gatewayFunctions = []string{
 	// client
 	"escape_segment", "is_name", "segment",
 	// lease
-	"acquire_lease", "acquire_leases", "acquire_one", "break", "conflicting_leases", "give_back",
+	"acquire_lease", "acquire_leases", "break", "conflicting_leases", "give_back",
 	"grant_elsewhere", "lease_provider", "lease_request", "live_leases", "owner_is_allowed", "due_elsewhere",
-	"status_elsewhere", "release_lease", "release_leases", "release_one", "renew_lease", "renew_leases", "note_ends_elsewhere",
+	"status_elsewhere", "release_lease", "release_leases", "renew_leases", "note_ends_elsewhere",
 	// observe
 	"audit_text", "begin_watch", "forget_gateway", "keep_sample", "postpone_recount", "probe", "record_rejections",
 	"recount", "sweep",
 	// queue
-	"blockers", "break_deadlock", "find_deadlocks", "grant_next", "hand_over", "heartbeat",
+	"blockers", "break_deadlock", "find_deadlocks", "grant_next", "heartbeat",
 	"leases_and_waits", "leave", "live_waiters", "next_due", "waiters_ahead", "waiters_behind",
 	// rule
 	"accept_database", "ancestors", "delete_policy", "granted_above", "has_subtrees", "is_below", "lineage", "note_jump",

@@ -253,7 +253,7 @@ begin
     update fence.leases set expires_at = clock_timestamp()
     where ended_at is null and (lock = p_lock or fence.is_below(lock, p_lock) or fence.is_below(p_lock, lock));
     select a.outcome, (a.lease).fencing_token into v_outcome, v_token
-    from fence.acquire_lease(fence.lease_request(p_lock, 'owner', p_mode, p_scope, p_ttl_ms, null, null, null), 0, null) a;
+    from fence.acquire_lease(fence.lease_request(p_lock, 'owner', p_mode, p_scope, p_ttl_ms, null, null, null), 0, null, true) a;
     if v_outcome <> 'granted' then
         raise '% is %', p_lock, v_outcome;
     end if;
@@ -271,7 +271,7 @@ returns text language sql as $$
         when 'held' then coalesce('held by ' || (a.lease).owner_id, 'behind others')
         else concat_ws(' ', a.outcome, (a.lease).end_reason) end
     from fence.acquire_lease(
-        fence.lease_request(p_lock, p_owner, 'exclusive', 'node', 30000, p_session, null, null), 0, null) a $$;
+        fence.lease_request(p_lock, p_owner, 'exclusive', 'node', 30000, p_session, null, null), 0, null, true) a $$;
 create function test.sweep() returns bigint language sql as $$
     select s.done from fence.sweep('leases', '0', 1000, null, null) s $$;
 create function test.session(p_owner text) returns uuid language sql as $$

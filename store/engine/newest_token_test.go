@@ -28,7 +28,7 @@ func TestNewestToken(t *testing.T) {
 			})
 			b.AwaitQueued(t, 1)
 			// Another call of the gateway grants the lock to the waiter.
-			b.Exec(t, "select from fence.waiters w, fence.hand_over($1, $2, $3, $4, w.gateway_id)",
+			b.Exec(t, "select from fence.waiters w, fence.release_lease($1, $2, $3, $4, w.gateway_id, true)",
 				holder.Lock, holder.OwnerID, holder.ID, holder.Token)
 			got := enginetest.Answered(t, answers)
 			if !errors.Is(got.Err, store.ErrDatabaseWentBack) ||

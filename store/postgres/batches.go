@@ -48,22 +48,39 @@ type batch[Q, A any] struct {
 	byLock map[store.Name]*batchedCall[Q, A]
 }
 
+func newBatch[Q, A any](room int) batch[Q, A] {
+	return batch[Q, A]{make([]*batchedCall[Q, A], 0, room), make(map[store.Name]*batchedCall[Q, A], room)}
+}
+
+func (b *batch[Q, A]) add(lock store.Name, call *batchedCall[Q, A]) {
+	b.calls = append(b.calls, call)
+	b.byLock[lock] = call
+}
+
 // batchedCall is one call. batcher.mu guards sent; the rest belongs to the batch until done is closed.
 type batchedCall[Q, A any] struct {
 	ctx     context.Context
 	request Q
-	answer  A
+	answer  answer[A]
 	decided bool
 	err     error
 	sent    bool
 	done    chan struct{}
 }
 
-func (c *batchedCall[Q, A]) decide(answer A) { c.answer, c.decided = answer, true }
+// answer is what the database decided about one call: a value, or why there is none.
+type answer[A any] struct {
+	value A
+	err   error
+}
+
+func (c *batchedCall[Q, A]) decide(value A, err error) {
+	c.answer, c.decided = answer[A]{value, err}, true
+}
 
 // do returns the answer to a request; decided is false where it has to be sent alone. It returns ErrUnavailable if the
 // batch failed, or if ctx ended before it was answered.
-func (b *batcher[Q, A]) do(ctx context.Context, request Q) (answer A, decided bool, err error) {
+func (b *batcher[Q, A]) do(ctx context.Context, request Q) (decision answer[A], decided bool, err error) {
 	call := &batchedCall[Q, A]{ctx: ctx, request: request, done: make(chan struct{})}
 	b.mu.Lock()
 	b.waiting = append(b.waiting, call)
@@ -76,7 +93,7 @@ func (b *batcher[Q, A]) do(ctx context.Context, request Q) (answer A, decided bo
 	case <-call.done:
 		return call.answer, call.decided, call.err
 	case <-ctx.Done():
-		return answer, false, b.leave(call)
+		return decision, false, b.leave(call)
 	}
 }
 
@@ -99,7 +116,7 @@ func (b *batcher[Q, A]) take() batch[Q, A] {
 		return batch[Q, A]{}
 	}
 	room := min(len(b.waiting), batchCallsMax)
-	next := batch[Q, A]{make([]*batchedCall[Q, A], 0, room), make(map[store.Name]*batchedCall[Q, A], room)}
+	next := newBatch[Q, A](room)
 	taken, slashes := 0, 0
 	for _, call := range b.waiting {
 		lock := b.lockOf(call.request)
@@ -113,8 +130,7 @@ func (b *batcher[Q, A]) take() batch[Q, A] {
 			close(call.done)
 			continue
 		}
-		next.byLock[lock] = call
-		next.calls = append(next.calls, call)
+		next.add(lock, call)
 	}
 	b.waiting = slices.Delete(b.waiting, 0, taken)
 	b.inFlight++
@@ -142,8 +158,7 @@ func (b *batcher[Q, A]) decide(taken batch[Q, A]) {
 	err := b.exec(ctx, taken)
 	for _, call := range taken.calls {
 		if err != nil { // what is in its rows was not committed
-			var none A
-			call.answer, call.decided = none, false
+			call.answer, call.decided = answer[A]{}, false
 		}
 		if store.OutcomeOf(err) != "" {
 			call.err = err
@@ -152,13 +167,18 @@ func (b *batcher[Q, A]) decide(taken batch[Q, A]) {
 	}
 }
 
-// leaseBatches decide the acquires, renewals and releases of many callers together, if a lock concerns no others. They
-// wait for no lock of another session. Each kind has batches of its own: renewals need not reach the disk. Any other
-// call on a lease is sent alone.
+// leaseBatches decide the acquires, renewals and releases of many callers together. They wait for no lock of another
+// session: a call that would have to is sent alone. Each kind has batches of its own: renewals need not reach the disk.
 type leaseBatches struct {
-	acquires batcher[store.AcquireRequest, store.Lease]
+	acquires batcher[queuedRequest, store.Acquired]
 	renewals batcher[renewal, store.Lease]
 	releases batcher[store.LeaseRef, store.Released]
+}
+
+// queuedRequest is an acquire, of the gateway that it waits at, if it does.
+type queuedRequest struct {
+	store.AcquireRequest
+	gateway uuid.UUID
 }
 
 // renewal is the request of Store.Renew.
@@ -170,8 +190,8 @@ type renewal struct {
 func newLeaseBatches(s *Store) *leaseBatches {
 	timeout := s.config.StatementTimeout + batchAnswerGrace
 	return &leaseBatches{
-		acquires: batcher[store.AcquireRequest, store.Lease]{
-			lockOf: func(r store.AcquireRequest) store.Name { return r.Lock }, timeout: timeout, exec: s.execAcquires,
+		acquires: batcher[queuedRequest, store.Acquired]{
+			lockOf: func(r queuedRequest) store.Name { return r.Lock }, timeout: timeout, exec: s.execAcquires,
 		},
 		renewals: batcher[renewal, store.Lease]{
 			lockOf: func(r renewal) store.Name { return r.Lock }, timeout: timeout, exec: s.execRenewals,
@@ -199,37 +219,39 @@ func (c *leaseRefColumns) add(ref store.LeaseRef) {
 	c.tokens = append(c.tokens, ref.Token)
 }
 
-func (s *Store) execAcquires(ctx context.Context, batch batch[store.AcquireRequest, store.Lease]) error {
-	const (
-		columns = "select " + sequenceSQL + ", " + leaseColumns
-		sql     = columns + " from fence.acquire_leases($1, $2, $3, $4, $5, $6, $7) l"
-		sqlOne  = columns + " from fence.acquire_one($1, $2, $3, $4, $5, $6, $7) l"
-	)
+func (s *Store) execAcquires(ctx context.Context, batch batch[queuedRequest, store.Acquired]) error {
+	const sql = "select a.lock, " + acquireColumns + ` from fence.acquire_leases($1, $2, $3, $4, $5, $6, $7, $8, $9) a,
+		lateral (select (a.lease).*) l`
 	var locks, owners, principals, modes []string
-	var ttls []int64
+	var ttls, waits []int64
 	var requestIDs, metadata pgtype.FlatArray[*string]
+	var gateways pgtype.FlatArray[pgtype.UUID]
 	for _, call := range batch.calls {
 		r := &call.request
 		locks, owners = append(locks, string(r.Lock)), append(owners, r.OwnerID)
 		principals, modes = append(principals, r.Principal), append(modes, string(r.Mode))
-		ttls = append(ttls, r.TTL.Milliseconds())
+		ttls, waits = append(ttls, r.TTL.Milliseconds()), append(waits, r.Wait.Milliseconds())
 		requestIDs, metadata = append(requestIDs, orNull(r.RequestID)), append(metadata, orNull(string(r.Metadata)))
+		gateways = append(gateways, pgtype.UUID{Bytes: r.gateway, Valid: r.gateway != uuid.Nil})
 	}
-	text, args := sql, []any{locks, owners, principals, modes, ttls, requestIDs, metadata}
+	text, args := sql, []any{locks, owners, principals, modes, ttls, requestIDs, metadata, waits, gateways}
+	var lock store.Name
+	var row acquireRow
+	dest := append([]any{&lock}, row.dest()...)
 	if len(batch.calls) == 1 {
-		text = sqlOne
-		args = []any{locks[0], owners[0], principals[0], modes[0], ttls[0], requestIDs[0], metadata[0]}
+		lone := &batch.calls[0].request
+		lock, text, args, dest = lone.Lock, acquireSQL, acquireArgs(&lone.AcquireRequest, lone.gateway, false), row.dest()
 	}
 	newestToken := s.lineage.newestToken.Load()
 	var sequence int64 // 0: nothing was granted
-	var row leaseRow
-	dest := append([]any{&sequence}, row.dest()...)
 	err := s.queryAs(ctx, statement{purpose: forAcquires, bounded: true}, text, args, func(rows pgx.Rows) error {
-		if err := rows.Scan(dest...); err != nil {
+		if err := rows.Scan(dest...); err != nil || row.outcome == "undecided" {
 			return err
 		}
-		lease := row.lease()
-		batch.byLock[lease.Lock].decide(lease)
+		if row.outcome == "granted" {
+			sequence = row.sequence
+		}
+		batch.byLock[lock].decide(row.acquired(lock))
 		return nil
 	})
 	if err == nil && sequence > 0 {
@@ -239,37 +261,13 @@ func (s *Store) execAcquires(ctx context.Context, batch batch[store.AcquireReque
 }
 
 func (s *Store) execRenewals(ctx context.Context, batch batch[renewal, store.Lease]) error {
-	// The setting is an argument of the call, so that it is made whatever is renewed.
-	const sql = "select r.late_ms, " + leaseColumns + `
-		from set_config('synchronous_commit', 'off', true) s (synchronous_commit),
-			lateral fence.renew_leases($1, $2, $3, $4, case when s.synchronous_commit <> '' then $5::integer[] end) r,
-			lateral (select (r.lease).*) l`
-	var refs leaseRefColumns
-	var ttls pgtype.FlatArray[*int64]
-	for _, call := range batch.calls {
-		refs.add(call.request.LeaseRef)
-		ttls = append(ttls, orNull(call.request.ttl.Milliseconds()))
-	}
-	var lateMS pgtype.Int8
-	var row leaseRow
-	dest := append([]any{&lateMS}, row.dest()...)
-	return s.queryAs(ctx, statement{purpose: forRenewals, bounded: true}, sql,
-		[]any{refs.locks, refs.owners, refs.ids, refs.tokens, ttls},
-		func(rows pgx.Rows) error {
-			if err := rows.Scan(dest...); err != nil {
-				return err
-			}
-			lease := row.lease()
-			lease.Late = max(0, milliseconds(lateMS))
-			batch.byLock[lease.Lock].decide(lease)
-			return nil
-		})
+	return s.renew(ctx, statement{purpose: forRenewals, bounded: true}, batch, false)
 }
 
 func (s *Store) execReleases(ctx context.Context, batch batch[store.LeaseRef, store.Released]) error {
 	const (
-		sql    = "select lock, 'released', mode, age_ms from fence.release_leases($1, $2, $3, $4)"
-		sqlOne = "select lock, 'released', mode, age_ms from fence.release_one($1, $2, $3, $4)"
+		sql    = "select lock, status, mode, age_ms from fence.release_leases($1, $2, $3, $4)"
+		sqlOne = "select $1, status, mode, age_ms from fence.release_lease($1, $2, $3, $4, null, false)"
 	)
 	var refs leaseRefColumns
 	for _, call := range batch.calls {
@@ -283,11 +281,10 @@ func (s *Store) execReleases(ctx context.Context, batch batch[store.LeaseRef, st
 	var row releaseRow
 	dest := append([]any{&lock}, row.dest()...)
 	return s.queryAs(ctx, statement{purpose: forReleases, bounded: true}, text, args, func(rows pgx.Rows) error {
-		if err := rows.Scan(dest...); err != nil {
+		if err := rows.Scan(dest...); err != nil || row.status == "undecided" {
 			return err
 		}
-		released, err := row.released(lock)
-		batch.byLock[lock].decide(released)
-		return err
+		batch.byLock[lock].decide(row.released(lock))
+		return nil
 	})
 }

@@ -37,7 +37,7 @@ func newHeldBatches() *heldBatches {
 		h.sent <- names
 		err := <-h.answers
 		for _, call := range batch.calls {
-			call.decide(call.request)
+			call.decide(call.request, nil)
 		}
 		return err
 	}

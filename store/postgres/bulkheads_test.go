@@ -81,7 +81,7 @@ const (
 	lockWatchesSQL = "insert into fence.watched select lock, now() from unnest($1::text[]) lock order by lock"
 	lockLeasesSQL  = "select from fence.leases where lock = any ($1) order by lock for update"
 	lockSubtreeSQL = "select fence.acquire_lease(fence.lease_request('hot', 'sql', 'exclusive', 'subtree', 3600000, null, " +
-		"null, null), 0, null) where cardinality($1::text[]) > 0"
+		"null, null), 0, null, true) where cardinality($1::text[]) > 0"
 )
 
 // stuckCalls are calls that need what a statement locks.

@@ -339,8 +339,7 @@ func (b *testbed) whileFenceIsLocked(ctx context.Context, resource store.Name, s
 func whileGranted(suffix store.Name, scope store.Scope, steps ...step) step {
 	return func(ctx context.Context, s *fixture) error {
 		const acquire = "select fence.acquire_lease(fence.lease_request($1, 'the new one', 'exclusive', $2, 3600000, null, null, " +
-			"null), 0, " +
-			"null)"
+			"null), 0, null, true)"
 		return s.whileLocked(ctx, executing(ctx, acquire, s.lock+suffix, scope), func() error { return s.do(ctx, steps...) },
 			nil)
 	}
@@ -350,7 +349,7 @@ func whileGranted(suffix store.Name, scope store.Scope, steps ...step) step {
 func whileReleased(steps ...step) step {
 	return func(ctx context.Context, s *fixture) error {
 		ref := s.newest().Ref()
-		return s.whileLocked(ctx, executing(ctx, "select fence.release_lease($1, $2, $3, $4)", s.lock, ref.OwnerID, ref.ID, ref.Token),
+		return s.whileLocked(ctx, executing(ctx, "select fence.release_lease($1, $2, $3, $4, null, true)", s.lock, ref.OwnerID, ref.ID, ref.Token),
 			func() error { return s.do(ctx, steps...) }, nil)
 	}
 }

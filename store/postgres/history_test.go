@@ -212,8 +212,8 @@ func TestHistoryCatches(t *testing.T) {
 	}{
 		{"the rule without step 3", historyOfWrites, "rule", "when not external and (token < granted_token or not open)",
 			"when false"},
-		{"grants that do not raise the fence", historyOfWrites, "grant",
-			"set granted_token = p_lease.fencing_token, open =", "set open ="},
+		{"grants that do not raise the fence", historyOfWrites, "grant_lease",
+			"set granted_token = v_lease.fencing_token, open =", "set open ="},
 		{"a release that leaves the fence open", historyOfWrites, "close_fence", "fences f set open = false",
 			"fences f set open = true"},
 		{"writes that do not raise the fence", historyOfWrites, "raised_sequence",
@@ -222,7 +222,7 @@ func TestHistoryCatches(t *testing.T) {
 			"a.subtree_token > coalesce(stored.newest, 0)", "false"},
 		{"grants without a tree lock", historyOfTrees, "acquire_lease",
 			"perform fence.take_tree_lock(p_request.lock, 'node');", ""},
-		{"shared leases that may write", historyOfTrees, "grant", "open = p_lease.mode = 'exclusive',", "open = true,"},
+		{"shared leases that may write", historyOfTrees, "grant_lease", "open = v_lease.mode = 'exclusive',", "open = true,"},
 		{"sessions that leave fences open", historyOfTrees, "settle_leases",
 			"perform fence.close_fence(v_lease.lock, v_lease.fencing_token);", ""},
 	} {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/fencegate/fencegate/store"
 )
@@ -175,143 +174,120 @@ func expectNoSuchLock(ctx context.Context, s *fixture) error {
 	return nil
 }
 
-// passCases are about fence.pass_lease. Each is about one release, with which it passes the lock to a waiter
-// (together), or which it leaves to the rest of fence.hand_over (leftAlone).
+// passCases are about releases that hand the lock over to the waiters of a gateway, which the releases answer for.
 var passCases = []storeCase{
-	{"passed: to the first waiter", all(alone, acquire, waitsHere, waitsHere, together(toPass), grantedTogether,
+	{"passed: to the first waiter", all(alone, acquire, waitsHere, waitsHere,
+		execute("update fence.waiters w set ttl_ms = 2000 where w.ticket = (select max(ticket) from fence.waiters where lock = $1)"),
+		toPass.is("granted"), grantedTogether,
 		counted(1, "select count(*) from fence.waiters where lock = $1"),
-		counted(1, "select count(*) from fence.leases l join fence.leases p on p.lock = l.lock and p.ended_at = l.granted_at "+
+		counted(1, "select count(*) from fence.leases l join fence.leases p on p.lock = l.lock and p.ended_at <= l.granted_at "+
 			"where l.lock = $1 and l.ended_at is null and l.expires_at = l.granted_at + interval '1 second' "+
-			"and l.check_at = l.expires_at and l.waited_ms > 0 and p.end_reason = 'released'"),
+			"and l.check_at = l.expires_at and l.waited_ms > 0 and p.end_reason = 'released' and l.xmin = p.xmin"),
 		expectOpen(true), rejected(with(first), "token_stale superseded"), wrote(with(newest, sequence(1))))},
 	{"passed: the token is greater than what was written elsewhere", all(alone, acquire, waitsHere,
-		execute("update fence.fences set last_token = $2 + 1000000 where resource = $1"), together(toPass),
+		execute("update fence.fences set last_token = $2 + 1000000 where resource = $1"), toPass.is("granted"),
 		grantedTogether, wrote(with(newest)))},
-	{"passed: beside a policy and a subtree below", all(alone, onBelow("/x", under(store.Policy{}), acquireSubtree),
-		acquire, waitsHere, together(toPass))},
-	{"passed: the next waiter's gateway is told", all(alone, acquire, waitsHere, nextIsTold)},
+	{"passed: the next waiter's gateway is told", all(alone, acquire, waitsHere, waitsThere("exclusive"),
+		toPass.tells("granted", wakeThere))},
+	{"passed: to readers up to a writer", all(alone, acquire, waitsHereAs("shared"), waitsHereAs("shared"), waitsHere,
+		waitsHereAs("shared"), toPass.is("granted"), expectOpen(false),
+		counted(2, "select count(*) from fence.leases where lock = $1 and ended_at is null"),
+		counted(2, "select count(*) from fence.waiters where lock = $1"))},
+	{"passed: beside a reader elsewhere", all(alone, acquire, waitsThere("shared"), waitsHereAs("shared"),
+		toPass.tells("granted", wakeThereAt))},
+	{"not passed: readers after a writer elsewhere", all(alone, acquire, waitsThere("exclusive"), waitsHereAs("shared"),
+		toPass.is("nothing"), expectOpen(false))},
+	{"passed: after one whose time is over", all(alone, acquire, waitsHere,
+		execute("update fence.waiters set deadline_at = clock_timestamp() where lock = $1"), waitsHere, toPass.is("granted"),
+		counted(1, "select count(*) from fence.waiters where lock = $1 and deadline_at < clock_timestamp()"))},
+	{"passed: to one in a session", all(alone, openSession, acquire, waitsHere, execute(joinSessionSQL), toPass.is("granted"),
+		counted(1, "select count(*) from fence.leases l join fence.sessions s using (session_id) "+
+			"where l.lock = $1 and l.ended_at is null and l.expires_at = s.expires_at"))},
+	{"passed: after one whose session has ended", all(alone, openSession, acquire, waitsHere, execute(joinSessionSQL), waitsHere,
+		execute("update fence.sessions set ended_at = clock_timestamp(), end_reason = 'released' where session_id = "+
+			"(select session_id from fence.waiters where lock = $1 and session_id is not null)"),
+		toPass.is("session_lost"), counted(1, "select count(*) from fence.leases where lock = $1 and ended_at is null"),
+		counted(0, "select count(*) from fence.waiters where lock = $1"))},
+	{"passed: a lease that has expired", all(alone, acquire, expire, waitsHere, toPass.is("granted"))},
+	{"passed: a reader's lease", all(alone, share, waitsHere, toPass.is("granted"))},
+	{"passed: a lease for the subtree", all(alone, acquireSubtree, writesBelow(true), waitsHere, toPass.is("granted"), writesBelow(false))},
 
-	{"not passed: nobody waits", all(alone, acquire, leftAlone(toPass))},
-	{"not passed: another gateway's waiter is first", all(alone, acquire, waiter("", "exclusive", "node", time.Hour),
-		waitsHere, leftAlone(toPass))},
-	{"not passed: a reader is first", all(alone, acquire, waitsHere,
-		execute("update fence.waiters set mode = 'shared' where lock = $1"), leftAlone(toPass))},
+	{"not passed: nobody waits", all(alone, acquire, toPass.is("nothing"), expectOpen(false))},
+	{"not passed: another gateway's waiter is first", all(alone, acquire, waitsThere("exclusive"), waitsHere,
+		toPass.tells("nothing", wakeThereAt), expectOpen(false))},
+	{"not passed: a writer after a reader elsewhere", all(alone, acquire, waitsThere("shared"), waitsHere,
+		toPass.is("nothing"), expectOpen(false))},
 	{"not passed: the first is for the subtree", all(alone, acquire, waitsHere,
-		execute("update fence.waiters set scope = 'subtree' where lock = $1"), leftAlone(toPass))},
-	{"not passed: the first is in a session", all(alone, openSession, acquire, waitsHere,
-		execute("update fence.waiters set session_id = (select session_id from fence.sessions order by created_at desc limit 1) "+
-			"where lock = $1"), leftAlone(toPass))},
-	{"not passed: the time of the waiter is over", all(alone, acquire, waitsHere,
-		execute("update fence.waiters set deadline_at = clock_timestamp() where lock = $1"), leftAlone(toPass))},
-	{"not passed: a lease that has expired", all(alone, acquire, expire, waitsHere, leftAlone(toPass))},
-	{"not passed: a lease that was released", all(alone, acquire, release, waitsHere, leftAlone(toPass))},
-	{"not passed: a lease that is not the newest", all(alone, acquire, expire, acquire, waitsHere,
-		leftAlone(togetherCall{toPass.function, (*fixture).first, "$3", "$4"}))},
-	{"not passed: by another owner", all(alone, acquire, waitsHere, leftAlone(toPass.as("other")))},
-	{"not passed: with another lease_id", all(alone, acquire, waitsHere, leftAlone(toPass.with("gen_random_uuid()")))},
-	{"not passed: a reader's lease", all(alone, share, waitsHere, leftAlone(toPass))},
-	{"not passed: a lease for the subtree", all(acquireSubtree, alone, waitsHere, leftAlone(toPass))},
-	{"not passed: a lease in a session", all(alone, openSession, inSession(acquire), waitsHere, leftAlone(toPass))},
-	{"not passed: a lease that the sweep keeps", all(alone, acquire, waitsHere,
-		execute("update fence.leases set kept = true where lock = $1"), leftAlone(toPass))},
-	{"not passed: there is a policy", all(alone, under(store.Policy{}), acquire, waitsHere, leftAlone(toPass))},
-	{"not passed: there is a subtree above", all(alone, onBelow("/x", acquire, waitsHere),
-		execute(requestSubtreeSQL), onBelow("/x", leftAlone(toPass)))},
-	{"not passed: there is a subtree of the name", all(alone, acquire, waitsHere,
-		execute(requestSubtreeSQL), leftAlone(toPass))},
-	{"not passed: the lock is watched", all(alone, acquire, waitsHere, watched, leftAlone(toPass))},
+		execute("update fence.waiters set scope = 'subtree' where lock = $1"), toPass.is("nothing"))},
+	{"not passed: a reader still reads", all(alone, share, share, waitsHere, toPass.is("held"))},
+	{"not passed: a lease that is not the newest", all(alone, acquire, expire, acquire, waitsHere, toPass.ofFirst().is("held"))},
+	{"not passed: by another owner", all(alone, acquire, waitsHere, toPass.as("other").is("held"))},
+	{"passed: beside a waiter for the subtree above", all(alone, onBelow("/x", acquire, waitsHere), waiterAt(uuid.New(), "", "exclusive",
+		"subtree", time.Hour), onBelow("/x", toPass.is("granted")))},
+	{"not passed: the tokens are another service's by now", all(alone, acquire, waitsHere, external, toPass.is("external"),
+		expectOpen(false))},
+	{"passed: the lock is watched", all(alone, acquire, waitsHere, watched, toPass.tells("granted", changeOf))},
 }
 
-// passMutations break the function of passCases.
+// passMutations break the functions of passCases.
 var passMutations = []mutation{
-	{"passed: policies are overlooked", "pass_lease", replacing("exists (select from fence.policies)", "false"),
-		[]string{"not passed: there is a policy"}},
-	{"passed: all policies count", "pass_lease", removing(" and exists (select from fence.policy_for(p_lock))"),
-		[]string{"passed: beside a policy and a subtree below"}},
-	{"passed: subtrees above are overlooked", "pass_lease", removing(" or fence.has_subtrees(p_lock)"),
-		[]string{"not passed: there is a subtree above"}},
-	{"passed: subtrees of the name are overlooked", "pass_lease", removing(" and f.subtree_token is null"),
-		[]string{"not passed: there is a subtree of the name"}},
-	{"passed: what was written elsewhere is overlooked", "pass_lease",
-		replacing("greatest(f.granted_token, f.last_token)", "f.granted_token"),
+	{"passed: what was written elsewhere is overlooked", "grant_lease",
+		replacing("greatest(p_fence.granted_token, p_fence.last_token, fence.granted_above", "greatest(p_fence.granted_token, fence.granted_above"),
 		[]string{"passed: the token is greater than what was written elsewhere"}},
-	{"passed: watchers are overlooked", "pass_lease", replacing("w.lock = p_lock and w.until", "false and w.until"),
-		[]string{"not passed: the lock is watched"}},
-	{"passed: waiters that do not count", "pass_lease", replacing("fence.live_waiters()", "fence.waiters"),
-		[]string{"not passed: the time of the waiter is over"}},
-	{"passed: the last is first", "pass_lease", replacing("order by w.ticket limit 2", "order by w.ticket desc limit 2"),
+	{"passed: waiters that do not count", "grant_waiters", replacing("fence.live_waiters(p_gateway_id)", "fence.waiters"),
+		[]string{"passed: after one whose time is over"}},
+	{"passed: the last is first", "grant_waiters", replacing("order by w.ticket loop", "order by w.ticket desc loop"),
+		[]string{"passed: to the first waiter", "not passed: another gateway's waiter is first"}},
+	{"passed: past another gateway's waiter", "grant_waiters", removing(" or v_waiter.gateway_id is distinct from p_gateway_id"),
 		[]string{"not passed: another gateway's waiter is first"}},
-	{"passed: to another gateway's waiter", "pass_lease", both(
-		replacing("(v_first.mode, v_first.scope, v_first.gateway_id)", "(v_first.mode, v_first.scope)"),
-		both(replacing("('exclusive', 'node', p_gateway_id)", "('exclusive', 'node')"),
-			removing(" and w.gateway_id = p_gateway_id"))), []string{"not passed: another gateway's waiter is first"}},
-	{"passed: to a reader", "pass_lease", both(
-		replacing("(v_first.mode, v_first.scope, v_first.gateway_id)", "(v_first.scope, v_first.gateway_id)"),
-		replacing("('exclusive', 'node', p_gateway_id)", "('node', p_gateway_id)")),
-		[]string{"not passed: a reader is first"}},
-	{"passed: to one for a subtree", "pass_lease", both(
-		replacing("(v_first.mode, v_first.scope, v_first.gateway_id)", "(v_first.mode, v_first.gateway_id)"),
-		replacing("('exclusive', 'node', p_gateway_id)", "('exclusive', p_gateway_id)")),
+	{"passed: past a writer elsewhere", "grant_waiters", replacing("exit when 'exclusive' in (v_granted.mode, v_waiter.mode)",
+		"exit when v_granted.mode = 'exclusive'"), []string{"not passed: readers after a writer elsewhere"}},
+	{"passed: to a writer after a reader", "grant_waiters", removing("v_waiter.mode = 'exclusive' and v_next.ticket is not null\n            or "),
+		[]string{"not passed: a writer after a reader elsewhere"}},
+	{"passed: to one for a subtree", "grant_waiters", replacing("or v_waiter.scope = 'subtree' and p_scope <> 'subtree'", "or false"),
 		[]string{"not passed: the first is for the subtree"}},
-	{"passed: to one in a session", "pass_lease", replacing("v_first.session_id is not null", "false"),
-		[]string{"not passed: the first is in a session"}},
-	{"passed: the owner proves nothing", "pass_lease", replacing("(p_lease_id, p_owner_id,", "(p_lease_id, l.owner_id,"),
+	{"passed: beside a reader", "grant_waiters", replacing("v_trees or fence.may_be_held(v_newest.mode", "false and fence.may_be_held(v_newest.mode"),
+		[]string{"not passed: a reader still reads", "not passed: by another owner"}},
+	{"passed: to one whose session has ended", "grant_waiters", replacing("coalesce(v_session.ended_at, v_session.expires_at, '-infinity')", "'infinity'"),
+		[]string{"passed: after one whose session has ended"}},
+	{"passed: the owner proves nothing", "release_lease", replacing("(p_lease_id, p_owner_id)\n", "(p_lease_id, l.owner_id)\n"),
 		[]string{"not passed: by another owner"}},
-	{"passed: the lease_id proves nothing", "pass_lease", replacing("(p_lease_id, p_owner_id,", "(l.lease_id, p_owner_id,"),
-		[]string{"not passed: with another lease_id"}},
-	{"passed: a reader's lease", "pass_lease", replacing("p_owner_id, 'exclusive')\n        and", "p_owner_id, l.mode)\n        and"),
-		[]string{"not passed: a reader's lease"}},
-	{"passed: what has ended", "pass_lease", removing("l.ended_at is null and "),
-		[]string{"not passed: a lease that was released"}},
-	{"passed: a lease of a session", "pass_lease", removing("l.session_id is null and "),
-		[]string{"not passed: a lease in a session"}},
-	{"passed: what the sweep keeps", "pass_lease", removing(" and not l.kept"),
-		[]string{"not passed: a lease that the sweep keeps"}},
-	{"passed: what has expired", "pass_lease", removing("\n        and l.expires_at > clock_timestamp()"),
-		[]string{"not passed: a lease that has expired"}},
-	{"passed: the waiter stays", "pass_lease", replacing("where w.ticket = v_first.ticket;\n", "where false;\n"),
-		[]string{"passed: to the first waiter"}},
-	{"passed: the next is not told", "pass_lease", replacing("v_next.ticket is not null", "false"),
-		[]string{"passed: the next waiter's gateway is told"}},
+	{"passed: what was replaced", "release_lease", replacing("l.fencing_token >= greatest(v_fence.granted_token, fence.granted_above(p_lock))", "true"),
+		[]string{"one, alone: a release of what expired and was replaced"}},
+	{"passed: the waiter stays", "grant_waiters", replacing("where w.ticket = v_waiter.ticket;", "where false;"), []string{"passed: to the first waiter"}},
+	{"passed: the next is not told", "grant_waiters", replacing("or v_next.ticket is not null and", "or false and"),
+		[]string{"passed: the next waiter's gateway is told", "not passed: another gateway's waiter is first"}},
+	{"passed: readers elsewhere are told too late", "grant_waiters", replacing("(v_granted.mode = 'shared' or", "(false or"),
+		[]string{"passed: beside a reader elsewhere"}},
+	{"passed: the fence stays open", "grant_waiters", removing("            perform fence.close_fence(v_lock, p_ended_token);\n"),
+		[]string{"not passed: another gateway's waiter is first"}},
+	{"passed: another service's tokens", "grant_waiters", replacing("if fence.has_external_tokens(v_lock) then", "if false then"),
+		[]string{"not passed: the tokens are another service's by now"}},
+	{"passed: what adopted the token stays open", "grant_lease", replacing("elsif p_fence.open and", "elsif false and"),
+		[]string{"passed: a lease for the subtree"}},
 }
 
-// hereID is the gateway that hands over.
-const hereID = "00000000-0000-4000-8000-000000000001"
+// hereID is the gateway that hands over, thereID another one.
+const (
+	hereID  = "00000000-0000-4000-8000-000000000001"
+	thereID = "00000000-0000-4000-8000-000000000002"
 
-var toPass = onLease("fence.pass_lease($1, %s, %s::uuid, $2, '" + hereID + "') p where p.ticket is not null")
+	joinSessionSQL = "update fence.waiters w set session_id = s.session_id, session_until = s.expires_at " +
+		"from (select * from fence.sessions order by created_at desc limit 1) s where w.lock = $1"
+)
+
+var toPass = onLease("outcome", "fence.release_lease($1, %s, %s::uuid, $2, '"+hereID+"', true)")
 
 // alone is the state without policies.
 var alone = execute("delete from fence.policies")
 
 // waitsHere is in the queue at the gateway that hands over.
-var waitsHere = waiterAt(uuid.MustParse(hereID), "", "exclusive", "node", time.Hour)
+var waitsHere = waitsHereAs("exclusive")
 
-// nextIsTold expects that the gateway of the second waiter is told how long the lease of the first runs.
-func nextIsTold(ctx context.Context, s *fixture) error {
-	gateway := uuid.New()
-	listener, err := pgx.ConnectConfig(ctx, s.SQL.Config().ConnConfig)
-	if err != nil {
-		return err
-	}
-	defer listener.Close(context.WithoutCancel(ctx))
-	var channel string
-	err = listener.QueryRow(ctx, "select fence.gateway_channel($1)", gateway).Scan(&channel)
-	if err != nil {
-		return err
-	}
-	channel = pgx.Identifier{channel}.Sanitize()
-	if _, err := listener.Exec(ctx, "listen "+channel); err != nil {
-		return err
-	}
-	if err := s.do(ctx, waiterAt(gateway, "", "exclusive", "node", time.Hour), together(toPass)); err != nil {
-		return err
-	}
-	if _, err := listener.Exec(ctx, "notify "+channel+", 'nothing'"); err != nil {
-		return err
-	}
-	told, err := listener.WaitForNotification(ctx)
-	if err == nil && told.Payload == "nothing" {
-		err = errors.New("the next waiter's gateway is not told")
-	}
-	return err
+func waitsHereAs(mode string) step {
+	return waiterAt(uuid.MustParse(hereID), "", mode, "node", time.Hour)
+}
+
+func waitsThere(mode string) step {
+	return waiterAt(uuid.MustParse(thereID), "", mode, "node", time.Hour)
 }

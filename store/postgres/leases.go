@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -72,57 +73,78 @@ func (s *Store) Acquire(ctx context.Context, request store.AcquireRequest) (stor
 // sequenceSQL reads the value of the token sequence, after a grant in the same statement.
 const sequenceSQL = "coalesce(pg_sequence_last_value('fence.tokens'), 0)"
 
-// A lease that was granted before, to a request that was sent again, is older than the statement. So is its ticket.
-const acquireSQL = `select a.outcome, (a.lease).end_reason, a.left_ms, a.queue_length, a.ticket, ` + sequenceSQL + `,
-		coalesce((a.lease).granted_at < statement_timestamp(), false), ` + leaseColumns + `
-	from fence.acquire_lease(fence.lease_request($1, $2, $3, $4, $5, $6, $7, $8, $11), $9, $10) a, lateral (select (a.lease).*) l`
+// acquireColumns are the columns of the answer a to an acquire, in the order of acquireRow.dest. A lease that was granted
+// before, to a request that was sent again, is older than the statement. So is its ticket.
+const acquireColumns = `a.outcome, (a.lease).end_reason, a.left_ms, a.queue_length, a.ticket, ` + sequenceSQL + `,
+	coalesce((a.lease).granted_at < statement_timestamp(), false), ` + leaseColumns
+
+const acquireSQL = "select " + acquireColumns + `
+	from fence.acquire_lease(fence.lease_request($1, $2, $3, $4, $5, $6, $7, $8, $9), $10, $11, $12) a,
+		lateral (select (a.lease).*) l`
+
+func acquireArgs(r *store.AcquireRequest, gateway uuid.UUID, mayWait bool) []any {
+	return []any{
+		r.Lock, r.OwnerID, r.Mode, r.Scope, r.TTL.Milliseconds(), orNull(r.SessionID), orNull(r.RequestID),
+		orNull(string(r.Metadata)), r.Principal, r.Wait.Milliseconds(), orNull(gateway), mayWait,
+	}
+}
+
+// acquireRow is the answer to an acquire.
+type acquireRow struct {
+	outcome                     string
+	endReason                   pgtype.Text
+	leftMS, queueLength, ticket pgtype.Int8
+	sequence                    int64
+	replayed                    bool
+	lease                       leaseRow
+}
+
+func (r *acquireRow) dest() []any {
+	return append([]any{
+		&r.outcome, &r.endReason, &r.leftMS, &r.queueLength, &r.ticket, &r.sequence, &r.replayed,
+	}, r.lease.dest()...)
+}
+
+func (r *acquireRow) acquired(lock store.Name) (store.Acquired, error) {
+	switch r.outcome {
+	case "granted":
+		lease := r.lease.lease()
+		lease.Replayed = r.replayed
+		return store.Acquired{Lease: lease}, nil
+	case "queued":
+		return store.Acquired{Ticket: r.ticket.Int64, Requeued: r.replayed, Left: leftOf(r.leftMS)}, nil
+	case "session_lost":
+		return store.Acquired{}, sessionLost(r.endReason.String)
+	}
+	return store.Acquired{}, notGranted(
+		r.outcome, lock, r.lease.lease(), r.endReason.String, milliseconds(r.leftMS), r.queueLength.Int64)
+}
 
 // acquire decides a checked request: a try, or, with the ID of a gateway, one that joins the queue.
 func (s *Store) acquire(ctx context.Context, request store.AcquireRequest, gateway uuid.UUID) (store.Acquired, error) {
 	if isBatched(request) {
-		if lease, decided, err := s.leases.acquires.do(ctx, request); decided || err != nil {
-			return store.Acquired{Lease: lease}, err
+		answer, decided, err := s.leases.acquires.do(ctx, queuedRequest{request, gateway})
+		if decided || err != nil {
+			return answer.value, cmp.Or(err, answer.err)
 		}
 	}
 	return s.sendAcquire(ctx, request, gateway, forAcquires)
 }
 
-// sendAcquire is acquire in a statement of its own.
+// sendAcquire is acquire in a statement of its own, which may wait for other transactions.
 func (s *Store) sendAcquire(
 	ctx context.Context, request store.AcquireRequest, gateway uuid.UUID, purpose purpose,
 ) (store.Acquired, error) {
-	var outcome string
-	var endReason pgtype.Text
-	var leftMS, queueLength, ticket pgtype.Int8
-	var sequence int64
-	var replayed bool
-	var row leaseRow
+	var row acquireRow
 	newestToken := s.lineage.newestToken.Load()
-	err := s.queryRow(ctx, onLock(purpose, request.Lock), acquireSQL,
-		[]any{
-			request.Lock, request.OwnerID, request.Mode, request.Scope, request.TTL.Milliseconds(),
-			orNull(request.SessionID), orNull(request.RequestID), orNull(string(request.Metadata)),
-			request.Wait.Milliseconds(), orNull(gateway), request.Principal,
-		},
-		append([]any{&outcome, &endReason, &leftMS, &queueLength, &ticket, &sequence, &replayed}, row.dest()...)...)
+	err := s.queryRow(ctx, onLock(purpose, request.Lock), acquireSQL, acquireArgs(&request, gateway, true), row.dest()...)
+	if err == nil && row.outcome == "granted" {
+		err = s.minted(ctx, row.sequence, newestToken)
+	}
 	if err != nil {
 		return store.Acquired{}, err
 	}
-	switch outcome {
-	case "granted":
-		lease := row.lease()
-		lease.Replayed = replayed
-		if err := s.minted(ctx, sequence, newestToken); err != nil {
-			return store.Acquired{}, err
-		}
-		return store.Acquired{Lease: lease}, nil
-	case "queued":
-		return store.Acquired{Ticket: ticket.Int64, Requeued: replayed, Left: leftOf(leftMS)}, nil
-	case "session_lost":
-		return store.Acquired{}, sessionLost(endReason.String)
-	}
-	return store.Acquired{}, notGranted(
-		outcome, request.Lock, row.lease(), endReason.String, milliseconds(leftMS), queueLength.Int64)
+	return row.acquired(request.Lock)
 }
 
 // RequestedLease returns the lease that an acquire with this RequestID was granted, with its ID, also if it has ended;
@@ -185,34 +207,54 @@ func (s *Store) Renew(ctx context.Context, ref store.LeaseRef, ttl time.Duration
 			return store.Lease{}, err
 		}
 	}
-	lease, decided, err := s.leases.renewals.do(ctx, renewal{ref, ttl})
-	if decided || err != nil {
-		return lease, err
+	answer, decided, err := s.leases.renewals.do(ctx, renewal{ref, ttl})
+	if !decided && err == nil {
+		alone, call := newBatch[renewal, store.Lease](1), &batchedCall[renewal, store.Lease]{request: renewal{ref, ttl}}
+		alone.add(ref.Lock, call)
+		err = s.renew(ctx, onLock(forRenewals, ref.Lock), alone, true)
+		answer = call.answer
 	}
-	return s.renewAlone(ctx, ref, ttl)
+	return answer.value, cmp.Or(err, answer.err)
 }
 
-// renewAlone is Renew in a statement of its own.
-func (s *Store) renewAlone(ctx context.Context, ref store.LeaseRef, ttl time.Duration) (store.Lease, error) {
-	const sql = `select set_config('synchronous_commit', 'off', true), r.status, r.late_ms, ` + leaseColumns + `
-		from fence.renew_lease($1, $2, $3, $4, $5) r, lateral (select (r.lease).*) l`
+// renew renews the leases of a batch; if it may not wait for other transactions, perhaps not all of them.
+func (s *Store) renew(ctx context.Context, stmt statement, batch batch[renewal, store.Lease], mayWait bool) error {
+	// The setting is an argument of the call, so that it is made whatever is renewed.
+	const sql = "select r.lock, r.status, r.late_ms, " + leaseColumns + `
+		from set_config('synchronous_commit', 'off', true) s (synchronous_commit),
+			lateral fence.renew_leases($1, $2, $3, $4, $5, case when s.synchronous_commit <> '' then $6::boolean end) r,
+			lateral (select (r.lease).*) l`
+	var refs leaseRefColumns
+	var ttls pgtype.FlatArray[*int64]
+	for _, call := range batch.calls {
+		refs.add(call.request.LeaseRef)
+		ttls = append(ttls, orNull(call.request.ttl.Milliseconds()))
+	}
+	var lock store.Name
 	var status string
 	var lateMS pgtype.Int8
 	var row leaseRow
-	err := s.queryRow(ctx, onLock(forRenewals, ref.Lock), sql, append(refArgs(ref), orNull(ttl.Milliseconds())),
-		append([]any{nil, &status, &lateMS}, row.dest()...)...)
-	switch {
-	case err != nil:
-		return store.Lease{}, err
-	case status == "in_session":
-		return store.Lease{}, fmt.Errorf("%w: the lease lasts as long as its session: keep that alive", store.ErrInvalid)
-	case status != "live":
-		return store.Lease{}, lost(ref.Lock, status, milliseconds(lateMS))
-	}
-	lease := row.lease()
-	lease.Late = max(0, milliseconds(lateMS))
-	return lease, nil
+	dest := append([]any{&lock, &status, &lateMS}, row.dest()...)
+	return s.queryAs(ctx, stmt, sql, []any{refs.locks, refs.owners, refs.ids, refs.tokens, ttls, mayWait},
+		func(rows pgx.Rows) error {
+			if err := rows.Scan(dest...); err != nil {
+				return err
+			}
+			switch status {
+			case "live":
+				lease := row.lease()
+				lease.Late = max(0, milliseconds(lateMS))
+				batch.byLock[lock].decide(lease, nil)
+			case "in_session":
+				batch.byLock[lock].decide(store.Lease{}, errInSession)
+			default:
+				batch.byLock[lock].decide(store.Lease{}, lost(lock, status, milliseconds(lateMS)))
+			}
+			return nil
+		})
 }
+
+var errInSession = fmt.Errorf("%w: the lease lasts as long as its session: keep that alive", store.ErrInvalid)
 
 // Release ends a lease and closes the fence behind it. Sent twice, it succeeds twice. It returns ErrLeaseLost (a
 // LostError) if the lease was broken, or expired and was replaced; ErrNotFound if there is no such lock; ErrInvalid;
@@ -227,10 +269,10 @@ func (s *Store) ReleaseLease(ctx context.Context, ref store.LeaseRef) (store.Rel
 	if err := ref.Check(); err != nil {
 		return store.Released{}, err
 	}
-	if released, decided, err := s.leases.releases.do(ctx, ref); decided || err != nil {
-		return released, err
+	if answer, decided, err := s.leases.releases.do(ctx, ref); decided || err != nil {
+		return answer.value, cmp.Or(err, answer.err)
 	}
-	const sql = "select status, mode, age_ms from fence.release_lease($1, $2, $3, $4)"
+	const sql = "select status, mode, age_ms from fence.release_lease($1, $2, $3, $4, null, true)"
 	var row releaseRow
 	if err := s.queryRow(ctx, onLock(forReleases, ref.Lock), sql, refArgs(ref), row.dest()...); err != nil {
 		return store.Released{}, err

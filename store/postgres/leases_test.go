@@ -103,73 +103,53 @@ func renewedInTime(ctx context.Context, s *fixture) error {
 	return err
 }
 
-// oneMutations break the functions that decide about one acquire and one release, in the cases of togetherCases.
+// oneMutations break the functions that decide about one acquire and one release, in the cases of togetherCases that
+// call them by themselves.
 var oneMutations = []mutation{
-	{"one: a held lock is granted", "acquire_one",
-		replacing("'exclusive' then o.ended_at is not null", "'exclusive' then true"),
+	{"one: a held lock is granted", "may_be_held", replacing("not p_newest_ended", "false"),
 		[]string{"one, alone: a lock that is held", "one, alone: a lease that has expired"}},
-	{"one: a writer beside readers", "acquire_one", replacing("else p_mode = 'shared' end", "else true end"),
+	{"one: a writer beside readers", "may_be_held", replacing("p_mode = 'exclusive'", "false"),
 		[]string{"one, alone: a writer after a reader"}},
-	{"one: the newest lease may be missing", "acquire_one", replacing("), v_granted = 0)", "), true)"),
-		[]string{"one, alone: a lease that is not there"}},
-	{"one: kept leases are overlooked", "acquire_one", replacing("and not o.kept", ""),
-		[]string{"one, alone: a lease that the sweep keeps"}},
-	{"one: used request_ids are overlooked", "acquire_one",
-		replacing("o.lock = p_lock collate \"POSIX\" and o.request_id = p_request_id", "false"),
+	{"one: the newest lease may be missing", "may_be_held", replacing("p_granted_token > 0", "false"),
+		[]string{"one, alone: a lease that is not the newest grant"}},
+	{"one: used request_ids are overlooked", "acquire_lease",
+		replacing("l.lock = p_request.lock collate \"POSIX\" and l.request_id = p_request.request_id;", "false;"),
 		[]string{"one, alone: a request_id that was used"}},
-	{"one: policies are overlooked", "acquire_one", removing("exists (select from fence.policies) or "),
-		[]string{"one, alone: another authority", "one, alone: an owner that the policy refuses",
-			"one, together: a hold that a policy limits"}},
-	{"one: subtrees are overlooked", "acquire_one", removing("not fence.has_subtrees(p_lock) and "),
-		[]string{"one, alone: a subtree above"}},
-	{"one: the name's own subtree is overlooked", "acquire_one", removing(" and f.subtree_token is null"),
-		[]string{"one, alone: a subtree of the name"}},
-	{"one: tokens do not jump", "acquire_one", replacing("or not exists (select from fence.minted_here())", ""),
-		[]string{"one, together: tokens jump first"}},
-	{"one: what is left to the other function is not sent", "acquire_one", replacing("return query select * from fence.acquire_leases", "perform fence.acquire_leases"),
-		[]string{"one, together: a hold that a policy limits", "one, together: tokens jump first"}},
-	{"one: what was written elsewhere is overlooked", "acquire_one",
-		replacing("greatest(f.granted_token, f.last_token)", "f.granted_token"),
-		[]string{"one, together: the token is greater than what was written elsewhere"}},
-	{"one: acquires wait for fences", "acquire_one", removing(" skip locked"), []string{"one, alone: a locked fence"}},
-	{"one: acquires overlook the tree lock", "acquire_one", removing("\n        and fence.try_tree_lock(p_lock)"),
+	{"one: another authority", "acquire_lease", replacing(
+		"v_found.policies and fence.has_external_tokens(p_request.lock)", "false"),
+		[]string{"one, alone: another authority"}},
+	{"one: acquires wait for fences", "acquire_lease", removing(" skip locked"), []string{"one, alone: a locked fence"}},
+	{"one: acquires overlook the tree lock", "acquire_lease", replacing("elsif fence.try_tree_lock(p_request.lock) then", "else"),
 		[]string{"one, alone: a subtree above that is being requested"}},
-	{"one: waiters are overlooked", "acquire_one",
-		removing(" and not exists (select from fence.waiters w where w.lock = p_lock)"),
-		[]string{"one, alone: a lock with a waiter"}},
-	{"one: watchers are overlooked", "acquire_one", replacing("w.lock = p_lock and w.until", "false and w.until"),
-		[]string{"one, alone: a lock that is watched"}},
+	{"one: acquires wait for an expired lease", "expire_or_blocker", replacing("if p_may_wait then", "if true then"),
+		[]string{"one, alone: an expired lease that is locked"}},
+	{"one: an expired lease that is locked is granted", "expire_or_blocker", replacing("            return v_lease;\n", "            return null;\n"),
+		[]string{"one, alone: an expired lease that is locked"}},
+	{"one: a locked lease is found again", "acquire_lease",
+		replacing("not p_may_wait and not fence.try_lease", "false and not fence.try_lease"),
+		[]string{"one, alone: a lease to be adopted that is locked"}},
 
-	{"one: a release leaves the fence open", "release_one", replacing("set open = false", "set open = true"),
-		[]string{"one, together: a release"}},
-	{"one: a release closes the fence of another", "release_one",
-		replacing("f.granted_token = p_fencing_token and f.open", "f.open"),
-		[]string{"one, together: a release of a reader after which another came"}},
-	{"one: a release comes late", "release_one", removing(" and l.expires_at > clock_timestamp()"),
-		[]string{"one, alone: a release of what has expired"}},
-	{"one: a release is repeated", "release_one", removing("l.end_reason is null and "),
-		[]string{"one, alone: a release of what was released"}},
-	{"one: the owner of a release proves nothing", "release_one",
+	{"one: the owner of a release proves nothing", "release_lease",
 		replacing("(l.lease_id, l.owner_id) = (p_lease_id, p_owner_id)", "l.lease_id = p_lease_id"),
 		[]string{"one, alone: a release by another owner"}},
-	{"one: the lease_id of a release proves nothing", "release_one",
+	{"one: the lease_id of a release proves nothing", "release_lease",
 		replacing("(l.lease_id, l.owner_id) = (p_lease_id, p_owner_id)", "l.owner_id = p_owner_id"),
 		[]string{"one, alone: a release with another lease_id"}},
-	{"one: a release leaves the session", "release_one", removing("l.session_id is null and "),
-		[]string{"one, alone: a release in a session"}},
-	{"one: a release waits for locks", "release_one", removing(" skip locked"),
+	{"one: a release waits for locks", "release_lease", removing(" skip locked"),
 		[]string{"one, alone: a release of a locked lease", "one, alone: a release under a locked fence"}},
-	{"one: a release overlooks the tree lock", "release_one", removing(" and fence.try_tree_lock(p_lock)"),
+	{"one: a release overlooks the tree lock", "release_lease", replacing("elsif fence.try_tree_lock(p_lock) then", "else"),
 		[]string{"one, alone: a release below a subtree that is being requested"}},
-	{"one: a release overlooks subtrees", "release_one", removing("        and not fence.has_subtrees(p_lock)\n"),
-		[]string{"one, alone: a release below a subtree"}},
-	{"one: a release overlooks the name's own subtree", "release_one", removing("f.subtree_token is null and "),
+	{"one: a release of a subtree under the tree lock of a name", "release_lease", removing(" and l.scope = 'node'"),
 		[]string{"one, alone: a release of a subtree"}},
-	{"one: a release overlooks waiters", "release_one",
-		removing("        and not exists (select from fence.waiters w where w.lock = p_lock)\n"),
+	{"one: a release overlooks waiters", "release_lease", replacing("if v_found.waiters then", "if false then"),
 		[]string{"one, alone: a release with a waiter"}},
-	{"one: a release overlooks watchers", "release_one", replacing("w.lock = p_lock and w.until", "false and w.until"),
+	{"one: a release overlooks subtrees", "release_lease",
+		replacing("if v_scope = 'subtree' or fence.has_subtrees(p_lock) then", "if v_scope = 'subtree' then"),
+		[]string{"one, alone: a release below a subtree"}},
+	{"one: a release overlooks watchers", "release_lease", replacing("v_found.watched and ", "false and "),
 		[]string{"one, alone: a release that is watched"}},
+	{"one: a grant overlooks watchers", "grant_lease", replacing("if v_found.watched then", "if false then"),
+		[]string{"one, alone: a lock that is watched"}},
 }
 
 // TestGiveBackAfterTheRequestWasSentAgain checks that a gateway that gives back a lease whose client is gone does not
@@ -221,10 +201,7 @@ func TestGiveBackAfterTheRequestWasSentAgain(t *testing.T) {
 const acquireEight = "select count(*) from fence.acquire_leases(array(select 'lock/' || n from generate_series(1, 8) n), " +
 	"array_fill('o'::text, array[8]), array_fill(''::text, array[8]), array_fill('exclusive'::text, array[8]), " +
 	"array_fill(3600000, array[8]), array(select gen_random_uuid()::text from generate_series(1, 8)), " +
-	"array_fill(null::text, array[8]))"
-
-// acquireOne acquires one of them.
-const acquireOne = "select fence.acquire_one('lock/1', 'o', '', 'exclusive', 60000, gen_random_uuid()::text, null)"
+	"array_fill(null::text, array[8]), array_fill(0, array[8]), '{}')"
 
 // TestLeasesAreReadByKey checks that the functions that decide about leases read as many rows beside thousands of
 // running leases, waiters and watched locks as beside none, though the statistics know of none of these: they may be a
@@ -239,10 +216,10 @@ func TestLeasesAreReadByKey(t *testing.T) {
 	b.Exec(t, "insert into fence.fences (resource, last_token) select 'lock/' || n, 1 from generate_series(1, 8) n")
 	const (
 		acquireAlone = "select fence.acquire_lease(fence.lease_request('lock/1', 'o', 'exclusive', 'node', 60000, null, " +
-			"gen_random_uuid()::text, null), 0, null)"
+			"gen_random_uuid()::text, null), 0, null, %t)"
 		refs = "select format('%L::text[], %L::text[], %L::uuid[], %L::bigint[]', array_agg(lock), array_agg(owner_id), " +
 			"array_agg(lease_id), array_agg(fencing_token)) from fence.leases where lock like 'lock/%' and ended_at is null"
-		release = "select format('select fence.%s(%%L, %%L, %%L, %%L)', lock, owner_id, lease_id, fencing_token) " +
+		release = "select format('select fence.release_lease(%%L, %%L, %%L, %%L, null, %t)', lock, owner_id, lease_id, fencing_token) " +
 			"from fence.leases where lock = 'lock/1'"
 	)
 	measure := func() map[string]int64 {
@@ -250,24 +227,22 @@ func TestLeasesAreReadByKey(t *testing.T) {
 		expectSQL(t, b, 8, "select count(*) from fence.leases where lock like 'lock/%' and ended_at is null")
 		of := valueOf[string](t, b, refs)
 		read["renew"] = rowsRead(t, b, fmt.Sprintf(
-			"select count(*) from fence.renew_leases(%s, array_fill(7200000, array[8]))", of))
+			"select count(*) from fence.renew_leases(%s, array_fill(7200000, array[8]), false)", of))
 		expectSQL(t, b, 8, "select count(*) from fence.leases where lock like 'lock/%' and ttl_ms = 7200000 and ended_at is null")
 		read["release"] = rowsRead(t, b, fmt.Sprintf("select count(*) from fence.release_leases(%s)", of))
 		expectSQL(t, b, 0, "select count(*) from fence.leases where lock like 'lock/%' and ended_at is null")
 		b.Exec(t, "delete from fence.leases where lock like 'lock/%'")
 		b.Exec(t, "update fence.fences set granted_token = 0, open = false")
 
-		read["acquire alone"] = rowsRead(t, b, acquireAlone)
-		read["held"] = rowsRead(t, b, acquireAlone)
-		read["release alone"] = rowsRead(t, b, valueOf[string](t, b, fmt.Sprintf(release, "release_lease")))
-		b.Exec(t, "delete from fence.leases where lock like 'lock/%'")
-		b.Exec(t, "update fence.fences set granted_token = 0, open = false")
-
-		read["acquire one"] = rowsRead(t, b, acquireOne)
-		read["release one"] = rowsRead(t, b, valueOf[string](t, b, fmt.Sprintf(release, "release_one")))
-		expectSQL(t, b, 1, "select count(*) from fence.leases where lock = 'lock/1' and end_reason = 'released'")
-		b.Exec(t, "delete from fence.leases where lock like 'lock/%'")
-		b.Exec(t, "update fence.fences set granted_token = 0, open = false")
+		for _, mayWait := range []bool{false, true} {
+			acquire, suffix := fmt.Sprintf(acquireAlone, mayWait), fmt.Sprintf(" (%t)", mayWait)
+			read["acquire alone"+suffix] = rowsRead(t, b, acquire)
+			read["held"+suffix] = rowsRead(t, b, acquire)
+			read["release alone"+suffix] = rowsRead(t, b, valueOf[string](t, b, fmt.Sprintf(release, mayWait)))
+			expectSQL(t, b, 1, "select count(*) from fence.leases where lock = 'lock/1' and end_reason = 'released'")
+			b.Exec(t, "delete from fence.leases where lock like 'lock/%'")
+			b.Exec(t, "update fence.fences set granted_token = 0, open = false")
+		}
 		return read
 	}
 	few := measure()
@@ -317,12 +292,11 @@ func TestHistoryOfALockIsNotRead(t *testing.T) {
 	b.Exec(t, readers, 1)
 	statements := map[string]string{
 		"a batch": acquireEight,
-		"one":     acquireOne,
-		"a release": "select fence.release_one(lock, owner_id, lease_id, fencing_token) from fence.leases " +
+		"a release": "select fence.release_lease(lock, owner_id, lease_id, fencing_token, null, false) from fence.leases " +
 			"where lock = 'read/1' and fencing_token = 1001",
-		"alone":    fmt.Sprintf("select fence.acquire_lease("+request+", 0, null)", "lock"),
+		"alone":    fmt.Sprintf("select fence.acquire_lease("+request+", 0, null, false)", "lock"),
 		"in Redis": fmt.Sprintf("select fence.grant_elsewhere("+request+", gen_random_uuid(), 0)", "lock"),
-		"waits": fmt.Sprintf("select fence.acquire_lease("+request+", 1000, (select gateway_id from fence.gateways limit 1))",
+		"waits": fmt.Sprintf("select fence.acquire_lease("+request+", 1000, (select gateway_id from fence.gateways limit 1), false)",
 			"busy"),
 	}
 	measure := func() map[string]int64 {

@@ -5,16 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/fencegate/fencegate/store"
 )
 
-// togetherCases are about the functions that decide many leases in one statement, and those that do the same for one
-// (one). Each is about one lease, which they decide (together), or leave to the function that decides everything
-// (leftAlone).
+// togetherCases are about the functions that decide many leases in one statement, and leave the rest to those for one;
+// and about those for one, where they must not wait (one). Each is about one lease, and the answer to it: undecided, if it
+// is left to a call that may wait.
 var togetherCases = slices.Concat(
 	acquiresAndReleases("", decidedBy{toAcquire, toShare, toRelease, toReleaseFirst}),
 	acquiresAndReleases("one, ", decidedBy{toAcquireOne, toShareOne, toReleaseOne, toReleaseFirstOne}),
@@ -26,64 +29,76 @@ type decidedBy struct{ acquire, share, release, releaseFirst togetherCall }
 // acquiresAndReleases are the cases about both, with a prefix to their names.
 func acquiresAndReleases(prefix string, by decidedBy) []storeCase {
 	cases := []storeCase{
-		{"together: a lock whose lease has ended", all(acquire, release, together(by.acquire), grantedTogether,
+		{"together: a lock whose lease has ended", all(acquire, release, by.acquire.is("granted"), grantedTogether,
 			expectOpen(true), wrote(with(newest, sequence(1))))},
 		{"together: the token is greater than what was written elsewhere", all(acquire, release,
-			execute("update fence.fences set last_token = $2 + 1000000 where resource = $1"), together(by.acquire),
+			execute("update fence.fences set last_token = $2 + 1000000 where resource = $1"), by.acquire.is("granted"),
 			grantedTogether, wrote(with(newest)))},
-		{"together: a reader after a reader", all(acquire, release, share, together(by.share), grantedTogether,
+		{"together: a reader after a reader", all(acquire, release, share, by.share.is("granted"), grantedTogether,
 			expectOpen(false))},
 		{"together: a hold that a policy limits", all(acquire, release, under(store.Policy{MaxHold: time.Minute}),
-			together(by.acquire), counted(1, "select count(*) from fence.leases l "+
+			by.acquire.is("granted"), counted(1, "select count(*) from fence.leases l "+
 				"where l.lock = $1 and l.hold_until <= l.granted_at + interval '1 minute' and l.expires_at = l.hold_until"))},
 
-		{"alone: a lock that is held", all(acquire, release, acquire, leftAlone(by.acquire))},
-		{"alone: a lease that has expired", all(acquire, release, acquire, expire, leftAlone(by.acquire))},
-		{"alone: a writer after a reader", all(acquire, release, share, leftAlone(by.acquire))},
-		{"alone: a lease that is not there", all(acquire, release, execute("delete from fence.leases where lock = $1"),
-			leftAlone(by.acquire))},
-		{"alone: a name that was never used", leftAlone(by.acquire)},
+		{"alone: a lock that is held", all(acquire, release, acquire, by.acquire.is("held"))},
+		{"alone: a lease that has expired", all(acquire, release, acquire, expire, by.acquire.is("granted"),
+			counted(1, "select count(*) from fence.leases where lock = $1 and end_reason = 'expired'"))},
+		{"alone: an expired lease that is locked", all(acquire, expire,
+			by.acquire.whileHolding(lockLeaseSQL, "undecided"))},
+		{"alone: a writer after a reader", all(acquire, release, share, by.acquire.is("held"))},
+		{"alone: a lease that is not the newest grant", all(acquire,
+			execute("update fence.fences set granted_token = granted_token + 1000000 where resource = $1"), by.acquire.is("held"))},
+		{"alone: a name that was never used", by.acquire.is("undecided")},
 		{"alone: a lease that the sweep keeps", all(acquire, release,
-			execute("update fence.leases set kept = true where lock = $1"), leftAlone(by.acquire))},
+			execute("update fence.leases set kept = true where lock = $1"), by.acquire.is("granted"))},
 		{"alone: a request_id that was used", all(acquire, release,
-			execute("update fence.leases set request_id = 'together' where lock = $1"), leftAlone(by.acquire))},
-		{"alone: another authority", all(acquire, release, external, leftAlone(by.acquire))},
+			execute("update fence.leases set request_id = 'together' where lock = $1"), by.acquire.is("request_id_reused"))},
+		{"alone: a lease to be adopted that is locked", all(acquire, execute("update fence.leases set request_id = 'together', "+
+			"owner_id = 'together', principal = 'principal', waited_ms = 1, requested_ttl_ms = 3600000 where lock = $1"),
+			by.acquire.whileHolding(lockLeaseSQL, "undecided"))},
+		{"alone: another authority", all(acquire, release, external, by.acquire.is("undecided"))},
 		{"alone: an owner that the policy refuses", all(acquire, release,
-			under(store.Policy{RequirePrincipalOwner: true}), leftAlone(by.acquire))},
-		{"alone: a lock with a waiter", all(acquire, release, waiter("", "shared", "node", time.Minute),
-			leftAlone(by.acquire))},
-		{"alone: a lock that is watched", all(acquire, release, watched, leftAlone(by.acquire))},
-		{"alone: a subtree above", all(onBelow("/x", acquire, release), acquireSubtree, release,
-			onBelow("/x", leftAlone(by.acquire)))},
-		{"alone: a subtree of the name", all(acquireSubtree, release, leftAlone(by.acquire))},
-		{"alone: a release of a subtree", all(acquireSubtree, leftAlone(by.release))},
-		{"alone: a locked fence", all(acquire, release,
-			leftAloneWhile(lockFenceSQL, by.acquire))},
+			under(store.Policy{RequirePrincipalOwner: true}), by.acquire.is("owner_refused"))},
+		{"alone: a lock with a waiter", all(acquire, release, waiter("", "shared", "node", time.Minute), by.acquire.is("held"))},
+		{"alone: a lock that is watched", all(acquire, release, watched, by.acquire.tells("granted", changeOf))},
+		{"alone: a subtree above", all(onBelow("/x", acquire, release), acquireSubtree,
+			onBelow("/x", by.acquire.is("held")))},
+		{"alone: a subtree of the name", all(acquireSubtree, writesBelow(true), expire,
+			execute("update fence.leases set ended_at = expires_at, end_reason = 'expired' where lock = $1"),
+			by.acquire.is("granted"), writesBelow(false))},
+		{"alone: a release of a subtree", all(acquireSubtree, by.release.is("undecided"))},
+		{"alone: a locked fence", all(acquire, release, by.acquire.whileHolding(lockFenceSQL, "undecided"))},
 		{"alone: a deep name below a subtree that is being requested", all(onBelow("/x/y", acquire, release),
-			whileRequestingSubtree(onBelow("/x/y", leftAlone(by.acquire))))},
+			whileRequestingSubtree(onBelow("/x/y", by.acquire.is("undecided"))))},
 		{"alone: a subtree above that is being requested", all(onBelow("/x", acquire, release),
-			whileRequestingSubtree(onBelow("/x", leftAlone(by.acquire))))},
+			whileRequestingSubtree(onBelow("/x", by.acquire.is("undecided"))))},
 
-		{"together: a release", all(acquire, together(by.release), expectOpen(false), rejected(with(newest), "token_stale released"))},
-		{"together: a release of a reader after which another came", all(share, acquireBesideItself, together(by.releaseFirst),
+		{"together: a release", all(acquire, by.release.is("released"), expectOpen(false),
+			rejected(with(newest), "token_stale released"))},
+		{"together: a release of a reader after which another came", all(share, acquireBesideItself, by.releaseFirst.is("released"),
 			expectOpen(true))},
-		{"alone: a release of what has expired", all(acquire, expire, leftAlone(by.release))},
-		{"alone: a release of what was released", all(acquire, release, leftAlone(by.release))},
-		{"alone: a release by another owner", all(acquire, leftAlone(by.release.as("other")))},
-		{"alone: a release with another lease_id", all(acquire, leftAlone(by.release.with("gen_random_uuid()")))},
-		{"alone: a release in a session", all(openSession, inSession(acquire), leftAlone(by.release))},
-		{"alone: a release with a waiter", all(acquire, waiter("", "exclusive", "node", time.Minute), leftAlone(by.release))},
-		{"alone: a release of a locked lease", all(acquire, leftAloneWhile(lockLeaseSQL, by.release))},
-		{"alone: a release under a locked fence", all(acquire, leftAloneWhile(lockFenceSQL, by.release))},
-		{"together: tokens jump first", all(acquire, release, whileTokensJump(together(by.acquire),
-			counted(1, "select count(*) from fence.database_identity where timeline > 0 and $1::text <> ''")))},
+		{"alone: a release of what has expired", all(acquire, expire, by.release.is("released"), expectOpen(false),
+			counted(1, "select count(*) from fence.leases where lock = $1 and ended_at = expires_at and end_reason = 'released'"))},
+		{"alone: a release of what expired and was replaced", all(acquire, expire, acquire, by.releaseFirst.is("superseded"))},
+		{"alone: a release of a reader that expired, after another", all(share, expire, share, by.releaseFirst.is("superseded"))},
+		{"alone: a release of what was released", all(acquire, release, changingNothing(by.release.is("released")))},
+		{"alone: a release by another owner", all(acquire, changingNothing(by.release.as("other").is("mismatch")))},
+		{"alone: a release with another lease_id", all(acquire,
+			changingNothing(by.release.with("gen_random_uuid()").is("mismatch")))},
+		{"alone: a release in a session", all(openSession, inSession(acquire), by.release.is("released"))},
+		{"alone: a release with a waiter", all(acquire, waitsHere, by.release.tells("released", wakeHere))},
+		{"alone: a release of a locked lease", all(acquire, by.release.whileHolding(lockLeaseSQL, "undecided"))},
+		{"alone: a release under a locked fence", all(acquire, by.release.whileHolding(lockFenceSQL, "undecided"))},
+		{"together: tokens jump first", all(acquire, release, whileTokensJump(by.acquire.is("granted"), grantedTogether,
+			counted(1, "select count(*) from fence.leases where lock = $1 and fencing_token > (1::bigint << 32) and ended_at is null")))},
 		{"together: a release beside a subtree of another name", all(acquire, onBelow("/x",
-			execute(requestSubtreeSQL)), together(by.release))},
-		{"alone: a release that is watched", all(acquire, watched, leftAlone(by.release))},
-		{"alone: a release below a subtree", all(onBelow("/x", acquire),
-			execute(requestSubtreeSQL), onBelow("/x", leftAlone(by.release)))},
+			execute(requestSubtreeSQL)), by.release.is("released"))},
+		{"alone: a release that is watched", all(acquire, watched, by.release.tells("released", changeOf))},
+		{"alone: a release below a subtree", all(onBelow("/x", acquire), execute(requestSubtreeSQL),
+			waiterAt(uuid.MustParse(hereID), "", "exclusive", "subtree", time.Hour),
+			onBelow("/x", by.release.tells("released", wakeAbove)))},
 		{"alone: a release below a subtree that is being requested", all(onBelow("/x", acquire),
-			whileRequestingSubtree(onBelow("/x", leftAlone(by.release))))},
+			whileRequestingSubtree(onBelow("/x", by.release.is("undecided"))))},
 	}
 	for i := range cases {
 		// A policy or subtree of another case would send all to the functions for many.
@@ -92,26 +107,31 @@ func acquiresAndReleases(prefix string, by decidedBy) []storeCase {
 	return cases
 }
 
-// renewals are the cases about renewals, and one about fence.hand_over.
+// renewals are the cases about renewals, and one about a release that hands over.
 var renewals = []storeCase{
-	{"together: a renewal", all(acquire, together(toRenew), counted(1,
+	{"together: a renewal", all(acquire, toRenew.is("live"), counted(1,
 		"select count(*) from fence.leases where lock = $1 and expires_at > clock_timestamp() + interval '90 minutes'"))},
-	{"alone: a renewal that shortens", all(acquire, leftAlone(toShorten))},
-	{"alone: a renewal of what has expired", all(acquire, expire, leftAlone(toRenew))},
-	{"alone: a renewal of what was released", all(acquire, release, leftAlone(toRenew))},
-	{"alone: a renewal by another owner", all(acquire, leftAlone(toRenew.as("other")))},
-	{"alone: a renewal with another lease_id", all(acquire, leftAlone(toRenew.with("gen_random_uuid()")))},
-	{"alone: a renewal in a session", all(openSession, inSession(acquire), leftAlone(toRenew))},
+	{"alone: a renewal that shortens", all(acquire, waitsHere, toShorten.tells("live", wakeHere))},
+	{"alone: a renewal of what has expired", all(acquire, expire, changingNothing(toRenew.is("expired")))},
+	{"alone: a renewal of what was released", all(acquire, release, changingNothing(toRenew.is("released")))},
+	{"alone: a renewal by another owner", all(acquire, changingNothing(toRenew.as("other").is("mismatch")))},
+	{"alone: a renewal with another lease_id", all(acquire, changingNothing(toRenew.with("gen_random_uuid()").is("mismatch")))},
+	{"alone: a renewal in a session", all(openSession, inSession(acquire), changingNothing(toRenew.is("in_session")))},
 	{"alone: a renewal of a limited lease", all(under(store.Policy{MaxHold: 3 * time.Hour}), acquire, dropPolicy,
-		leftAlone(toRenew))},
-	{"alone: a renewal that a policy limits", all(acquire, under(store.Policy{MaxHold: 3 * time.Hour}),
-		leftAlone(toRenew))},
+		toRenew.is("live"), counted(1, "select count(*) from fence.leases where lock = $1 and hold_until is null"))},
+	{"alone: a renewal that a policy limits", all(acquire, under(store.Policy{MaxHold: 90 * time.Minute}), toRenew.is("live"),
+		counted(1, "select count(*) from fence.leases where lock = $1 and hold_until = expires_at "+
+			"and expires_at = granted_at + interval '90 minutes'"))},
+	{"alone: a renewal after the time that a policy allows", all(acquire, waitsHere,
+		execute("update fence.leases set granted_at = granted_at - interval '1 day' where lock = $1"),
+		under(store.Policy{MaxHold: time.Hour}), toRenew.tells("expired", wakeHere))},
 	{"alone: a renewal of a lease in Redis", all(acquire, execute("update fence.leases set lease_id = "+
 		"'00000000-0000-8100-8000-000000000000' where lock = $1"),
-		leftAlone(toRenew.with("'00000000-0000-8100-8000-000000000000'")))},
-	{"alone: a renewal of a locked lease", all(acquire, leftAloneWhile(lockLeaseSQL, toRenew))},
+		toRenew.with("'00000000-0000-8100-8000-000000000000'").is("LF005"))},
+	{"alone: a renewal of a locked lease", all(acquire, toRenew.whileHolding(lockLeaseSQL, "undecided"))},
 
-	{"hand over: durable, also if nobody is granted the lock", all(acquire, handedOver("on"))},
+	{"hand over: durable, also if nobody is granted the lock", all(acquire, release, waiter("", "exclusive", "node", time.Hour),
+		handedOver("on"))},
 }
 
 // togetherMutations break the functions of togetherCases.
@@ -122,9 +142,7 @@ var togetherMutations = []mutation{
 	{"many: a writer beside readers", "acquire_leases", replacing("'shared' then r.mode = 'shared'", "'shared' then true"),
 		[]string{"alone: a writer after a reader"}},
 	{"many: the newest lease may be missing", "acquire_leases", replacing("else f.granted_token = 0", "else true"),
-		[]string{"alone: a lease that is not there"}},
-	{"many: kept leases are overlooked", "acquire_leases", replacing("newest.kept is not true", "true"),
-		[]string{"alone: a lease that the sweep keeps"}},
+		[]string{"alone: a lease that is not the newest grant"}},
 	{"many: used request_ids are overlooked", "acquire_leases",
 		replacing(`o.lock = r.lock collate "POSIX" and o.request_id = r.request_id`, "false"),
 		[]string{"alone: a request_id that was used"}},
@@ -145,8 +163,14 @@ var togetherMutations = []mutation{
 	{"many: acquires wait for fences", "acquire_leases", removing(" skip locked"), []string{"alone: a locked fence"}},
 	{"many: acquires overlook tree locks", "acquire_leases", removing(" where fence.try_tree_lock(l)"),
 		[]string{"alone: a subtree above that is being requested"}},
+	{"many: what is left is not sent to the function for one", "acquire_leases", replacing("where r.lock <> all (v_done)", "where false"),
+		[]string{"alone: a lock that is held", "alone: a lease that has expired"}},
+	{"many: the function for one may wait", "acquire_leases", replacing("v_request.gateway_id, false)", "v_request.gateway_id, true)"),
+		[]string{"alone: a locked fence", "alone: an expired lease that is locked"}},
 	{"many: releases overlook tree locks", "release_leases", removing(" where fence.try_tree_lock(l)"),
 		[]string{"alone: a release below a subtree that is being requested"}},
+	{"many: the function for one may wait to release", "release_leases", replacing("v_ref.token, null, false)", "v_ref.token, null, true)"),
+		[]string{"alone: a release of a locked lease"}},
 	{"many: the tree lock is that of the whole name", "tree_of", replacing("split_part(p_lock, '/', 1)", "p_lock"),
 		[]string{"alone: a deep name below a subtree that is being requested"}},
 	{"many: waiters are overlooked", "plain_locks",
@@ -166,7 +190,7 @@ var togetherMutations = []mutation{
 		replacing("f.granted_token = e.fencing_token and f.open", "f.open"),
 		[]string{"together: a release of a reader after which another came"}},
 	{"many: a release comes late", "release_leases", removing(" and o.expires_at > clock_timestamp()"),
-		[]string{"alone: a release of what has expired"}},
+		[]string{"alone: a release of a reader that expired, after another"}},
 	{"many: a release is repeated", "release_leases", removing("o.ended_at is null and "),
 		[]string{"alone: a release of what was released"}},
 	{"many: the owner of a release proves nothing", "release_leases",
@@ -175,20 +199,21 @@ var togetherMutations = []mutation{
 	{"many: the lease_id of a release proves nothing", "release_leases",
 		replacing("(o.lease_id, o.owner_id) = (r.lease_id, r.owner_id)", "o.owner_id = r.owner_id"),
 		[]string{"alone: a release with another lease_id"}},
-	{"many: a release leaves the session", "release_leases", replacing("o.session_id is null", "true"),
-		[]string{"alone: a release in a session"}},
 	{"many: a release waits for the lease", "release_leases", removing("\n        for update of l skip locked"),
 		[]string{"alone: a release of a locked lease"}},
 	{"many: a release waits for the fence", "release_leases",
-		replacing("f.resource = any (v_locks) for update skip locked", "f.resource = any (v_locks) for update"),
+		replacing("f.resource = any (v_plain) for update skip locked", "f.resource = any (v_plain) for update"),
 		[]string{"alone: a release under a locked fence"}},
 
-	{"many: a renewal comes late", "renew_leases", removing("o.expires_at > clock_timestamp() and "),
+	{"many: a renewal comes late", "renew_leases", removing(" and o.expires_at > v_now"),
 		[]string{"alone: a renewal of what has expired"}},
 	{"many: a renewal of what has ended", "renew_leases", removing("o.ended_at is null and "),
 		[]string{"alone: a renewal of what was released"}},
-	{"many: a renewal shortens", "renew_leases", removing(" and o.expires_at <= t.expires_at"),
+	{"many: a renewal that shortens wakes nobody", "renew_leases",
+		replacing("elsif lease.expires_at < v_renewed.before then", "elsif false then"),
 		[]string{"alone: a renewal that shortens"}},
+	{"many: a renewal too late wakes nobody", "renew_leases", removing("            perform fence.wake(lock, lease.scope, 0);\n"),
+		[]string{"alone: a renewal after the time that a policy allows"}},
 	{"many: a renewal in a session", "renew_leases", removing("o.session_id is null and "),
 		[]string{"alone: a renewal in a session"}},
 	{"many: the owner of a renewal proves nothing", "renew_leases",
@@ -197,17 +222,17 @@ var togetherMutations = []mutation{
 	{"many: the lease_id of a renewal proves nothing", "renew_leases",
 		replacing("(o.lease_id, o.owner_id) = (r.lease_id, r.owner_id)", "o.owner_id = r.owner_id"),
 		[]string{"alone: a renewal with another lease_id"}},
-	{"many: a renewal overlooks the hold", "renew_leases", replacing("o.hold_until is null", "true"),
+	{"many: a renewal keeps the hold", "renew_leases", removing("hold_until = v.hold_until, "),
 		[]string{"alone: a renewal of a limited lease"}},
-	{"many: a renewal overlooks the policy", "renew_leases", replacing("v_policies and fence.hold_until", "false and fence.hold_until"),
+	{"many: a renewal overlooks the policy", "renew_leases", replacing("case when v_policies then", "case when false then"),
 		[]string{"alone: a renewal that a policy limits"}},
 	{"many: a renewal overlooks Redis", "renew_leases", replacing("fence.lease_provider(o.lease_id) = 'postgres'", "true"),
 		[]string{"alone: a renewal of a lease in Redis"}},
 	{"many: a renewal waits for the lease", "renew_leases", removing(" skip locked"),
 		[]string{"alone: a renewal of a locked lease"}},
 
-	{"hand over: as durable as a grant to nobody", "hand_over",
-		removing("    perform set_config('synchronous_commit', v_setting, true);"),
+	{"hand over: as durable as a grant to nobody", "release_lease",
+		removing("        perform set_config('synchronous_commit', v_setting, true); -- the release is durable, whatever was granted\n"),
 		[]string{"hand over: durable, also if nobody is granted the lock"}},
 }
 
@@ -243,6 +268,7 @@ const lockLeaseSQL = "select from fence.leases where lock = $1 for update"
 // togetherCall is a call of one of the functions, about one lease.
 type togetherCall struct {
 	function  string // with its arguments: $1 the lock, $2 the token
+	answer    string // the column of its answer
 	of        func(*fixture) store.Lease
 	owner, id string
 }
@@ -255,32 +281,40 @@ func newestOrNone(s *fixture) store.Lease {
 }
 
 func acquiring(mode store.Mode) togetherCall {
-	return togetherCall{of: newestOrNone, function: fmt.Sprintf("fence.acquire_leases(array[$1], array['together'], "+
-		"array['principal'], array['%s'], array[3600000], array['together'], array[null::text])", mode)}
+	return togetherCall{of: newestOrNone, answer: "outcome", function: fmt.Sprintf("fence.acquire_leases(array[$1], "+
+		"array['together'], array['principal'], array['%s'], array[3600000], array['together'], array[null::text], array[0], "+
+		"'{}')", mode)}
 }
 
 // acquiringOne is acquiring by the function for one lock.
 func acquiringOne(mode store.Mode) togetherCall {
-	return togetherCall{of: newestOrNone, function: fmt.Sprintf(
-		"fence.acquire_one($1, 'together', 'principal', '%s', 3600000, 'together', null)", mode)}
+	return togetherCall{of: newestOrNone, answer: "outcome", function: fmt.Sprintf("fence.acquire_lease(fence.lease_request("+
+		"$1, 'together', '%s', 'node', 3600000, null, 'together', null, 'principal'), 0, null, false)", mode)}
 }
 
-func onLease(function string) togetherCall {
-	return togetherCall{of: (*fixture).newest, owner: "$3", id: "$4", function: function}
+func onLease(answer, function string) togetherCall {
+	return togetherCall{of: (*fixture).newest, owner: "$3", id: "$4", answer: answer, function: function}
+}
+
+func (c togetherCall) ofFirst() togetherCall {
+	c.of = (*fixture).first
+	return c
 }
 
 var (
 	toAcquire         = acquiring(store.Exclusive)
 	toShare           = acquiring(store.Shared)
-	toRelease         = onLease("fence.release_leases(array[$1], array[%s], array[%s::uuid], array[$2::bigint])")
-	toReleaseFirst    = togetherCall{toRelease.function, (*fixture).first, "$3", "$4"}
+	toRelease         = onLease("status", "fence.release_leases(array[$1], array[%s], array[%s::uuid], array[$2::bigint])")
+	toReleaseFirst    = toRelease.ofFirst()
 	toAcquireOne      = acquiringOne(store.Exclusive)
 	toShareOne        = acquiringOne(store.Shared)
-	toReleaseOne      = onLease("fence.release_one($1, %s, %s::uuid, $2)")
-	toReleaseFirstOne = togetherCall{toReleaseOne.function, (*fixture).first, "$3", "$4"}
+	toReleaseOne      = onLease("status", "fence.release_lease($1, %s, %s::uuid, $2, null, false)")
+	toReleaseFirstOne = toReleaseOne.ofFirst()
 
-	toRenew   = onLease("fence.renew_leases(array[$1], array[%s], array[%s::uuid], array[$2::bigint], array[7200000])")
-	toShorten = onLease("fence.renew_leases(array[$1], array[%s], array[%s::uuid], array[$2::bigint], array[1000])")
+	toRenew = onLease("status",
+		"fence.renew_leases(array[$1], array[%s], array[%s::uuid], array[$2::bigint], array[7200000], false)")
+	toShorten = onLease("status",
+		"fence.renew_leases(array[$1], array[%s], array[%s::uuid], array[$2::bigint], array[1000], false)")
 )
 
 func (c togetherCall) as(owner string) togetherCall {
@@ -293,45 +327,108 @@ func (c togetherCall) with(id string) togetherCall {
 	return c
 }
 
-// count sends the call and returns how many leases were decided. It waits for no lock for long.
-func (c togetherCall) count(ctx context.Context, s *fixture) (decided int, err error) {
+// send sends the call and returns the answer: undecided where there is none, or the code of an error that is the
+// schema's own. It waits for no lock for long.
+func (c togetherCall) send(ctx context.Context, s *fixture) (answer string, err error) {
 	lease := c.of(s)
-	sql, args := "select count(*) from "+c.function, []any{s.lock}
+	from, args := " from "+c.function, []any{s.lock}
 	if c.owner != "" {
 		// All arguments are used, whatever replaces them.
-		sql = fmt.Sprintf("with a as (select $3::text, $4::uuid) "+sql, c.owner, c.id)
+		from = fmt.Sprintf(" from (select $3::text, $4::uuid) a, "+c.function, c.owner, c.id)
 		args = append(args, lease.Token, lease.OwnerID, lease.ID)
 	}
+	sql := "select coalesce((select coalesce(" + c.answer + ", 'nothing')" + from + " f limit 1), 'undecided')"
 	err = pgx.BeginFunc(ctx, s.SQL, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "set local lock_timeout = '200ms'"); err != nil {
 			return err
 		}
-		return tx.QueryRow(ctx, sql, args...).Scan(&decided)
+		return tx.QueryRow(ctx, sql, args...).Scan(&answer)
 	})
-	return decided, err
+	if failed := (*pgconn.PgError)(nil); errors.As(err, &failed) && strings.HasPrefix(failed.Code, "LF") {
+		return failed.Code, nil
+	}
+	return answer, err
 }
 
-func (c togetherCall) decides(want int) step {
+// is expects an answer.
+func (c togetherCall) is(want string) step {
 	return func(ctx context.Context, s *fixture) error {
-		decided, err := c.count(ctx, s)
-		if err == nil && decided != want {
-			err = fmt.Errorf("%s decided %d, want %d", c.function, decided, want)
+		answer, err := c.send(ctx, s)
+		if err == nil && answer != want {
+			err = fmt.Errorf("%s: %s, want %s", c.function, answer, want)
 		}
 		return err
 	}
 }
 
-// together expects that the call decides the lease.
-func together(call togetherCall) step { return call.decides(1) }
-
-// leftAlone expects that the call does not decide the lease, and changes nothing.
-func leftAlone(call togetherCall) step { return changingNothing(call.decides(0)) }
-
-// leftAloneWhile expects it while another session holds a lock, which the statement takes.
-func leftAloneWhile(statement string, call togetherCall) step {
+// whileHolding expects an answer while another session holds a lock, which the statement takes.
+func (c togetherCall) whileHolding(statement, want string) step {
 	return func(ctx context.Context, s *fixture) error {
-		return s.whileHolding(ctx, statement, s.lock, func() error { return s.do(ctx, call.decides(0)) })
+		return s.whileHolding(ctx, statement, s.lock, func() error { return s.do(ctx, c.is(want)) })
 	}
+}
+
+// tells expects an answer, and that a notification is sent after it.
+func (c togetherCall) tells(want string, of notification) step {
+	return func(ctx context.Context, s *fixture) error {
+		listener, err := pgx.ConnectConfig(ctx, s.SQL.Config().ConnConfig)
+		if err != nil {
+			return err
+		}
+		defer listener.Close(context.WithoutCancel(ctx))
+		var channel, payload string
+		if err := listener.QueryRow(ctx, "select "+of.channel+", "+of.payload, s.lock).Scan(&channel, &payload); err != nil {
+			return err
+		}
+		channel = pgx.Identifier{channel}.Sanitize()
+		if _, err := listener.Exec(ctx, "listen "+channel); err != nil {
+			return err
+		}
+		if err := s.do(ctx, c.is(want)); err != nil {
+			return err
+		}
+		if _, err := listener.Exec(ctx, "notify "+channel+", 'the end'"); err != nil {
+			return err
+		}
+		for {
+			told, err := listener.WaitForNotification(ctx)
+			switch {
+			case err != nil:
+				return err
+			case strings.HasPrefix(told.Payload, of.begins) && strings.HasSuffix(told.Payload, payload):
+				return nil
+			case told.Payload == "the end":
+				return fmt.Errorf("%s: nothing was sent on %s", c.function, channel)
+			}
+		}
+	}
+}
+
+// notification is what a call may send about a lock, $1: on a channel, with a payload of this beginning and end.
+type notification struct{ channel, payload, begins string }
+
+// wakeOf is a wake of a gateway about the waiters of a lock, both in SQL.
+func wakeOf(gateway, lock, begins string) notification {
+	return notification{
+		channel: "fence.gateway_channel('" + gateway + "')", begins: begins,
+		payload: "left(encode(sha256(uuid_send('" + gateway + "') || convert_to(" + lock + ", 'UTF8')), 'hex'), 32)",
+	}
+}
+
+var (
+	changeOf    = notification{channel: "'fence_changes'", payload: "(select key::text from fence.watched where lock = $1)"}
+	wakeHere    = wakeOf(hereID, "$1", "")
+	wakeAbove   = wakeOf(hereID, `regexp_replace($1, '/[^/]*$', '')`, "0 ")
+	wakeThere   = wakeOf(thereID, "$1", "")
+	wakeThereAt = wakeOf(thereID, "$1", "0 ")
+)
+
+// writesBelow writes below the lock with the token of its first lease, which is accepted or not.
+func writesBelow(accepted bool) step {
+	if accepted {
+		return wrote(with(first, sequence(1), at("/x")))
+	}
+	return rejected(with(first, sequence(2), at("/x")), "token_stale released")
 }
 
 // whileHolding does something while another session has executed a statement and not ended its transaction.
@@ -354,7 +451,7 @@ func handedOver(want string) step {
 		lease := s.newest()
 		var setting string
 		err := pgx.BeginFunc(ctx, s.SQL, func(tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, "select fence.hand_over($1, $2, $3, $4, gen_random_uuid())", lease.Lock, lease.OwnerID,
+			_, err := tx.Exec(ctx, "select fence.release_lease($1, $2, $3, $4, gen_random_uuid(), true)", lease.Lock, lease.OwnerID,
 				lease.ID, lease.Token)
 			if err != nil {
 				return err

@@ -158,7 +158,7 @@ var fenceWays = map[string]func(ctx context.Context, b *testbed, principal strin
 		var decided []string
 		err := b.SQL.QueryRow(ctx, "select array_agg(lock::text) from fence.acquire_leases(array['neighbour', $2], "+
 			"array['w', 'w'], array['', $1], array['exclusive', 'exclusive'], array[1000, 1000], array[null, null], "+
-			"array[null, null])", principal, name).Scan(&decided)
+			"array[null, null], array[0, 0], '{}')", principal, name).Scan(&decided)
 		switch {
 		case err == nil && !slices.Contains(decided, "neighbour"):
 			return fmt.Errorf("%v were decided, and the neighbour was not", decided)

@@ -107,12 +107,6 @@ func (m mutation) apply(t *testing.T, b *testbed) {
 	if slices.Contains([]string{"admit", "lock_write_tokens", "apply_operations", "raise_fences", "write_ruled"}, m.function) {
 		b.Exec(t, theLongWay(t))
 	}
-	if slices.Contains(append([]string{"tree_of", "plain_locks", "grant"}, batchedFunctions...), m.function) {
-		return
-	}
-	for _, batched := range batchedFunctions {
-		b.Exec(t, decidingNothing(t, batched))
-	}
 }
 
 // broken returns the broken function.
@@ -129,24 +123,10 @@ func (m mutation) broken(t *testing.T) string {
 	return broken
 }
 
-// batchedFunctions decide about leases that concern nobody else. What they do not decide, the others do, one by one.
-var batchedFunctions = []string{"acquire_leases", "acquire_one", "release_leases", "release_one", "renew_leases"}
-
-// decidingNothing is one of batchedFunctions that leaves all to the others.
-func decidingNothing(t *testing.T, batched string) string {
-	t.Helper()
-	source, _ := migrations.GuardSource(batched)
-	nothing, err := replacing("\nbegin\n", "\nbegin\n    return;\n")(source)
-	if err != nil {
-		t.Fatalf("fence.%s: %v", batched, err)
-	}
-	return nothing
-}
-
 // undo restores what apply broke.
 func (m mutation) undo(t *testing.T, b *testbed) {
 	t.Helper()
-	for _, function := range append([]string{m.function, "write"}, batchedFunctions...) {
+	for _, function := range []string{m.function, "write"} {
 		source, _ := migrations.GuardSource(function)
 		b.Exec(t, source)
 	}
@@ -229,12 +209,12 @@ func TestEveryStepIsMarked(t *testing.T) {
 
 // scopeMutations break shared and subtree leases.
 var scopeMutations = []mutation{
-	{"a shared grant opens the fence", "grant", replacing("open = p_lease.mode = 'exclusive',", "open = true,"),
+	{"a shared grant opens the fence", "grant_lease", replacing("open = v_lease.mode = 'exclusive',", "open = true,"),
 		[]string{"shared: its token can't write", "shared: nor beside others"}},
-	{"a shared grant leaves the fence as it is", "grant",
-		both(replacing("set granted_token = p_lease.fencing_token,",
-			"set granted_token = case p_lease.mode when 'shared' then f.granted_token else p_lease.fencing_token end,"),
-			replacing("open = p_lease.mode = 'exclusive',", "open = f.open or p_lease.mode = 'exclusive',")),
+	{"a shared grant leaves the fence as it is", "grant_lease",
+		both(replacing("set granted_token = v_lease.fencing_token,",
+			"set granted_token = case v_lease.mode when 'shared' then f.granted_token else v_lease.fencing_token end,"),
+			replacing("open = v_lease.mode = 'exclusive',", "open = f.open or v_lease.mode = 'exclusive',")),
 		[]string{"shared: a writer that is replaced by a reader"}},
 	{"the reason of a reader is released", "admit", replacing("l.mode = 'shared'), 'released')", "false), 'released')"),
 		[]string{"shared: its token can't write", "scope: below, as a reader of the subtree"}},
@@ -253,8 +233,8 @@ var scopeMutations = []mutation{
 	{"a break ends what has expired", "break", replacing("l.ended_at is null and l.expires_at > clock_timestamp()\n", "l.ended_at is null\n"),
 		[]string{"a break ends all readers"}},
 
-	{"a subtree grant does not raise what is below", "grant",
-		replacing("case p_lease.scope when 'subtree' then p_lease.fencing_token else f.subtree_token end", "f.subtree_token"),
+	{"a subtree grant does not raise what is below", "grant_lease",
+		replacing("case v_lease.scope when 'subtree' then v_lease.fencing_token else f.subtree_token end", "f.subtree_token"),
 		[]string{"subtree: step 1: a token", "scope: far below", "scope: a name below, before the subtree, to share"}},
 	{"a grant of the name leaves what is below open", "grant_lease",
 		replacing("elsif p_fence.open and p_fence.subtree_token", "elsif false and p_fence.subtree_token"),
@@ -326,14 +306,13 @@ var scopeMutations = []mutation{
 			"P1: a subtree is asked for while a name in it is granted"}},
 
 	{"a try jumps the queue", "acquire_lease",
-		replacing("v_must_queue := fence.must_queue(\n        p_request.lock, p_request.mode, p_request.scope, "+
-			"coalesce(ticket, 9223372036854775807));", "v_must_queue := false;"),
+		replacing("if v_found.waiters or v_trees then", "if false then"),
 		[]string{"P8: a try does not jump the queue", "P8: a try for a name stands behind a waiter for the subtree"}},
 	{"readers jump the queue of a writer", "must_queue",
 		replacing("w.ticket < p_ticket and w.mode = 'exclusive')", "false)"),
 		[]string{"P8: a reader does not jump the queue of a writer"}},
 	{"writers jump the queue of readers", "must_queue",
-		replacing("or p_mode = 'exclusive' and exists", "or false and exists"),
+		replacing("if exists (select from fence.live_waiters() w where w.lock = p_lock and w.ticket < p_ticket) then", "if false then"),
 		[]string{"P8: a writer does not jump the queue of a reader"}},
 	{"a waiter for a subtree above is overlooked", "must_queue",
 		replacing("w.scope = 'subtree' and w.ticket < p_ticket", "false"),
@@ -341,7 +320,7 @@ var scopeMutations = []mutation{
 	{"a waiter below is overlooked", "must_queue",
 		replacing("return p_scope = 'subtree' and exists", "return false and exists"),
 		[]string{"P8: a try for a subtree stands behind a waiter for a name"}},
-	{"the dead hold others up", "live_waiters", replacing(" where g.alive_until > clock_timestamp()", ""),
+	{"the dead hold others up", "live_waiters", replacing("g.alive_until > clock_timestamp()", "true"),
 		[]string{"P8: nobody stands behind a waiter that is gone"}},
 }
 
@@ -357,7 +336,7 @@ var sessionMutations = []mutation{
 	{"the end of a session leaves the fences open", "settle_leases",
 		removing("            perform fence.close_fence(v_lease.lock, v_lease.fencing_token);\n"),
 		[]string{"session: after its end", "session: when it has expired and was swept", "session: below, after its end"}},
-	{"a lease in a session is renewed", "renew_lease", removing(" and l.session_id is null"),
+	{"a lease in a session is renewed", "renew_leases", removing("o.session_id is null and "),
 		[]string{"session: a lease in it is not renewed"}},
 	{"a session that is over is kept alive", "keep_alive",
 		replacing("if status <> 'live' then", "if session.session_id is null then"),
@@ -367,7 +346,7 @@ var sessionMutations = []mutation{
 	{"a lease is granted in a session that has expired", "session_is_live",
 		replacing("p_session.expires_at > clock_timestamp()", "true"), []string{"session: expired"}},
 	{"a lease is granted in a session that has expired meanwhile", "grant_lease",
-		replacing("if p_request.expires_at <= v_now then", "if false then"),
+		replacing("if p_request.expires_at <= v_lease.granted_at then", "if false then"),
 		[]string{
 			"a session that expires while an acquire in it waits",
 			"a session that expires while the turn of its waiter comes",

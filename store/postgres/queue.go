@@ -56,7 +56,7 @@ func (s *Store) HandOver(
 		return store.Released{}, nil, err
 	}
 	const sql = "select " + queueColumns + `, c.status, c.mode, c.age_ms
-		from fence.hand_over($1, $2, $3, $4, $5) c, lateral (select (c.lease).*) l`
+		from fence.release_lease($1, $2, $3, $4, $5, true) c, lateral (select (c.lease).*) l`
 	var release releaseRow
 	granting := s.beginGranting()
 	stmt := onLock(forReleases, ref.Lock)

@@ -73,12 +73,17 @@ func TestProvider(t *testing.T) {
 	drive.Scenarios(t, randomTarget(t, b, enginetest.Run(t, b.Store, engine.Config{})), false)
 }
 
-// TestProviderOneByOne checks the same where each call about a lease has a statement of its own.
+// TestProviderOneByOne checks the same where no call about a lease is decided in a batch: each is sent again, and may wait
+// for other transactions.
 func TestProviderOneByOne(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	for _, batched := range batchedFunctions {
-		b.Exec(t, decidingNothing(t, batched))
+	for function, edit := range map[string]edit{
+		"acquire_lease": replacing("elsif fence.try_tree_lock(p_request.lock) then", "elsif false then"),
+		"release_lease": replacing("elsif fence.try_tree_lock(p_lock) then", "elsif false then"),
+		"renew_leases":  replacing("for update of l skip locked", "where false for update of l skip locked"),
+	} {
+		b.Exec(t, mutation{function: function, edit: edit}.broken(t))
 	}
 	drive.Scenarios(t, randomTarget(t, b, enginetest.Run(t, b.Store, engine.Config{})), false)
 }

@@ -260,9 +260,9 @@ func TestIdleCostIsFlat(t *testing.T) {
 	}
 }
 
-// TestSweepKeepsTheNewestUntilTheNextGrant checks that a lease that is kept as the newest of its lock is deleted after
-// the next grant, also if the grant was under way during the sweep.
-func TestSweepKeepsTheNewestUntilTheNextGrant(t *testing.T) {
+// TestSweepKeepsTheNewest checks that a lease that is kept as the newest of its lock is deleted when the next one is old
+// enough; and that one is deleted at once that was not kept because a grant was under way during the sweep.
+func TestSweepKeepsTheNewest(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	sweeper := newSweeper(t, b.Store, postgres.SweeperConfig{LeaseRetention: time.Second})
@@ -270,7 +270,7 @@ func TestSweepKeepsTheNewestUntilTheNextGrant(t *testing.T) {
 	b.Exec(t, "update fence.leases set ended_at = ended_at - interval '1 hour'")
 	tx := b.begin(t)
 	const grant = "select (fence.acquire_lease(fence.lease_request($1, 'next', 'exclusive', 'node', 60000, null, null, null), " +
-		"0, null)).outcome"
+		"0, null, true)).outcome"
 	var outcome string
 	if err := tx.QueryRow(t.Context(), grant, during.lock).Scan(&outcome); err != nil || outcome != "granted" {
 		t.Fatalf("the lock was %s (%v)", outcome, err)
@@ -280,11 +280,12 @@ func TestSweepKeepsTheNewestUntilTheNextGrant(t *testing.T) {
 		t.Fatal(err)
 	}
 	expectSwept(t, sweeper, store.Swept{LeasesForgotten: 1})
-	if err := after.do(t.Context(), acquire); err != nil {
+	if err := after.do(t.Context(), acquire, release); err != nil {
 		t.Fatal(err)
 	}
+	b.Exec(t, "update fence.leases set ended_at = ended_at - interval '1 hour'")
 	expectSwept(t, sweeper, store.Swept{LeasesForgotten: 1})
-	expectSQL(t, b, 2, "select count(*) from fence.leases where ended_at is null and not kept")
+	expectSQL(t, b, 2, "select count(*) from fence.leases where ended_at is null and not kept or lock = 'after' and kept")
 }
 
 // TestSweepFollowsRenewals checks that a renewed lease is ended at the time to which it was renewed, be that earlier or

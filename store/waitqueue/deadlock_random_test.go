@@ -268,7 +268,7 @@ func TestEnqueueTakesNoGlobalLock(t *testing.T) {
 		if _, err := tx.Exec(t.Context(), "set local lock_timeout = '1s'"); err != nil {
 			t.Fatal(err)
 		}
-		const sql = `select outcome from fence.acquire_lease(fence.lease_request($1, $2, 'exclusive', 'node', 1000, null, null, null), 60000, $3)`
+		const sql = `select outcome from fence.acquire_lease(fence.lease_request($1, $2, 'exclusive', 'node', 1000, null, null, null), 60000, $3, true)`
 		if err := tx.QueryRow(t.Context(), sql, owner+" wants", owner, s.At(0).GatewayID()).Scan(&outcome); err != nil ||
 			outcome != "queued" {
 			t.Fatalf("owner %s: %s (%v), want queued while the other has not committed", owner, outcome, err)
@@ -387,7 +387,7 @@ func TestDeadlockSearchReadsLittle(t *testing.T) {
 			var read int
 			err = errors.Join(
 				tx.QueryRow(t.Context(), `select array(select a.ticket
-					from fence.acquire_lease(fence.lease_request($1, 'X', 'exclusive', 'node', 1000, null, null, null), 60000, $2) a)`,
+					from fence.acquire_lease(fence.lease_request($1, 'X', 'exclusive', 'node', 1000, null, null, null), 60000, $2, true) a)`,
 					locks[1], crowdGateway).Scan(&tickets),
 				tx.QueryRow(t.Context(), "select count(*) from fence.find_deadlocks($1, true)", tickets).Scan(&read))
 			if err != nil || len(tickets) != 1 || read != 0 {

@@ -101,9 +101,9 @@ func TestHandOverReadsLittle(t *testing.T) {
 	const waiters = 2000
 	const holder = "l.lock, l.owner_id, l.lease_id, l.fencing_token"
 	for name, statements := range map[string][]string{
-		"a hand-over": {"select h.outcome from fence.leases l, fence.hand_over(" + holder + ", '" + crowdGateway + "') h " +
+		"a hand-over": {"select h.outcome from fence.leases l, fence.release_lease(" + holder + ", '" + crowdGateway + "', true) h " +
 			"where l.lock = 'hot' and l.ended_at is null"},
-		"a release, and then a grant": {"select r.status from fence.leases l, fence.release_lease(" + holder + ") r " +
+		"a release, and then a grant": {"select r.status from fence.leases l, fence.release_lease(" + holder + ", null, true) r " +
 			"where l.lock = 'hot'", "select g.outcome from fence.grant_next('" + crowdGateway + "', 'hot', 'node') g"},
 	} {
 		t.Run(name, func(t *testing.T) {

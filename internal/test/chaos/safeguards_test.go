@@ -40,9 +40,9 @@ var safeguards = []safeguard{
 		faults: []string{"client-late", "gateway-frozen", "client-silent"}},
 	{name: "expiry-awaited", file: "longest_running.sql", old: "if v_lease.expires_at > greatest(",
 		broken: "if v_lease.expires_at - interval '150 ms' > greatest(", faults: []string{"client-slow"}},
-	{name: "expired-not-renewed", file: "lease_status.sql",
-		old:    "when v_lease.ended_at is null and v_lease.expires_at > clock_timestamp() then 'live'",
-		broken: "when v_lease.ended_at is null then 'live'", faults: []string{"client-slow", "client-late"}},
+	{name: "expired-not-renewed", file: "renew_leases.sql",
+		old:    "o.session_id is null and o.expires_at > v_now",
+		broken: "o.session_id is null", faults: []string{"client-slow", "client-late"}},
 	// Without it, the fence is read as it was before the write waited for it.
 	{name: "fence-read-locked", file: "write_one.sql", old: "and fence.fast_path_admits(f, p_token, p_sequence)",
 		broken: `and exists (select from fence.fences s
@@ -72,7 +72,7 @@ var safeguards = []safeguard{
 		broken: "when false", faults: []string{"client-slow"}},
 	{name: "release-closes-fence", file: "close_fence.sql", old: "set open = false, admitted_in = null",
 		broken: "set admitted_in = null", faults: []string{"client-slow"}},
-	{name: "reader-closes-fence", file: "grant.sql", old: "open = p_lease.mode = 'exclusive',",
+	{name: "reader-closes-fence", file: "grant_lease.sql", old: "open = v_lease.mode = 'exclusive',",
 		broken: "open = true,", faults: []string{"client-slow"}},
 	{name: "subtree-closes-below", file: "grant_lease.sql",
 		old:    "set open = false, adopted_token = null, admitted_in = null\n",

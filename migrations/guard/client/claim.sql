@@ -82,14 +82,14 @@ declare
     v_count     integer := cardinality(v_found);
     v_locks     text[];
     v_made      text[];
-    v_leases    fence.leases[];
-    v_request   fence.leases;
+    v_leases    fence.leases[] := '{}';
+    v_answer    record;
 begin
     perform fence.check_lease_call(p_locks[1], p_owner_id);
     perform fence.check_ttl(p_ttl_ms);
     perform fence.require(v_count <= 1000, format('a claim has %s locks, the limit is 1000', v_count));
     perform fence.require(fence.is_claim(p_lease_id), 'lease_id is not that of a claim');
-    perform fence.check_use(l), fence.check_provider(l) from unnest(v_found) l;
+    perform fence.check_use(l), fence.check_provider(l), fence.check_authority(l) from unnest(v_found) l;
     v_locks := array(select l from unnest(fence.within_tree_locks(v_found)) l where fence.try_tree_lock(l));
 
     v_made := array(
@@ -99,20 +99,17 @@ begin
         v_made := fence.make_fences(v_made);
     end if;
 
-    v_leases := array(
-        select l from fence.acquire_leases(v_locks, array_fill(p_owner_id, array[v_count]),
+    v_count := cardinality(v_locks);
+    for v_answer in
+        select * from fence.acquire_leases(v_locks, array_fill(p_owner_id, array[v_count]),
             array_fill(v_principal, array[v_count]), array_fill('exclusive'::text, array[v_count]),
-            array_fill(p_ttl_ms, array[v_count]), '{}', array_fill(v_metadata::text, array[v_count]), p_lease_id) l);
-    perform set_config('synchronous_commit', v_setting, true);
-    -- What is not decided by that: a lease that expired, for example.
-    for v_request in
-        select r.* from fence.fences f, fence.lease_request(
-            f.resource, p_owner_id, 'exclusive', 'node', p_ttl_ms, null, null, v_metadata, v_principal) r
-        where f.resource = any (v_locks) and f.resource not in (select l.lock from unnest(v_leases) l)
-        order by f.resource for update of f skip locked
+            array_fill(p_ttl_ms, array[v_count]), '{}', array_fill(v_metadata::text, array[v_count]),
+            array_fill(0, array[v_count]), '{}', p_lease_id)
     loop
-        v_request.lease_id := p_lease_id;
-        v_leases := v_leases || fence.acquire_at_once(v_request);
+        perform fence.check_outcome(v_answer.outcome);
+        if v_answer.outcome = 'granted' then
+            v_leases := v_leases || v_answer.lease;
+        end if;
     end loop;
     perform set_config('synchronous_commit', v_setting, true);
     if cardinality(v_leases) > 0 then
@@ -190,12 +187,10 @@ set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 declare
-    v_locks    text[];
-    v_tokens   bigint[];
-    v_renewals fence.leases[];
-    v_decided  text[];
-    v_lease    record;
-    v_answer   record;
+    v_locks  text[];
+    v_tokens bigint[];
+    v_live   fence.leases[];
+    v_done   text[];
 begin
     perform fence.check_lease_ref('any', renew_claim.owner_id, renew_claim.lease_id, 1);
     if renew_claim.ttl_ms is not null then
@@ -208,32 +203,16 @@ begin
     if v_locks is null then
         return;
     end if;
-    v_renewals := array(
-        select r.lease
-        from fence.renew_leases(v_locks, array_fill(renew_claim.owner_id, array[cardinality(v_locks)]),
-            array_fill(renew_claim.lease_id, array[cardinality(v_locks)]), v_tokens,
-            array_fill(renew_claim.ttl_ms, array[cardinality(v_locks)])) r);
-    v_decided := array(select r.lock from unnest(v_renewals) r);
-    if cardinality(v_decided) < cardinality(v_locks) then
-        for v_lease in
-            select l.lock, l.fencing_token from unnest(v_locks, v_tokens) as u (lock, token)
-            join fence.leases l on l.lock = u.lock and l.fencing_token = u.token
-            where u.lock <> all (v_decided)
-            order by l.lock for update of l skip locked
-        loop
-            v_answer := fence.renew_lease(
-                v_lease.lock, renew_claim.owner_id, renew_claim.lease_id, v_lease.fencing_token, renew_claim.ttl_ms);
-            v_decided := v_decided || v_lease.lock;
-            if v_answer.status = 'live' then
-                v_renewals := v_renewals || v_answer.lease;
-            end if;
-        end loop;
-        v_renewals := v_renewals || array(
-            select l from unnest(v_locks, v_tokens) as u (lock, token)
-            join fence.leases l on l.lock = u.lock and l.fencing_token = u.token
-            where u.lock <> all (v_decided) and l.ended_at is null and l.expires_at > clock_timestamp());
-    end if;
-    return query select r.lock, r.fencing_token, r.expires_at from unnest(v_renewals) r;
+    select array_agg(r.lease) filter (where r.status = 'live'), array_agg(r.lock) into v_live, v_done
+    from fence.renew_leases(v_locks, array_fill(renew_claim.owner_id, array[cardinality(v_locks)]),
+        array_fill(renew_claim.lease_id, array[cardinality(v_locks)]), v_tokens,
+        array_fill(renew_claim.ttl_ms, array[cardinality(v_locks)]), false) r;
+    return query
+    select r.lock, r.fencing_token, r.expires_at from unnest(v_live) r
+    union all
+    select l.lock, l.fencing_token, l.expires_at from unnest(v_locks, v_tokens) as u (lock, token)
+    join fence.leases l on l.lock = u.lock and l.fencing_token = u.token
+    where (u.lock = any (v_done)) is not true and l.ended_at is null and l.expires_at > clock_timestamp();
 end
 $$;
 
@@ -261,24 +240,6 @@ begin
         raise exception 'permission denied for table %', p_table using errcode = 'insufficient_privilege';
     end if;
     return true;
-end
-$$;
-
--- fence.acquire_at_once(request) → the leases that fence.acquire_lease grants to the request as a try: one; or none,
--- also where it would wait for another transaction for more than 1 ms. For fence.claim_leases. Raises what
--- fence.acquire_lease and fence.check_outcome raise.
-create or replace function fence.acquire_at_once(p_request fence.leases) returns fence.leases[]
-language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '1ms'
-as $$
-declare
-    v_answer record;
-begin
-    v_answer := fence.acquire_lease(p_request, 0, null);
-    perform fence.check_outcome(v_answer.outcome);
-    return case when v_answer.outcome = 'granted' then array[v_answer.lease] else '{}' end;
-exception
-    when lock_not_available or deadlock_detected then
-        return '{}';
 end
 $$;
 

@@ -47,7 +47,7 @@ begin
     perform fence.check_provider(lock);
     v_answer := fence.acquire_lease(
         fence.lease_request(lock, owner_id, mode, scope, ttl_ms, null, request_id, metadata,
-            'sql:' || session_user), 0, null);
+            'sql:' || session_user), 0, null, true);
     perform fence.check_outcome(v_answer.outcome);
     status := v_answer.outcome;
     expires_at := (v_answer.lease).expires_at;
@@ -103,7 +103,8 @@ begin
     if ttl_ms is not null then
         perform fence.check_ttl(ttl_ms);
     end if;
-    v_answer := fence.renew_lease(lock, owner_id, lease_id, fencing_token, ttl_ms);
+    select * into v_answer
+    from fence.renew_leases(array[lock], array[owner_id], array[lease_id], array[fencing_token], array[ttl_ms], true);
     perform fence.require(v_answer.status <> 'in_session', 'the lease lasts as long as its session: keep that alive');
     if v_answer.status <> 'live' then
         status := 'lost';
@@ -134,7 +135,7 @@ begin
     perform fence.check_lease_ref(lock, owner_id, lease_id, fencing_token);
     perform fence.check_use(lock);
     perform fence.check_tree_locks(lock);
-    reason := (fence.release_lease(lock, owner_id, lease_id, fencing_token)).status;
+    reason := (select r.status from fence.release_lease(lock, owner_id, lease_id, fencing_token, null, true) r);
     status := case reason when 'released' then 'released' else 'lost' end;
     reason := nullif(reason, 'released');
 end

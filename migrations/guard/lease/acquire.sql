@@ -1,4 +1,4 @@
--- fence.acquire_lease(request, wait_ms, gateway_id) → one row: the outcome and its data. request is a row of
+-- fence.acquire_lease(request, wait_ms, gateway_id, may_wait) → one row: the outcome and its data. request is a row of
 -- fence.lease_request; wait_ms 0 is a try.
 --
 -- outcome  granted             lease is the caller's; the fence is raised to its token (P3)
@@ -14,6 +14,12 @@
 --          request_id_changed  the request_id was used with another mode, scope, ttl_ms, session_id or metadata
 --          session_lost        the session has ended, see lease.end_reason: released, expired, or null if there was
 --                              none
+--          undecided           nothing was changed. may_wait is false, and this would have to wait for another
+--                              transaction; or the name is new, and this is no claim; or its tokens are another
+--                              service's
+--
+-- may_wait  whether it may wait for other transactions. A batch must not, because one call would delay all others. It
+--           is for names alone, and in no session.
 --
 -- Sent again with the same request_id, it returns the same lease while that runs, and takes over the ticket in the
 -- queue. An expired lease is ended here and its lock granted at once: no sweep is waited for (P7). Every request queues
@@ -21,20 +27,24 @@
 --
 -- Only a grant must reach the disk before it is answered: a waiter that a crash loses queues again.
 --
--- Raises LF003 if the policy says that another lock service issues the tokens; LF002 from mint; LF007, see
--- fence.check_new_fence and fence.check_session_size.
+-- Raises LF003 if the policy says that another lock service issues the tokens; LF002 from mint; LF006 from jump; LF007,
+-- see fence.check_new_fence and fence.check_session_size.
 create or replace function fence.acquire_lease(
-    p_request fence.leases, p_wait_ms integer, p_gateway_id uuid,
+    p_request fence.leases, p_wait_ms integer, p_gateway_id uuid, p_may_wait boolean,
     out outcome text, out lease fence.leases, out left_ms bigint, out queue_length bigint, out ticket bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
 declare
-    v_fence      fence.fences;
-    v_waiter     fence.waiters;
-    v_session    fence.sessions;
-    v_blocker    fence.leases;
-    v_must_queue boolean;
+    v_fence   fence.fences;
+    v_waiter  fence.waiters;
+    v_session fence.sessions;
+    v_blocker fence.leases;
+    v_new     boolean;
+    v_trees   boolean;
+    v_found   record;
+    v_behind  boolean := false;
+    v_claim   boolean := coalesce(fence.is_claim(p_request.lease_id), false);
 begin
     if not fence.owner_is_allowed(p_request) then
         outcome := 'owner_refused';
@@ -52,14 +62,35 @@ begin
             return;
         end if;
     end if;
-    if p_request.scope = 'subtree' then
-        perform fence.lock_subtree(p_request.lock, p_request.mode);
-    else
-        perform fence.take_tree_lock(p_request.lock, 'node');
+    if p_may_wait then
+        if p_request.scope = 'subtree' then
+            perform fence.lock_subtree(p_request.lock, p_request.mode);
+        else
+            perform fence.take_tree_lock(p_request.lock, 'node');
+        end if;
+        v_fence := fence.lock_fence(p_request.lock);
+    elsif fence.try_tree_lock(p_request.lock) then
+        select * into v_fence from fence.fences f where f.resource = p_request.lock for update skip locked;
     end if;
-    v_fence := fence.lock_fence(p_request.lock);
-    if fence.has_external_tokens(p_request.lock) then
-        raise exception 'the tokens of % are issued by another lock service', p_request.lock using errcode = 'LF003';
+    v_new := coalesce(greatest(v_fence.granted_token, v_fence.last_token), 0) = 0;
+    v_trees := p_request.scope = 'subtree' or fence.has_subtrees(p_request.lock);
+    select exists (select from fence.policies) as policies, exists (select from fence.minted_here()) as here,
+        exists (select from fence.waiters w where w.lock = p_request.lock) as waiters, l.mode, l.ended_at is not null as ended
+    into v_found
+    from (select) one left join fence.leases l on l.lock = p_request.lock and l.fencing_token = v_fence.granted_token;
+    if not p_may_wait and not v_found.here then
+        perform fence.note_jump();
+    end if;
+    if not p_may_wait and (v_fence.resource is null or v_new and not v_claim
+        or v_found.policies and fence.has_external_tokens(p_request.lock)
+        or v_fence.open and v_fence.subtree_token = v_fence.granted_token
+            and not fence.try_below(p_request.lock, v_fence.granted_token))
+    then
+        outcome := 'undecided';
+        perform set_config('synchronous_commit', 'off', true);
+        return;
+    elsif v_found.policies then
+        perform fence.check_authority(p_request.lock);
     end if;
 
     if p_request.request_id is not null then
@@ -70,6 +101,10 @@ begin
                 case when lease.ended_at is null and lease.expires_at > clock_timestamp() then 'granted'
                     else 'lost' end);
             if outcome = 'granted' and lease.waited_ms > 0 and not lease.adopted then
+                if not p_may_wait and not fence.try_lease(lease.lock, lease.fencing_token) then
+                    outcome := 'undecided';
+                    return;
+                end if;
                 update fence.leases l set adopted = true
                 where l.lock = lease.lock and l.fencing_token = lease.fencing_token;
             end if;
@@ -78,14 +113,14 @@ begin
             end if;
             return;
         end if;
-        select * into v_waiter from fence.waiters w
-        where w.lock = p_request.lock collate "POSIX" and w.request_id = p_request.request_id;
-        if found then
-            outcome := fence.request_conflict(fence.waiter_request(v_waiter), p_request);
+        if v_found.waiters then
+            select * into v_waiter from fence.waiters w
+            where w.lock = p_request.lock collate "POSIX" and w.request_id = p_request.request_id;
+            ticket := v_waiter.ticket;
+            outcome := case when found then fence.request_conflict(fence.waiter_request(v_waiter), p_request) end;
             if outcome is not null then
                 return;
             end if;
-            ticket := v_waiter.ticket;
         end if;
     end if;
 
@@ -96,22 +131,33 @@ begin
         p_request.expires_at := coalesce(v_session.ended_at, v_session.expires_at, '-infinity');
     end if;
 
-    if ticket is null and greatest(v_fence.granted_token, v_fence.last_token) = 0 then
+    if ticket is null and v_new and not v_claim then
         perform fence.check_new_fence(p_request.principal);
     end if;
-    v_must_queue := fence.must_queue(
-        p_request.lock, p_request.mode, p_request.scope, coalesce(ticket, 9223372036854775807));
-    if not v_must_queue then
-        v_blocker := fence.expire_or_blocker(p_request.lock, p_request.mode, p_request.scope);
-    elsif p_wait_ms = 0 then
-        v_blocker := fence.longest_running(array(
-            select r from fence.conflicting_leases(p_request.lock, p_request.mode, p_request.scope) r));
+    if v_found.waiters or v_trees then
+        v_behind := fence.must_queue(
+            p_request.lock, p_request.mode, p_request.scope, coalesce(ticket, 9223372036854775807));
+    end if;
+    if v_behind then
+        if p_wait_ms = 0 then
+            v_blocker := fence.longest_running(array(
+                select r from fence.conflicting_leases(p_request.lock, p_request.mode, p_request.scope) r));
+        end if;
+    else
+        if v_trees or fence.may_be_held(v_found.mode, v_found.ended, v_fence.granted_token, p_request.mode) then
+            v_blocker := fence.expire_or_blocker(p_request.lock, p_request.mode, p_request.scope, p_may_wait);
+            if not p_may_wait and v_blocker.expires_at <= clock_timestamp() then
+                outcome := 'undecided';
+                perform set_config('synchronous_commit', 'off', true);
+                return;
+            end if;
+        end if;
+        if v_blocker.lock is null then
+            lease := fence.grant_lease(v_fence, p_request, coalesce(
+                extract(epoch from clock_timestamp() - v_waiter.queued_at) * 1000, 0)::bigint, v_found.here);
+        end if;
     end if;
 
-    if not v_must_queue and v_blocker.lock is null then
-        lease := fence.grant_lease(v_fence, p_request, coalesce(
-            extract(epoch from clock_timestamp() - v_waiter.queued_at) * 1000, 0)::bigint);
-    end if;
     if lease.lock is not null then
         outcome := 'granted';
         if ticket is not null then
@@ -128,7 +174,7 @@ begin
     end if;
 
     perform set_config('synchronous_commit', 'off', true);
-    if greatest(v_fence.granted_token, v_fence.last_token) = 0 or p_request.scope = 'subtree' then
+    if v_new or p_request.scope = 'subtree' then
         perform fence.note_unused(array[p_request.lock]);
     end if;
     left_ms := ceil(extract(epoch from v_blocker.expires_at - clock_timestamp()) * 1000);
@@ -150,11 +196,42 @@ begin
 end
 $$;
 
--- fence.lease_request(lock, owner_id, mode, scope, ttl_ms, session_id, request_id, metadata, principal) → a request, as a
--- lease that is not granted yet; fence.acquire_lease and fence.grant_lease take it.
+-- fence.may_be_held(newest_mode, newest_ended, granted_token, mode) → whether a lease on the name may be in the way of one of
+-- this mode, so that fence.expire_or_blocker has to look. newest_… are of the lease of granted_token. A grant has ended all
+-- that was in its way: beside the newest lease only readers run, and only if that is a reader's. The planner inlines it.
+create or replace function fence.may_be_held(
+    p_newest_mode text, p_newest_ended boolean, p_granted_token bigint, p_mode text) returns boolean
+language sql immutable
+return case p_newest_mode when 'exclusive' then not p_newest_ended when 'shared' then p_mode = 'exclusive'
+    else p_granted_token > 0 end;
+
+-- fence.check_authority(lock) raises LF003 if the policy says that another lock service issues the tokens of the name.
+create or replace function fence.check_authority(p_lock text) returns void
+language plpgsql
+as $$
+begin
+    if fence.has_external_tokens(p_lock) then
+        raise exception 'the tokens of % are issued by another lock service', p_lock using errcode = 'LF003';
+    end if;
+end
+$$;
+
+-- fence.try_lease(lock, token) → whether it has locked the lease, without a wait for another transaction.
+create or replace function fence.try_lease(p_lock text, p_token bigint) returns boolean
+language plpgsql
+as $$
+begin
+    perform from fence.leases l where l.lock = p_lock and l.fencing_token = p_token for update skip locked;
+    return found;
+end
+$$;
+
+-- fence.lease_request(lock, owner_id, mode, scope, ttl_ms, session_id, request_id, metadata, principal, lease_id) → a
+-- request, as a lease that is not granted yet; fence.acquire_lease and fence.grant_lease take it. Without a lease_id the
+-- lease gets a random one.
 create or replace function fence.lease_request(
     p_lock text, p_owner_id text, p_mode text, p_scope text, p_ttl_ms integer,
-    p_session_id uuid, p_request_id text, p_metadata json, p_principal text default '')
+    p_session_id uuid, p_request_id text, p_metadata json, p_principal text default '', p_lease_id uuid default null)
 returns fence.leases
 language plpgsql
 as $$
@@ -171,6 +248,7 @@ begin
     v_request.request_id := p_request_id;
     v_request.metadata := p_metadata;
     v_request.principal := p_principal;
+    v_request.lease_id := p_lease_id;
     return v_request;
 end
 $$;

@@ -1,10 +1,13 @@
--- fence.expire_or_blocker(lock, mode, scope) → the lease that blocks one of this kind; of several the one that runs
--- longest. Or null: then the conflicting ones had expired and are ended now, and the lock can be granted at once (P7).
+-- fence.expire_or_blocker(lock, mode, scope, may_wait) → the lease that blocks one of this kind; of several the one that
+-- runs longest. Or null: then the conflicting ones had expired and are ended now, and the lock can be granted at once (P7).
+-- If may_wait is false, and another transaction has locked one that has expired, nothing is ended: it returns that one.
 --
 -- That a lease runs is seen without locking it: while the fence is locked it can only be renewed, and still runs. That
 -- it has expired is decided by a later statement, with the lease locked, because a renewal or the heartbeat of its session
 -- may be moving it. Leases of sessions on other names are left to fence.settle_leases, which closes their fences.
-create or replace function fence.expire_or_blocker(p_lock text, p_mode text, p_scope text) returns fence.leases
+create or replace function fence.expire_or_blocker(
+    p_lock text, p_mode text, p_scope text, p_may_wait boolean default true)
+returns fence.leases
 language plpgsql
 as $$
 declare
@@ -21,7 +24,11 @@ begin
     end if;
 
     for v_lease in select * from unnest(v_running) r order by r.lock, r.fencing_token loop
-        perform from fence.leases l where l.lock = v_lease.lock and l.fencing_token = v_lease.fencing_token for update;
+        if p_may_wait then
+            perform from fence.leases l where l.lock = v_lease.lock and l.fencing_token = v_lease.fencing_token for update;
+        elsif not fence.try_lease(v_lease.lock, v_lease.fencing_token) then
+            return v_lease;
+        end if;
     end loop;
     v_blocker := fence.longest_running(array(select r from fence.conflicting_leases(p_lock, p_mode, p_scope) r));
     if v_blocker.lock is not null then

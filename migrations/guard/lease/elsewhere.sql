@@ -33,9 +33,8 @@ begin
     perform fence.commit_durably();
     perform fence.take_tree_lock(p_request.lock, 'node');
     v_fence := fence.lock_fence(p_request.lock);
-    if fence.has_external_tokens(p_request.lock) then
-        raise exception 'the tokens of % are issued by another lock service', p_request.lock using errcode = 'LF003';
-    elsif exists (select from fence.policy_for(p_request.lock) p where p.require_live_lease) then
+    perform fence.check_authority(p_request.lock);
+    if exists (select from fence.policy_for(p_request.lock) p where p.require_live_lease) then
         perform fence.note_unused(array[p_request.lock]);
         outcome := 'unsupported';
         return;

@@ -6,8 +6,8 @@
 -- since, on a name above or below (fence.expire_or_blocker).
 --
 -- The caller has judged the leases while it had them or their fences locked; it closes the fences, and wakes those who
--- wait. A lease that does not exist is left out. What ends a lease that concerns nobody else does it by itself, with all
--- else (fence.release_one, fence.release_leases, fence.pass_lease).
+-- wait. A lease that does not exist is left out. Releases end leases by themselves (fence.release_lease,
+-- fence.release_leases).
 create or replace function fence.end_leases(
     p_ends fence.lease_end[], p_note text default null, p_swept boolean default false)
 returns setof fence.leases
@@ -47,9 +47,8 @@ declare
 begin
     perform fence.commit_durably();
     -- As for a subtree, whether there is one or not: the first request for one may come while this waits.
-    perform fence.lock_lease(p_lock, 'subtree');
-    select * into v_fence from fence.fences f where f.resource = p_lock;
-    if not found or v_fence.granted_token = 0 then
+    v_fence := fence.lock_lease(p_lock, 'subtree');
+    if coalesce(v_fence.granted_token, 0) = 0 then
         outcome := 'not_found';
         return;
     end if;

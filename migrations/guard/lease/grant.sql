@@ -1,10 +1,14 @@
--- fence.grant_lease(fence, request, waited_ms) → the lease, granted as requested (fence.lease_request). A request in a
--- session has the expires_at of that. Or null, and nothing was changed: by the time of the grant, which is read after all
--- locks, the session has expired.
+-- fence.grant_lease(fence, request, waited_ms, here) → the lease, granted as requested (fence.lease_request), with a token
+-- above all others of the name, to which the fence is raised (P3). A request in a session has the expires_at of that. Or
+-- null, and nothing was changed: by the time of the grant, which is read after all locks, the session has expired.
+--
+-- here: the caller knows that this database issued the last token (fence.minted_here).
+--
+-- Every grant is made here, and those of many locks by one statement in fence.acquire_leases.
 --
 -- The caller holds the tree lock, the fence (fence.lock_fence) and the session, for a subtree all of
--- fence.lock_subtree, and has seen that nothing conflicts (fence.expire_or_blocker). Every grant of this schema keeps
--- this rule:
+-- fence.lock_subtree. It has seen that nothing conflicts (fence.expire_or_blocker). The rule of
+-- every grant:
 --
 -- A grant changes every row on which the admission of an older token rests. It waits for a writer that was admitted by
 -- one of these rows, because that holds the row. A writer that is admitted later sees the change; with an older
@@ -23,26 +27,23 @@
 --
 -- Raises LF002 from mint, LF006 from jump.
 create or replace function fence.grant_lease(
-    p_fence fence.fences, p_request fence.leases, p_waited_ms bigint)
+    p_fence fence.fences, p_request fence.leases, p_waited_ms bigint, p_here boolean default false)
 returns fence.leases
 language plpgsql
 as $$
 declare
     v_newest bigint := greatest(p_fence.granted_token, p_fence.last_token, fence.granted_above(p_request.lock));
     v_below  text[];
-    v_now    timestamptz;
-    v_until  timestamptz;
-    v_check  timestamptz;
-    v_hold   timestamptz;
-    v_lease  fence.leases;
+    v_found  record;
+    v_lease  fence.leases := p_request;
 begin
     if p_request.scope = 'subtree' then
         v_below := fence.lock_below(p_request.lock, null);
     elsif p_fence.open and p_fence.subtree_token = p_fence.granted_token then
         v_below := fence.lock_below(p_request.lock, p_fence.granted_token);
     end if;
-    v_now := clock_timestamp();
-    if p_request.expires_at <= v_now then
+    v_lease.granted_at := clock_timestamp();
+    if p_request.expires_at <= v_lease.granted_at then
         return null;
     end if;
 
@@ -61,53 +62,41 @@ begin
         where f.resource = any (v_below);
     end if;
 
-    v_hold := fence.hold_until(p_request.lock, v_now, v_now);
-    v_until := least(v_hold, coalesce(p_request.expires_at, v_now + p_request.ttl_ms * interval '1 millisecond'));
-    v_check := case when p_request.session_id is null then v_until else coalesce(v_hold, 'infinity') end;
-    if fence.lease_provider(p_request.lease_id) <> 'postgres' then -- fence.grant_elsewhere
-        v_until := least(v_until + interval '1 minute', v_hold);
+    select exists (select from fence.policies) as policies,
+        exists (select from fence.watched w where w.lock = p_request.lock) as watched
+    into v_found;
+    if v_found.policies then
+        v_lease.hold_until := fence.hold_until(p_request.lock, v_lease.granted_at, v_lease.granted_at);
     end if;
-    perform fence.jump();
-    update fence.leases l set kept = false -- the sweep deletes leases that are not the newest of their lock
-    where l.lock = p_request.lock and l.fencing_token = p_fence.granted_token and l.kept;
-    v_lease := p_request;
-    v_lease.granted_at := v_now;
+    v_lease.expires_at := least(v_lease.hold_until,
+        coalesce(p_request.expires_at, v_lease.granted_at + p_request.ttl_ms * interval '1 millisecond'));
+    v_lease.check_at := case when p_request.session_id is null then v_lease.expires_at
+        else coalesce(v_lease.hold_until, 'infinity') end;
+    if fence.lease_provider(p_request.lease_id) <> 'postgres' then -- fence.grant_elsewhere
+        v_lease.expires_at := least(v_lease.expires_at + interval '1 minute', v_lease.hold_until);
+    end if;
+    if not p_here then
+        perform fence.jump();
+    end if;
+    v_lease.fencing_token := fence.mint(v_newest);
+    v_lease.lease_id := coalesce(p_request.lease_id, gen_random_uuid());
     v_lease.waited_ms := p_waited_ms;
-    v_lease.expires_at := v_until;
-    v_lease.hold_until := v_hold;
-    v_lease.check_at := v_check;
-    v_lease := fence.grant(v_lease, v_newest);
-    perform fence.note_change(v_lease.lock);
-    return v_lease;
-end
-$$;
-
--- fence.grant(lease, newest) grants a lease, with a token above newest, and raises the fence to that (P3): a shared lease
--- closes the fence, any other opens it. If this very transaction was admitted with an older token, it is not any more. → the
--- lease, as it was stored. The argument is a request (fence.lease_request) with the times of the lease.
---
--- Every grant is made here, and those of many locks by one statement in fence.acquire_leases. The caller holds the
--- fence, and has seen that nothing conflicts; fence.grant_lease changes the fences above and below, too. No statement reads
--- the lease back or takes an array apart: each would cost as much as the insert.
-create or replace function fence.grant(p_lease fence.leases, p_newest bigint) returns fence.leases
-language plpgsql
-as $$
-begin
-    p_lease.fencing_token := fence.mint(p_newest);
-    p_lease.lease_id := coalesce(p_lease.lease_id, gen_random_uuid());
     insert into fence.leases as l (
         lock, fencing_token, lease_id, owner_id, principal, mode, scope, ttl_ms, requested_ttl_ms, session_id,
         granted_at, waited_ms, expires_at, hold_until, check_at, request_id, metadata)
     values (
-        p_lease.lock, p_lease.fencing_token, p_lease.lease_id, p_lease.owner_id, p_lease.principal, p_lease.mode,
-        p_lease.scope, p_lease.ttl_ms, p_lease.requested_ttl_ms, p_lease.session_id, p_lease.granted_at,
-        p_lease.waited_ms, p_lease.expires_at, p_lease.hold_until, p_lease.check_at, p_lease.request_id,
-        p_lease.metadata)
-    returning l.* into p_lease;
+        v_lease.lock, v_lease.fencing_token, v_lease.lease_id, v_lease.owner_id, v_lease.principal, v_lease.mode,
+        v_lease.scope, v_lease.ttl_ms, v_lease.requested_ttl_ms, v_lease.session_id, v_lease.granted_at,
+        v_lease.waited_ms, v_lease.expires_at, v_lease.hold_until, v_lease.check_at, v_lease.request_id,
+        v_lease.metadata)
+    returning l.* into v_lease;
     update fence.fences f
-    set granted_token = p_lease.fencing_token, open = p_lease.mode = 'exclusive', adopted_token = null, admitted_in = null,
-        subtree_token = case p_lease.scope when 'subtree' then p_lease.fencing_token else f.subtree_token end
-    where f.resource = p_lease.lock;
-    return p_lease;
+    set granted_token = v_lease.fencing_token, open = v_lease.mode = 'exclusive', adopted_token = null, admitted_in = null,
+        subtree_token = case v_lease.scope when 'subtree' then v_lease.fencing_token else f.subtree_token end
+    where f.resource = v_lease.lock;
+    if v_found.watched then
+        perform fence.note_change(v_lease.lock);
+    end if;
+    return v_lease;
 end
 $$;

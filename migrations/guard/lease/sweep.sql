@@ -44,8 +44,9 @@ $$;
 -- fence.sweep.
 --
 -- The newest lease of a lock stays, so that a late holder can be given the reason for its loss. It is marked as kept,
--- which takes it out of the index, until the next grant (fence.grant_lease). Invariant: a kept lease is the newest. A
--- grant locks the fence for update, so either it sees the mark, or the fence is skipped here.
+-- which takes it out of the index. Once it is not the newest any more, it is deleted with the first after it that is old
+-- enough, or kept instead: grants need not know of it. The fence is locked, and skipped where it is, so that this and
+-- fence.sweep_claims never wait for each other.
 create or replace function fence.sweep_ended(
     p_rows_max integer, p_retention interval, out done bigint, out more boolean)
 language plpgsql
@@ -71,6 +72,14 @@ begin
     where l.lock = d.lock and l.fencing_token = d.token
         and l.fencing_token < (select f.granted_token from fence.fences f where f.resource = l.lock);
     get diagnostics done = row_count;
+    delete from fence.leases l
+    where (l.lock, l.fencing_token) in (
+        select o.lock, o.fencing_token
+        from (select u.lock, max(u.token) as token from unnest(v_locks, v_tokens) as u (lock, token) group by u.lock) d
+        join fence.leases o on o.lock = d.lock and o.fencing_token < d.token and o.kept
+        for update of o skip locked);
+    get diagnostics v_kept = row_count;
+    done := done + v_kept;
 
     v_fences := array(
         select f.resource from fence.fences f where f.resource = any (v_locks)
@@ -113,8 +122,7 @@ $$;
 -- the versions; so do those whose tokens another service issues, and those for which somebody waits.
 --
 -- The newest lease of such a name has ended before the age, and is kept (fence.sweep_ended). If its fence must stay, the
--- name is not looked at again until another claim on it is kept. The fences are locked first, by which this and
--- fence.sweep_ended never wait for each other.
+-- name is not looked at again until another claim on it is kept. The fences are locked first (fence.sweep_ended).
 create or replace function fence.sweep_claims(p_rows_max integer, p_age interval, out done bigint, out more boolean)
 language plpgsql
 as $$

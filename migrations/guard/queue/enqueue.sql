@@ -32,11 +32,12 @@ create or replace function fence.must_queue(p_lock text, p_mode text, p_scope te
 language plpgsql
 as $$
 begin
-    if exists (
-            select from fence.live_waiters() w
-            where w.lock = p_lock and w.ticket < p_ticket and w.mode = 'exclusive')
-        or p_mode = 'exclusive' and exists (
-            select from fence.live_waiters() w where w.lock = p_lock and w.ticket < p_ticket)
+    if p_mode = 'exclusive' then
+        if exists (select from fence.live_waiters() w where w.lock = p_lock and w.ticket < p_ticket) then
+            return true;
+        end if;
+    elsif exists (
+        select from fence.live_waiters() w where w.lock = p_lock and w.ticket < p_ticket and w.mode = 'exclusive')
     then
         return true;
     end if;
@@ -121,19 +122,19 @@ as $$
     order by w.ticket limit p_limit)
 $$;
 
--- fence.live_waiters() → the waiters that count: the gateway is alive, so is the session, and the deadline has not
--- passed. Other waiters block nobody (P8).
+-- fence.live_waiters(gateway_id) → the waiters that count: the gateway is alive, so is the session, and the deadline has
+-- not passed. Other waiters block nobody (P8). A gateway that asks for its own names itself: it is alive.
 --
 -- The only code that says which waiters count. The planner inlines it; the caller restricts it to locks, owners or
 -- tickets. It is no join: the gateways are read once, so skipping the waiters of a dead one costs little, and the
 -- planner can choose only among the indexes of waiters.
-create or replace function fence.live_waiters() returns setof fence.waiters
+create or replace function fence.live_waiters(p_gateway_id uuid default null) returns setof fence.waiters
 language sql stable
 as $$
     select w.* from fence.waiters w
     where w.deadline_at > clock_timestamp()
-        and w.gateway_id = any (array(select g.gateway_id from fence.gateways g
-            where g.alive_until > clock_timestamp()))
+        and (w.gateway_id = p_gateway_id or w.gateway_id = any (array(select g.gateway_id from fence.gateways g
+            where g.alive_until > clock_timestamp())))
         and (w.session_until is null or w.session_until > clock_timestamp())
 $$;
 

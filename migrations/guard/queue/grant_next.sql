@@ -1,5 +1,5 @@
 -- fence.grant_next(gateway_id, lock, scope) → a row for each of the gateway's waiters for the lock that got a result,
--- in the order of the queue; one for the first whose turn it is not, and for the readers of a subtree that it does not
+-- in the order of the queue; one for the first that a lease blocks, and for the readers of a subtree that it does not
 -- block.
 --
 -- A reader that waits for a subtree may be blocked by a name below: other readers need not wait for it.
@@ -8,7 +8,6 @@
 --          session_lost   its session has ended and it has left the queue, and the waiters that it blocked are woken;
 --                         reason: released or expired; lease is its request
 --          held           a lease blocks it, which runs for left_ms
---          behind         another waiter is ahead, which notifies when it leaves the queue
 --          external       the policy says by now that another lock service issues the tokens: it has left the queue
 --          more           no waiter: the limit of one call is reached, call again
 --
@@ -21,17 +20,9 @@ create or replace function fence.grant_next(p_gateway_id uuid, p_lock text, p_sc
 returns table (outcome text, ticket bigint, lease fence.leases, reason text, left_ms bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
-set enable_bitmapscan = off set enable_sort = off -- or the whole queue would be sorted for its first
 as $$
 declare
-    v_waiter        fence.waiters;
-    v_session       fence.sessions;
-    v_blocker       fence.leases;
-    v_granted       fence.leases;
-    v_granted_count integer := 0;
-    v_now           timestamptz;
-    v_left          boolean;
-    v_subtree_waits boolean := false; -- a reader of the subtree was skipped: so are the others
+    v_fence fence.fences;
 begin
     perform fence.commit_durably();
     if p_scope = 'subtree' then
@@ -39,94 +30,144 @@ begin
     else
         perform fence.take_tree_lock(p_lock, 'node');
     end if;
-    perform fence.lock_fence(p_lock);
-    if fence.has_external_tokens(p_lock) then
-        return query select r.* from fence.refuse_waiters(p_gateway_id, p_lock, p_scope) r;
-        return;
+    v_fence := fence.lock_fence(p_lock);
+    return query select g.* from fence.grant_waiters(v_fence, null, null, p_gateway_id, p_scope) g;
+end
+$$;
+
+-- fence.grant_waiters(fence, ended_token, ended_scope, gateway_id, scope) → the rows of fence.grant_next. The caller has
+-- locked the fence, and what else the scope needs. gateway_id null: the waiters are only woken.
+--
+-- ended_token and ended_scope are those of a lease on the lock that the caller has just ended, or null. Its fence is still
+-- as it was: it passes from one token to the next, or it is closed here. Those who wait for the lock elsewhere are woken,
+-- also where nobody is granted it.
+--
+-- It reads the queue in its order (P8), up to the first that must wait: one of another gateway is woken, if it is a writer
+-- nobody after it has a turn, and if it is a reader no writer has.
+create or replace function fence.grant_waiters(
+    p_fence fence.fences, p_ended_token bigint, p_ended_scope text, p_gateway_id uuid, p_scope text)
+returns table (outcome text, ticket bigint, lease fence.leases, reason text, left_ms bigint)
+language plpgsql
+set enable_bitmapscan = off set enable_sort = off -- or the whole queue would be sorted for its first
+as $$
+declare
+    v_lock          text := p_fence.resource;
+    v_trees         boolean := p_scope = 'subtree' or fence.has_subtrees(p_fence.resource);
+    v_waiter        fence.waiters;
+    v_next          fence.waiters; -- the first in the queue that must wait
+    v_session       fence.sessions;
+    v_newest        record;
+    v_blocker       fence.leases;
+    v_granted       fence.leases;
+    v_granted_count integer := 0;
+    v_left          boolean := false; -- a waiter has left the queue without a lease
+    v_subtree_waits boolean := false; -- a reader of the subtree was skipped: so are the others
+begin
+    if fence.has_external_tokens(v_lock) then
+        return query select r.* from fence.refuse_waiters(p_gateway_id, v_lock, p_scope) r;
+        p_gateway_id := null; -- it has no waiters any more
+    elsif p_ended_token is null then
+        return query
+        with left_behind as (
+            delete from fence.waiters w
+            where w.lock = v_lock and w.session_until <= clock_timestamp() and w.gateway_id = p_gateway_id
+            returning w.*
+        )
+        select 'session_lost', l.ticket, fence.waiter_request(row(l.*)::fence.waiters), coalesce(s.end_reason, 'expired'),
+            null::bigint
+        from left_behind l left join fence.sessions s on s.session_id = l.session_id;
+        v_left := found;
     end if;
 
-    v_now := clock_timestamp();
-    return query
-    with left_behind as (
-        delete from fence.waiters w
-        where w.lock = p_lock and w.session_until <= v_now and w.gateway_id = p_gateway_id
-        returning w.*
-    )
-    select 'session_lost', l.ticket, fence.waiter_request(row(l.*)::fence.waiters), coalesce(s.end_reason, 'expired'),
-        null::bigint
-    from left_behind l left join fence.sessions s on s.session_id = l.session_id;
-    v_left := found;
-
-    for v_waiter in
-        select * from fence.waiters w where w.lock = p_lock and w.gateway_id = p_gateway_id order by w.ticket
-    loop
-        exit when v_waiter.scope = 'subtree' and p_scope <> 'subtree';
-        continue when v_subtree_waits and (v_waiter.mode, v_waiter.scope) = ('shared', 'subtree');
-        if v_granted_count = 200 then
-            outcome := 'more';
-            ticket := 0;
-            lease := null;
-            left_ms := null;
-            return next;
-            exit;
+    for v_waiter in select w.* from fence.live_waiters(p_gateway_id) w where w.lock = v_lock order by w.ticket loop
+        if v_granted.mode = 'exclusive' or v_waiter.gateway_id is distinct from p_gateway_id then
+            v_next := case when v_next.ticket is null then v_waiter else v_next end;
+            exit when 'exclusive' in (v_granted.mode, v_waiter.mode) or p_gateway_id is null;
+            continue;
         end if;
-        perform from fence.waiters w where w.ticket = v_waiter.ticket and w.gateway_id = p_gateway_id for update;
-        continue when not found or v_waiter.deadline_at <= clock_timestamp();
+        exit when v_waiter.mode = 'exclusive' and v_next.ticket is not null
+            or v_waiter.scope = 'subtree' and p_scope <> 'subtree';
+        continue when v_subtree_waits and (v_waiter.mode, v_waiter.scope) = ('shared', 'subtree');
         ticket := v_waiter.ticket;
         lease := null;
         left_ms := null;
-        v_session := null;
         reason := null;
+        if v_granted_count = 200 then
+            v_next := v_waiter;
+            outcome := 'more';
+            ticket := 0;
+            return next;
+            exit;
+        end if;
 
-        if fence.must_queue(p_lock, v_waiter.mode, v_waiter.scope, ticket) then
+        select l.mode, l.ended_at is not null as ended into v_newest from fence.leases l
+        where l.lock = v_lock and l.fencing_token = p_fence.granted_token;
+        v_blocker := null;
+        if v_trees and fence.must_queue(v_lock, v_waiter.mode, v_waiter.scope, ticket) then
             outcome := 'behind';
         else
-            if v_waiter.session_id is not null then
-                select * into v_session from fence.sessions s where s.session_id = v_waiter.session_id for share;
-                reason := fence.session_lost(v_session);
-                if reason is not null then -- it ended while this held the waiter
-                    reason := nullif(reason, 'not_found');
-                    outcome := 'session_lost';
-                    lease := fence.waiter_request(v_waiter);
-                    delete from fence.waiters w where w.ticket = v_waiter.ticket;
-                    v_left := true;
-                    return next;
-                    continue;
-                end if;
-                v_waiter.session_until := v_session.expires_at;
+            if v_trees or fence.may_be_held(v_newest.mode, v_newest.ended, p_fence.granted_token, v_waiter.mode) then
+                v_blocker := fence.expire_or_blocker(v_lock, v_waiter.mode, v_waiter.scope);
             end if;
-            v_blocker := fence.expire_or_blocker(p_lock, v_waiter.mode, v_waiter.scope);
-            left_ms := ceil(extract(epoch from v_blocker.expires_at - clock_timestamp()) * 1000);
-            outcome := case when v_blocker.lock is not null then 'held' else 'granted' end;
+            outcome := case when v_blocker.lock is not null then 'held' end;
         end if;
-        if outcome <> 'granted' then
-            return next;
+        if outcome is not null then
+            if outcome = 'held' then
+                left_ms := ceil(extract(epoch from v_blocker.expires_at - clock_timestamp()) * 1000);
+                return next;
+            end if;
+            v_next := v_waiter;
             v_subtree_waits := true;
             continue when (v_waiter.mode, v_waiter.scope) = ('shared', 'subtree');
             exit;
         end if;
 
-        lease := fence.grant_lease(fence.lock_fence(p_lock), fence.waiter_request(v_waiter),
+        if v_waiter.session_id is not null then
+            select * into v_session from fence.sessions s where s.session_id = v_waiter.session_id for share;
+            v_waiter.session_until := coalesce(v_session.ended_at, v_session.expires_at, '-infinity');
+        end if;
+        lease := fence.grant_lease(p_fence, fence.waiter_request(v_waiter),
             -- 0 is for a lease that was granted without a wait
             greatest(1, extract(epoch from clock_timestamp() - v_waiter.queued_at) * 1000)::bigint);
-        continue when lease.lock is null; -- its session has expired meanwhile
-        v_granted_count := v_granted_count + 1;
-        v_granted := lease;
         delete from fence.waiters w where w.ticket = v_waiter.ticket;
-        left_ms := fence.left_ms(v_granted);
+        if lease.lock is null then
+            v_left := true;
+            outcome := 'session_lost';
+            reason := nullif(fence.session_lost(v_session), 'not_found');
+            lease := fence.waiter_request(v_waiter);
+            return next;
+            continue;
+        end if;
+        outcome := 'granted';
+        left_ms := fence.left_ms(lease);
         return next;
-        exit when v_waiter.mode = 'exclusive';
+        v_granted := lease;
+        v_granted_count := v_granted_count + 1;
+        p_fence.granted_token := lease.fencing_token;
+        p_fence.open := lease.mode = 'exclusive';
     end loop;
 
-    if v_granted.lock is not null then
-        perform fence.wake(p_lock, p_scope, case when v_left then 0 else fence.left_ms(v_granted) end,
-            case when not v_left then p_gateway_id end);
+    if v_granted.lock is null then
+        if p_ended_token is not null then
+            perform fence.close_fence(v_lock, p_ended_token);
+        else
+            perform set_config('synchronous_commit', 'off', true);
+        end if;
+    end if;
+    if v_left then
+        perform fence.note_change(v_lock);
+    elsif v_granted.lock is null and p_ended_token is null then
         return;
     end if;
-    perform set_config('synchronous_commit', 'off', true);
-    if v_left then
-        perform fence.wake(p_lock, p_scope, 0);
-        perform fence.note_change(p_lock);
+    if v_trees or p_ended_scope = 'subtree' or v_left
+        or v_next.ticket is not null and (v_next.mode, v_next.gateway_id) is distinct from ('exclusive', p_gateway_id)
+    then
+        -- At once, unless all are blocked by the lease that was granted.
+        perform fence.wake(v_lock, case when p_ended_scope = 'subtree' then 'subtree' else p_scope end,
+            case when v_granted.lock is null or v_left
+                    or p_ended_token is not null and (v_granted.mode = 'shared' or p_ended_scope = 'subtree')
+                then 0 else fence.left_ms(v_granted) end,
+            case when not v_left then p_gateway_id end);
     end if;
 end
 $$;

@@ -23,18 +23,21 @@ begin
 end
 $$;
 
--- fence.lock_lease(lock, scope) locks what a call needs to end a lease of this scope: the tree lock, and the fence of
--- the name; none is made. For a subtree, see fence.lock_subtree.
-create or replace function fence.lock_lease(p_lock text, p_scope text) returns void
+-- fence.lock_lease(lock, scope) → the fence, locked with all that a call needs to end a lease of this scope; null if there
+-- is none. For a subtree, see fence.lock_subtree.
+create or replace function fence.lock_lease(p_lock text, p_scope text) returns fence.fences
 language plpgsql
 as $$
+declare
+    v_fence fence.fences;
 begin
     if p_scope = 'subtree' then
         perform fence.lock_subtree(p_lock, null);
     else
         perform fence.take_tree_lock(p_lock, 'node');
-        perform from fence.fences f where f.resource = p_lock for update;
     end if;
+    select * into v_fence from fence.fences f where f.resource = p_lock for update;
+    return v_fence;
 end
 $$;
 

@@ -23,14 +23,10 @@ as $$
 $$;
 
 -- fence.has_subtrees(lock) → whether a subtree lease was requested for a name above. Only then do leases, waiters and
--- tokens above concern the lock. The caller holds its tree lock, or asks again later.
+-- tokens above concern the lock. The caller holds its tree lock, or asks again later. The planner inlines it.
 create or replace function fence.has_subtrees(p_lock text) returns boolean
-language plpgsql stable
-as $$
-begin
-    return fence.granted_above(p_lock) is not null;
-end
-$$;
+language sql stable
+return position('/' in p_lock) > 0 and fence.granted_above(p_lock) is not null;
 
 -- fence.granted_above(name) → the newest token of a subtree lease on a name above; 0 if one was requested, null if none.
 create or replace function fence.granted_above(p_name text) returns bigint
@@ -124,6 +120,22 @@ begin
         where fence.is_below(f.resource, p_name)
             and (f.open or f.adopted_token is not null or f.admitted_in = pg_current_xact_id())
         order by f.resource for update);
+end
+$$;
+
+-- fence.try_below(name, token) → whether it has locked all fences of fence.lock_below, without a wait.
+create or replace function fence.try_below(p_name text, p_token bigint) returns boolean
+language plpgsql
+as $$
+declare
+    v_locked text[] := array(
+        select f.resource from fence.fences f
+        where f.adopted_token = p_token and fence.is_below(f.resource, p_name)
+        for update skip locked);
+begin
+    return not exists (
+        select from fence.fences f
+        where f.adopted_token = p_token and fence.is_below(f.resource, p_name) and f.resource <> all (v_locked));
 end
 $$;
 
