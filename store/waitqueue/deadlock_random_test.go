@@ -168,6 +168,41 @@ func TestDeadlockSearchIsExact(t *testing.T) {
 	}
 }
 
+// TestDeadlockSearchReadsPastAName checks that the search reads a queue past an exclusive wait for one name, if it begins
+// at a wait for the subtree or a lease of it, which conflicts with more. The cycle is so long that the search from its
+// other end does not find it first.
+func TestDeadlockSearchReadsPastAName(t *testing.T) {
+	t.Parallel()
+	const size = 15
+	const lease = `insert into fence.leases (lock, fencing_token, lease_id, owner_id, mode, scope, ttl_ms, granted_at, expires_at)
+		values ($1, 1, gen_random_uuid(), $2, 'exclusive', $3, 1000, clock_timestamp(), clock_timestamp() + interval '1 hour')`
+	const wait = `insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, queued_at, deadline_at)
+		values ($1, $2, $3, 'exclusive', $4, 1000, clock_timestamp(), clock_timestamp() + interval '1 hour')`
+	for _, c := range []struct{ has, hasScope, wants, wantsScope string }{
+		{"tree/below", "node", "tree", "subtree"},
+		{"tree", "subtree", "tree/below", "node"},
+	} {
+		t.Run(c.has, func(t *testing.T) {
+			t.Parallel()
+			s := newRandomWaits(t)
+			s.Exec(t, "insert into fence.fences (resource, subtree_token) values ('tree', 0)")
+			s.Exec(t, lease, c.has, "owner 0", c.hasScope)
+			s.Exec(t, wait, "tree", crowdGateway, "in no cycle", "node")
+			s.Exec(t, wait, c.wants, crowdGateway, fmt.Sprint("owner ", size), c.wantsScope)
+			for i := range size {
+				s.Exec(t, lease, fmt.Sprint(i), fmt.Sprint("owner ", i+1), "node")
+				s.Exec(t, wait, fmt.Sprint(i), crowdGateway, fmt.Sprint("owner ", i), "node")
+			}
+			e := edgesIn(t, s.DB)
+			for ticket, owner := range e.owner {
+				if found := expectCycle(t, s.DB, e, ticket); found == strings.HasSuffix(owner, "in no cycle") {
+					t.Errorf("the wait of %s is in a cycle: %v", owner, found)
+				}
+			}
+		})
+	}
+}
+
 // If each wait is checked when it begins, and those found are refused, there is never a cycle. The waits of a gateway
 // that count again are in none once they were checked.
 func TestDeadlocksAreFound(t *testing.T) {
