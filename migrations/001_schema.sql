@@ -663,6 +663,3 @@ create type fence.finding as (
 
 -- A lease that is to be ended (fence.end_leases).
 create type fence.lease_end as (lock text, fencing_token bigint, reason text);
-
--- An owner that the search for deadlocks found, and the tickets of the waits by which it came there.
-create type fence.wait_path as (principal text, owner_id text, tickets bigint[]);

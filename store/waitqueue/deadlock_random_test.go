@@ -145,11 +145,16 @@ func TestDeadlockSearchIsExact(t *testing.T) {
 	t.Parallel()
 	s := newRandomWaits(t)
 	closed, open := 0, 0
+	// Each search alone finds whether there is a cycle: v_ahead goes to its end first, or is not consulted.
+	const fetch = "fetch v_ahead into v_closed;"
+	alone := []string{"loop " + fetch + " exit when v_closed or not found; end loop;", "v_closed := true; perform 1;"}
 	source, _ := migrations.GuardSource("wait_cycle")
+	if strings.Count(source, fetch) != 1 {
+		t.Fatalf("fence.wait_cycle must have %q once", fetch)
+	}
 	for round := range 40 {
 		s.begin(t)
-		from := strings.NewReplacer(":= 10;", ":= 1000;", "boolean := false;", fmt.Sprintf("boolean := %v;", round%2 == 0))
-		s.Exec(t, from.Replace(source)) // each end alone finds whether there is a cycle
+		s.Exec(t, strings.Replace(source, fetch, alone[round%2], 1))
 		for range 2 + s.IntN(14) {
 			s.wait(t)
 		}
@@ -165,6 +170,44 @@ func TestDeadlockSearchIsExact(t *testing.T) {
 	}
 	if closed == 0 || open == 0 {
 		t.Errorf("of the waits %d were in a cycle and %d in none: the test shows nothing", closed, open)
+	}
+}
+
+// TestDeadlockSearchReadsPastAName checks that the search reads a queue past an exclusive wait for one name, if it
+// begins at a wait for the subtree or a lease of it, which conflicts with more. The cycle is so long that the search
+// from its other end does not find it first.
+func TestDeadlockSearchReadsPastAName(t *testing.T) {
+	t.Parallel()
+	const size = 15
+	const lease = `
+		insert into fence.leases (
+			lock, fencing_token, lease_id, owner_id, mode, scope, ttl_ms, granted_at, expires_at)
+		values (
+			$1, 1, gen_random_uuid(), $2, 'exclusive', $3, 1000, clock_timestamp(), clock_timestamp() + interval '1 hour')`
+	const wait = `insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, queued_at, deadline_at)
+		values ($1, $2, $3, 'exclusive', $4, 1000, clock_timestamp(), clock_timestamp() + interval '1 hour')`
+	for _, c := range []struct{ has, hasScope, wants, wantsScope string }{
+		{"tree/below", "node", "tree", "subtree"},
+		{"tree", "subtree", "tree/below", "node"},
+	} {
+		t.Run(c.has, func(t *testing.T) {
+			t.Parallel()
+			s := newRandomWaits(t)
+			s.Exec(t, "insert into fence.fences (resource, subtree_token) values ('tree', 0)")
+			s.Exec(t, lease, c.has, "owner 0", c.hasScope)
+			s.Exec(t, wait, "tree", crowdGateway, "in no cycle", "node")
+			s.Exec(t, wait, c.wants, crowdGateway, fmt.Sprint("owner ", size), c.wantsScope)
+			for i := range size {
+				s.Exec(t, lease, fmt.Sprint(i), fmt.Sprint("owner ", i+1), "node")
+				s.Exec(t, wait, fmt.Sprint(i), crowdGateway, fmt.Sprint("owner ", i), "node")
+			}
+			e := edgesIn(t, s.DB)
+			for ticket, owner := range e.owner {
+				if found := expectCycle(t, s.DB, e, ticket); found == strings.HasSuffix(owner, "in no cycle") {
+					t.Errorf("the wait of %s is in a cycle: %v", owner, found)
+				}
+			}
+		})
 	}
 }
 
@@ -218,20 +261,26 @@ func (s *randomWaits) expectNoCycle(t *testing.T, of string, args ...any) {
 	}
 }
 
-// expectCycle holds what the search finds against the edges.
+// expectCycle expects the search to find a cycle if there is one by the edges: without a shortcut, each owner once.
 func expectCycle(t *testing.T, b *enginetest.DB, e edges, ticket int64) bool {
 	t.Helper()
 	var tickets []int64
-	if err := b.SQL.QueryRow(t.Context(), "select tickets from fence.wait_cycle($1)", ticket).Scan(&tickets); err != nil {
+	if err := b.SQL.QueryRow(t.Context(), "select fence.wait_cycle($1)", ticket).Scan(&tickets); err != nil {
 		t.Fatal(err)
 	}
 	if want := e.closes(ticket); want != (tickets != nil) {
 		t.Errorf("ticket %d: the cycle is %v, want one: %v\n%s", ticket, tickets, want, b.Describe(t))
 	}
+	if tickets != nil && (tickets[0] != ticket || len(tickets) < 2) {
+		t.Errorf("ticket %d: the cycle is %v, want it to begin there and to have two owners", ticket, tickets)
+	}
 	for i, at := range tickets {
-		next := e.owner[tickets[(i+1)%len(tickets)]]
-		if i == 0 && at != ticket || !slices.Contains(e.after[at], next) {
-			t.Errorf("ticket %d: in the cycle %v ticket %d does not wait for %s\n%s", ticket, tickets, at, next, b.Describe(t))
+		for j := i + 1; j <= len(tickets) && j < i+len(tickets); j++ { // those beyond the next one would be shortcuts
+			owner := e.owner[tickets[j%len(tickets)]]
+			if owner == e.owner[at] || slices.Contains(e.after[at], owner) != (j == i+1) {
+				t.Errorf("ticket %d: the cycle is %v, ticket %d waits for the %d. after it, %s: want only the next\n%s",
+					ticket, tickets, at, j-i, owner, b.Describe(t))
+			}
 		}
 	}
 	return tickets != nil
@@ -403,8 +452,8 @@ func TestDeadlockSearchReadsLittle(t *testing.T) {
 
 const crowdGateway = "00000000-0000-0000-0000-000000000001"
 
-// crowd has X hold one of the locks hot and cold, and Y the other; many wait for hot, and one for cold. Another
-// principal's X waits for many other locks.
+// crowd has X hold one of the locks hot and cold, and Y the other; many wait for hot, the last of them X, and one for
+// cold. Another principal's X waits for many other locks.
 func crowd(t testing.TB, url string, waiters int, has string) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
@@ -419,8 +468,9 @@ func crowd(t testing.TB, url string, waiters int, has string) {
 			select lock, row_number() over (order by lock desc), gen_random_uuid(), case lock when '` + has + `' then 'X' else 'Y' end,
 				'exclusive', 1000, clock_timestamp(), clock_timestamp() + interval '1 day' from unnest(array['hot', 'cold']) lock`,
 		fmt.Sprintf(`insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, queued_at, deadline_at)
-			select case n when 0 then 'cold' else 'hot' end, '%s', 'waiter ' || n, 'exclusive', 'node', 1000, clock_timestamp(), clock_timestamp() + interval '1 day'
-			from generate_series(0, %d) n`, crowdGateway, waiters),
+			select case n when 0 then 'cold' else 'hot' end, '%[1]s', case n when %[2]d then 'X' else 'waiter ' || n end,
+				'exclusive', 'node', 1000, clock_timestamp(), clock_timestamp() + interval '1 day'
+			from generate_series(0, %[2]d) n`, crowdGateway, waiters),
 		fmt.Sprintf(`insert into fence.waiters (lock, gateway_id, principal, owner_id, mode, scope, ttl_ms, queued_at, deadline_at)
 			select 'theirs ' || n, '%s', 'another', 'X', 'exclusive', 'node', 1000, clock_timestamp(), clock_timestamp() + interval '1 day'
 			from generate_series(1, %d) n`, crowdGateway, waiters),

@@ -1,7 +1,8 @@
 -- fence.break_deadlock(gateway_id, ticket, insist) takes the gateway's waiter out of its queue if it is in a cycle, and
 -- wakes the waiters that it blocked.
 --
--- outcome  deadlock  it is out; cycle is as of fence.wait_cycle
+-- outcome  deadlock  it is out; cycle is a list of {owner_id, principal, lock}: each owner waits for the lock, and the
+--                    next one holds it or is ahead in its queue. The first is the waiter's, and the last waits for it.
 --          none      it is in no cycle, or not in the queue any more
 --          again     another call is at work on the same cycle, or the lock's fence is locked: call again, a little
 --                    later
@@ -32,7 +33,7 @@ begin
     perform fence.take_tree_lock(v_waiter.lock, v_waiter.scope);
     perform from fence.fences f where f.resource = v_waiter.lock for update;
 
-    v_locked := (select c.tickets from fence.wait_cycle(p_ticket) c);
+    v_locked := fence.wait_cycle(p_ticket);
     if v_locked is null then
         return;
     end if;
@@ -41,7 +42,7 @@ begin
         return;
     end if;
     perform from fence.waiters w where w.ticket = any (v_locked) order by w.ticket for update nowait;
-    select c.cycle, c.tickets into cycle, v_tickets from fence.wait_cycle(p_ticket) c;
+    v_tickets := fence.wait_cycle(p_ticket);
     if v_tickets is null then
         return;
     end if;
@@ -49,6 +50,11 @@ begin
         outcome := 'again';
         return;
     end if;
+    cycle := (
+        select json_agg(
+            json_build_object('owner_id', w.owner_id, 'principal', w.principal, 'lock', w.lock) order by t.ordinality)
+        from unnest(v_tickets) with ordinality t (ticket, ordinality)
+        join fence.waiters w on w.ticket = t.ticket);
     perform fence.leave(p_gateway_id, array[p_ticket]);
     outcome := 'deadlock';
 exception
@@ -82,126 +88,116 @@ begin
                         where l.owner_id = w.owner_id and l.principal = w.principal and l.ended_at is null limit 1)
                     or (select true from fence.waiters o
                         where o.owner_id = w.owner_id and o.principal = w.principal and o.ticket <> w.ticket limit 1)));
-        if not p_begun and not exists (
-            select from unnest(v_busy) t where (select c.tickets from fence.wait_cycle(t) c) is not null)
-        then
+        if not p_begun and not exists (select from unnest(v_busy) t where fence.wait_cycle(t) is not null) then
             return;
         end if;
     end if;
     return query
-    select t from unnest(case when p_begun then v_busy else p_tickets end) t
-    where (select c.tickets from fence.wait_cycle(t) c) is not null;
+    select t from unnest(case when p_begun then v_busy else p_tickets end) t where fence.wait_cycle(t) is not null;
 end
 $$;
 
--- fence.wait_cycle(ticket) → the cycle of owners that this wait closes: a list of {owner_id, principal, lock}, of which
--- each waits for the lock, and the next holds it or is ahead in its queue. The first is the wait's owner, for whom the
--- last waits. Also the tickets of these waits. Of several cycles it is one of the shortest. Null if there is none. A wait
--- for a lease of the same owner is no cycle: another of its threads may hold it. An owner is a principal and an owner_id.
+-- fence.wait_cycle(ticket) → the tickets of a cycle that this wait closes, this one first. Each is a wait for the owner
+-- of the next, the last for the owner of the first. Null if there is none. The cycle has no shortcut: no wait in it is
+-- for an owner beyond the next. A wait for a lease of the same owner is no cycle: another of its threads may hold it.
+-- An owner is a principal and an owner_id.
 --
--- The first loop searches from both ends in turn: from the wait to the owners that it waits for (ahead), and from its
--- owner to those that wait for it. Each search begins anew and may find ten times as many owners as the one before. If
--- one end has no more, there is no cycle, however many owners the other would find. The time is proportional to the
--- waits and leases read: a queue is read only as far as the next exclusive wait, which conflicts with all that those
--- beyond conflict with, so the search goes on with that wait's owner. Waits of the first owner are passed over in this,
--- since it is no blocker of its own.
+-- Two searches take turns, owner by owner: v_ahead finds the owners that the wait is for, the loop those that wait for
+-- its owner. If either ends, there is no cycle, however many owners the other would find. The time is proportional to
+-- the waits and leases read: a queue is read only as far as the next exclusive wait. That one conflicts with all that
+-- those beyond conflict with, so the search continues with its owner. Two kinds of exclusive waits are passed over:
+-- those of the first owner, which is no blocker of its own, and those for one name if the search comes from a wait for,
+-- or a lease of, the subtree, which conflicts with more.
 --
--- If there is a cycle, the second loop finds a shortest one, breadth first: an owner's other blockers count, too, and of
--- the waits of one kind for a lock the last has the blockers of all.
+-- v_behind lists the owners in the order in which the loop finds them. Each waits for an earlier one, so a walk from
+-- the wait to the earliest of its blockers, from there to the earliest of that owner's, and so on, ends at the first
+-- owner. If a lease or a wait has expired meanwhile, it may end elsewhere: that cycle is gone.
 --
 -- Nothing is locked. The function is stable, so all is read from one snapshot: a waiter that is granted the lock
 -- meanwhile is seen either as waiter or as holder.
-create or replace function fence.wait_cycle(p_ticket bigint, out cycle json, out tickets bigint[])
+create or replace function fence.wait_cycle(p_ticket bigint) returns bigint[]
 language plpgsql stable
 as $$
 declare
     v_wait   fence.waiters;
-    v_ahead  boolean := false;
-    v_limit  integer := 10; -- of owners in one search
-    v_owners integer;
-    v_closed boolean;
-    v_known  text[] := '{}';
-    v_paths  fence.wait_path[];
+    v_ahead  cursor for
+        with recursive reached as (
+            select v_wait.principal collate "C" as principal, v_wait.owner_id, false as closed
+            union
+            select b.principal, b.owner_id, (b.principal, b.owner_id) = (v_wait.principal, v_wait.owner_id)
+            from reached r
+            join fence.live_waiters() h on h.owner_id = r.owner_id and h.principal = r.principal
+            cross join lateral (
+                select coalesce(max(e.ticket), 0) as ticket from fence.live_waiters() e
+                where e.lock = h.lock and e.ticket < h.ticket and e.mode = 'exclusive'
+                    and (e.scope = 'subtree' or h.scope = 'node')
+                    and (e.principal, e.owner_id) <> (v_wait.principal, v_wait.owner_id)) next
+            cross join lateral fence.blockers(h.lock, h.mode, h.scope, h.ticket, next.ticket, null) b
+            where (b.principal, b.owner_id) <> (r.principal, r.owner_id)
+                and (h.ticket = p_ticket or (r.principal, r.owner_id) <> (v_wait.principal, v_wait.owner_id))
+        )
+        select r.closed from reached r;
+    v_closed boolean := false; -- v_ahead found the first owner again
+    v_found  record;
+    v_behind text[] := '{}';
 begin
     select w.* into v_wait from fence.live_waiters() w where w.ticket = p_ticket;
     if not found then
-        return;
+        return null;
     end if;
 
+    for v_found in
+        with recursive reached as (
+            select v_wait.principal collate "C" as principal, v_wait.owner_id, false as closed
+            union
+            select b.principal, b.owner_id, b.ticket = p_ticket
+            from reached r
+            cross join lateral fence.leases_and_waits(r.principal, r.owner_id) h
+            cross join lateral (
+                select min(e.ticket) as ticket from fence.live_waiters() e
+                where e.lock = h.lock and e.ticket > h.ticket and e.mode = 'exclusive'
+                    and (e.scope = 'subtree' or h.scope = 'node')
+                    and (e.principal, e.owner_id) <> (v_wait.principal, v_wait.owner_id)) next
+            cross join lateral fence.waiters_behind(h.lock, h.mode, h.scope, h.ticket, next.ticket, null) b
+            where (b.principal, b.owner_id) <> (r.principal, r.owner_id)
+        )
+        select row(r.principal, r.owner_id)::text as owner, r.closed from reached r
     loop
-        if v_ahead then
-            with recursive reached as (
-                select v_wait.principal collate "C" as principal, v_wait.owner_id, false as closed
-                union
-                select b.principal, b.owner_id, (b.principal, b.owner_id) = (v_wait.principal, v_wait.owner_id)
-                from reached r
-                join fence.live_waiters() h on h.owner_id = r.owner_id and h.principal = r.principal
-                left join lateral (
-                    select e.ticket from fence.live_waiters() e
-                    where e.lock = h.lock and e.ticket < h.ticket and e.mode = 'exclusive'
-                        and (e.scope = 'subtree' or h.scope = 'node')
-                        and (e.principal, e.owner_id) <> (v_wait.principal, v_wait.owner_id)
-                    order by e.ticket desc limit 1) next on true
-                cross join lateral fence.blockers(h.lock, h.mode, h.scope, h.ticket, coalesce(next.ticket, 0), null) b
-                where not r.closed and (b.principal, b.owner_id) <> (r.principal, r.owner_id)
-                    and (h.ticket = p_ticket or (r.principal, r.owner_id) <> (v_wait.principal, v_wait.owner_id))
-            )
-            select count(*), bool_or(f.closed) into v_owners, v_closed
-            from (select r.closed from reached r limit v_limit) f;
-        else
-            with recursive reached as (
-                select v_wait.principal collate "C" as principal, v_wait.owner_id, false as closed
-                union
-                select b.principal, b.owner_id, b.ticket = p_ticket
-                from reached r
-                cross join lateral fence.leases_and_waits(r.principal, r.owner_id) h
-                left join lateral (
-                    select e.ticket from fence.live_waiters() e
-                    where e.lock = h.lock and e.ticket > h.ticket and e.mode = 'exclusive'
-                        and (e.scope = 'subtree' or h.scope = 'node')
-                        and (e.principal, e.owner_id) <> (v_wait.principal, v_wait.owner_id)
-                    order by e.ticket limit 1) next on true
-                cross join lateral fence.waiters_behind(h.lock, h.mode, h.scope, h.ticket, next.ticket, null) b
-                where not r.closed and (b.principal, b.owner_id) <> (r.principal, r.owner_id)
-                    and (b.ticket = p_ticket or (b.principal, b.owner_id) <> (v_wait.principal, v_wait.owner_id))
-            )
-            select count(*), bool_or(f.closed) into v_owners, v_closed
-            from (select r.closed from reached r limit v_limit) f;
+        exit when v_found.closed;
+        v_behind := v_behind || v_found.owner;
+        continue when v_closed or cardinality(v_behind) = 1; -- often nobody waits for the owner
+        if cardinality(v_behind) = 2 then
+            open v_ahead;
         end if;
-        exit when v_closed;
-        if v_owners < v_limit then
-            return;
-        end if;
-        v_limit := v_limit * case when v_ahead then 10 else 1 end;
-        v_ahead := not v_ahead;
+        fetch v_ahead into v_closed;
+        exit when not found;
     end loop;
+    if cardinality(v_behind) > 1 then
+        close v_ahead;
+    end if;
+    if not v_found.closed then
+        return null;
+    end if;
 
-    v_paths := array[row(v_wait.principal, v_wait.owner_id, '{}')::fence.wait_path];
-    while tickets is null and v_paths <> '{}' loop
-        v_paths := array(
-            select row(x.principal, x.owner_id, x.tickets)::fence.wait_path
-            from (
-                select distinct on (b.principal, b.owner_id) b.principal, b.owner_id, w.tickets || w.ticket as tickets
-                from (
-                    select distinct on (w.lock, w.mode, w.scope) w.*, p.tickets
-                    from unnest(v_paths) p
-                    join fence.live_waiters() w on w.owner_id = p.owner_id and w.principal = p.principal
-                    where w.ticket = p_ticket or p.tickets <> '{}'
-                    order by w.lock, w.mode, w.scope, w.ticket desc) w
+    return (
+        with recursive walk as (
+            select v_wait.principal collate "C" as principal, v_wait.owner_id, null::bigint as ticket,
+                1::bigint << 62 as place
+            union all
+            select b.*
+            from walk f
+            cross join lateral (
+                select b.principal, b.owner_id, w.ticket, k.place
+                from fence.live_waiters() w
                 cross join lateral fence.blockers(w.lock, w.mode, w.scope, w.ticket, 0, null) b
-                where (b.principal, b.owner_id) <> (w.principal, w.owner_id)
-                    and row(b.principal, b.owner_id)::text not in (select unnest(v_known))
-                order by b.principal, b.owner_id, w.ticket) x);
-        v_known := v_known || array(select row(p.principal, p.owner_id)::text from unnest(v_paths) p);
-        tickets := (
-            select p.tickets from unnest(v_paths) p
-            where (p.principal, p.owner_id) = (v_wait.principal, v_wait.owner_id));
-    end loop;
-    cycle := (
-        select json_agg(
-            json_build_object('owner_id', w.owner_id, 'principal', w.principal, 'lock', w.lock) order by t.ordinality)
-        from unnest(tickets) with ordinality t (ticket, ordinality)
-        join fence.waiters w on w.ticket = t.ticket);
+                join unnest(v_behind) with ordinality k (owner, place) on k.owner = row(b.principal, b.owner_id)::text
+                where w.owner_id = f.owner_id and w.principal = f.principal
+                    and (w.ticket = p_ticket or f.ticket is not null)
+                    and (b.principal, b.owner_id) <> (w.principal, w.owner_id) and k.place < f.place
+                order by k.place limit 1) b
+        )
+        select array_agg(f.ticket order by f.place desc)
+        from walk f where f.ticket is not null having min(f.place) = 1);
 end
 $$;
 
