@@ -154,7 +154,8 @@ begin
         end if;
         if v_blocker.lock is null then
             lease := fence.grant_lease(v_fence, p_request, coalesce(
-                extract(epoch from clock_timestamp() - v_waiter.queued_at) * 1000, 0)::bigint, v_found.here);
+                extract(epoch from clock_timestamp() - v_waiter.queued_at) * 1000, p_request.waited_ms, 0)::bigint,
+                v_found.here);
         end if;
     end if;
 

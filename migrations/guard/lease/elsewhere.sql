@@ -22,58 +22,41 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
 declare
-    v_fence fence.fences;
-    v_ended fence.leases;
+    v_ended  fence.leases;
+    v_answer record;
 begin
-    if not fence.owner_is_allowed(p_request) then
-        outcome := 'owner_refused';
-        return;
-    end if;
     p_request.lease_id := p_lease_id;
-    perform fence.commit_durably();
-    perform fence.take_tree_lock(p_request.lock, 'node');
-    v_fence := fence.lock_fence(p_request.lock);
-    perform fence.check_authority(p_request.lock);
-    if exists (select from fence.policy_for(p_request.lock) p where p.require_live_lease) then
-        perform fence.note_unused(array[p_request.lock]);
-        outcome := 'unsupported';
-        return;
+    p_request.waited_ms := p_waited_ms;
+    if fence.owner_is_allowed(p_request) then
+        perform fence.take_tree_lock(p_request.lock, 'node');
+        perform fence.lock_fence(p_request.lock);
+        perform fence.check_authority(p_request.lock);
+        if exists (select from fence.policy_for(p_request.lock) p where p.require_live_lease) then
+            perform fence.note_unused(array[p_request.lock]);
+            outcome := 'unsupported';
+            return;
+        end if;
+        for v_ended in
+            select * from fence.end_leases(array(
+                select row(l.lock, l.fencing_token, 'expired')::fence.lease_end from fence.leases l
+                where l.lock = p_request.lock and l.ended_at is null
+                    and fence.lease_provider(l.lease_id) = fence.lease_provider(p_lease_id)
+                for update))
+        loop
+            perform fence.wake(v_ended.lock, v_ended.scope, 0); -- waiters in PostgreSQL
+        end loop;
     end if;
-
-    for v_ended in
-        select * from fence.end_leases(array(
-            select row(l.lock, l.fencing_token, 'expired')::fence.lease_end from fence.leases l
-            where l.lock = p_request.lock and l.ended_at is null
-                and fence.lease_provider(l.lease_id) = fence.lease_provider(p_lease_id)
-            for update))
-    loop
-        perform fence.wake(v_ended.lock, v_ended.scope, 0); -- waiters in PostgreSQL
-    end loop;
-    lease := fence.longest_running(array(
-        select r from fence.conflicting_leases(p_request.lock, p_request.mode, p_request.scope) r));
-    if lease.lock is not null
-        or fence.must_queue(p_request.lock, p_request.mode, p_request.scope, 9223372036854775807)
-    then
-        perform fence.note_unused(array[p_request.lock]);
+    v_answer := fence.acquire_lease(p_request, 0, null, true);
+    outcome := v_answer.outcome;
+    lease := v_answer.lease;
+    left_ms := v_answer.left_ms;
+    queue_length := v_answer.queue_length;
+    if outcome = 'granted' and lease.lease_id <> p_lease_id then -- by another provider, to the same request
         outcome := 'held';
-        left_ms := ceil(extract(epoch from lease.expires_at - clock_timestamp()) * 1000);
-        queue_length := (select count(*) from fence.live_waiters() w where w.lock = p_request.lock);
         lease.lease_id := null;
-        return;
+        left_ms := fence.left_ms(lease);
+        queue_length := 0;
     end if;
-    select * into lease from fence.leases l
-    where l.lock = p_request.lock collate "POSIX" and l.request_id = p_request.request_id;
-    if found then
-        outcome := coalesce(fence.request_conflict(lease, p_request), 'lost');
-        lease.end_reason := coalesce(lease.end_reason, 'expired');
-        return;
-    end if;
-    if greatest(v_fence.granted_token, v_fence.last_token) = 0 then
-        perform fence.check_new_fence(p_request.principal);
-    end if;
-    perform fence.expire_or_blocker(p_request.lock, p_request.mode, p_request.scope);
-    outcome := 'granted';
-    lease := fence.grant_lease(v_fence, p_request, p_waited_ms);
 end
 $$;
 
