@@ -14,7 +14,7 @@
 -- scope is subtree if any of those waiters requests a subtree. A waiter for a subtree that the caller did not know of
 -- is left for the next call. A waiter whose deadline has passed is skipped: its gateway takes it out.
 --
--- At most 200 are granted in one call: the fence is not locked for long, and the statement ends in time, however many
+-- At most 200 get a result in one call: the fence is not locked for long, and the statement ends in time, however many
 -- readers wait.
 create or replace function fence.grant_next(p_gateway_id uuid, p_lock text, p_scope text)
 returns table (outcome text, ticket bigint, lease fence.leases, reason text, left_ms bigint)
@@ -52,6 +52,7 @@ set enable_bitmapscan = off set enable_sort = off -- or the whole queue would be
 as $$
 declare
     v_lock          text := p_fence.resource;
+    v_external      boolean := fence.has_external_tokens(p_fence.resource);
     v_trees         boolean := p_scope = 'subtree' or fence.has_subtrees(p_fence.resource);
     v_waiter        fence.waiters;
     v_next          fence.waiters; -- the first in the queue that must wait
@@ -59,14 +60,11 @@ declare
     v_newest        record;
     v_blocker       fence.leases;
     v_granted       fence.leases;
-    v_granted_count integer := 0;
+    v_count         integer := 0; -- of results
     v_left          boolean := false; -- a waiter has left the queue without a lease
     v_subtree_waits boolean := false; -- a reader of the subtree was skipped: so are the others
 begin
-    if fence.has_external_tokens(v_lock) then
-        return query select r.* from fence.refuse_waiters(p_gateway_id, v_lock, p_scope) r;
-        p_gateway_id := null; -- it has no waiters any more
-    elsif p_ended_token is null then
+    if p_ended_token is null then
         return query
         with left_behind as (
             delete from fence.waiters w
@@ -82,22 +80,30 @@ begin
     for v_waiter in select w.* from fence.live_waiters(p_gateway_id) w where w.lock = v_lock order by w.ticket loop
         if v_granted.mode = 'exclusive' or v_waiter.gateway_id is distinct from p_gateway_id then
             v_next := case when v_next.ticket is null then v_waiter else v_next end;
-            exit when 'exclusive' in (v_granted.mode, v_waiter.mode) or p_gateway_id is null;
+            exit when 'exclusive' in (v_granted.mode, v_waiter.mode) and not v_external or p_gateway_id is null;
             continue;
         end if;
-        exit when v_waiter.mode = 'exclusive' and v_next.ticket is not null
+        exit when v_waiter.mode = 'exclusive' and v_next.ticket is not null and not v_external
             or v_waiter.scope = 'subtree' and p_scope <> 'subtree';
         continue when v_subtree_waits and (v_waiter.mode, v_waiter.scope) = ('shared', 'subtree');
         ticket := v_waiter.ticket;
         lease := null;
         left_ms := null;
         reason := null;
-        if v_granted_count = 200 then
+        if v_count = 200 then
             v_next := v_waiter;
             outcome := 'more';
             ticket := 0;
             return next;
             exit;
+        elsif v_external then
+            delete from fence.waiters w where w.ticket = v_waiter.ticket;
+            v_count := v_count + 1;
+            v_left := true;
+            outcome := 'external';
+            lease := fence.waiter_request(v_waiter);
+            return next;
+            continue;
         end if;
 
         select l.mode, l.ended_at is not null as ended into v_newest from fence.leases l
@@ -142,7 +148,7 @@ begin
         left_ms := fence.left_ms(lease);
         return next;
         v_granted := lease;
-        v_granted_count := v_granted_count + 1;
+        v_count := v_count + 1;
         p_fence.granted_token := lease.fencing_token;
         p_fence.open := lease.mode = 'exclusive';
     end loop;
