@@ -129,3 +129,43 @@ func TestHandOverReadsLittle(t *testing.T) {
 		})
 	}
 }
+
+// The queue of one lock is read without those of others, though the statistics are from a time when one queue was all
+// there was.
+func TestQueueIsReadByItsLock(t *testing.T) {
+	t.Parallel()
+	const waiters = 2000
+	b := enginetest.New(t)
+	crowd(t, b.URL, waiters, "cold")
+	b.Exec(t, "delete from fence.waiters where lock <> 'hot'")
+	b.Exec(t, "analyze fence.waiters")
+	b.Exec(t, "insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, queued_at, deadline_at) "+
+		"values ('cold', '"+crowdGateway+"', 'next', 'exclusive', 'node', 1000, now(), now() + interval '1 day')")
+	tx, err := b.SQL.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	read := func() (rows int) {
+		const sql = "select idx_tup_fetch + seq_tup_read from pg_stat_xact_user_tables where relid = 'fence.waiters'::regclass"
+		if err := tx.QueryRow(t.Context(), sql).Scan(&rows); err != nil {
+			t.Fatal(err)
+		}
+		return rows
+	}
+	before := read()
+	for _, sql := range []string{
+		"select (fence.acquire_lease(fence.lease_request('cold', 'late', 'exclusive', 'node', 1000, null, null, null), " +
+			"0, null, true)).outcome",
+		"select h.outcome from fence.leases l, fence.release_lease(l.lock, l.owner_id, l.lease_id, l.fencing_token, '" +
+			crowdGateway + "', true) h where l.lock = 'cold'",
+	} {
+		var outcome string
+		if err := tx.QueryRow(t.Context(), sql).Scan(&outcome); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if rows := read() - before; rows > waiters/20 {
+		t.Errorf("%d rows were read, of %d waiters for another lock", rows, waiters)
+	}
+}
