@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/fencegate/fencegate/store"
 )
@@ -28,7 +26,16 @@ type decidedBy struct{ acquire, share, release, releaseFirst togetherCall }
 
 // acquiresAndReleases are the cases about both, with a prefix to their names.
 func acquiresAndReleases(prefix string, by decidedBy) []storeCase {
-	cases := []storeCase{
+	cases := append(acquiresBy(by), releasesBy(by)...)
+	for i := range cases {
+		// A policy or subtree of another case would send all to the functions for many.
+		cases[i].name, cases[i].run = prefix+cases[i].name, all(alone, cases[i].run)
+	}
+	return cases
+}
+
+func acquiresBy(by decidedBy) []storeCase {
+	return []storeCase{
 		{"together: a lock whose lease has ended", all(acquire, release, by.acquire.is("granted"), grantedTogether,
 			expectOpen(true), wrote(with(newest, sequence(1))))},
 		{"together: the token is greater than what was written elsewhere", all(acquire, release,
@@ -72,7 +79,11 @@ func acquiresAndReleases(prefix string, by decidedBy) []storeCase {
 			whileRequestingSubtree(onBelow("/x/y", by.acquire.is("undecided"))))},
 		{"alone: a subtree above that is being requested", all(onBelow("/x", acquire, release),
 			whileRequestingSubtree(onBelow("/x", by.acquire.is("undecided"))))},
+	}
+}
 
+func releasesBy(by decidedBy) []storeCase {
+	return []storeCase{
 		{"together: a release", all(acquire, by.release.is("released"), expectOpen(false),
 			rejected(with(newest), "token_stale released"))},
 		{"together: a release of a reader after which another came", all(share, acquireBesideItself, by.releaseFirst.is("released"),
@@ -100,11 +111,6 @@ func acquiresAndReleases(prefix string, by decidedBy) []storeCase {
 		{"alone: a release below a subtree that is being requested", all(onBelow("/x", acquire),
 			whileRequestingSubtree(onBelow("/x", by.release.is("undecided"))))},
 	}
-	for i := range cases {
-		// A policy or subtree of another case would send all to the functions for many.
-		cases[i].name, cases[i].run = prefix+cases[i].name, all(alone, cases[i].run)
-	}
-	return cases
 }
 
 // renewals are the cases about renewals, and one about a release that hands over.
@@ -264,172 +270,6 @@ func whileTokensJump(steps ...step) step {
 }
 
 const lockLeaseSQL = "select from fence.leases where lock = $1 for update"
-
-// togetherCall is a call of one of the functions, about one lease.
-type togetherCall struct {
-	function  string // with its arguments: $1 the lock, $2 the token
-	answer    string // the column of its answer
-	of        func(*fixture) store.Lease
-	owner, id string
-}
-
-func newestOrNone(s *fixture) store.Lease {
-	if len(s.leases) == 0 {
-		return store.Lease{}
-	}
-	return s.newest()
-}
-
-func acquiring(mode store.Mode) togetherCall {
-	return togetherCall{of: newestOrNone, answer: "outcome", function: fmt.Sprintf("fence.acquire_leases(array[$1], "+
-		"array['together'], array['principal'], array['%s'], array[3600000], array['together'], array[null::text], array[0], "+
-		"'{}')", mode)}
-}
-
-// acquiringOne is acquiring by the function for one lock.
-func acquiringOne(mode store.Mode) togetherCall {
-	return togetherCall{of: newestOrNone, answer: "outcome", function: fmt.Sprintf("fence.acquire_lease(fence.lease_request("+
-		"$1, 'together', '%s', 'node', 3600000, null, 'together', null, 'principal'), 0, null, false)", mode)}
-}
-
-func onLease(answer, function string) togetherCall {
-	return togetherCall{of: (*fixture).newest, owner: "$3", id: "$4", answer: answer, function: function}
-}
-
-func (c togetherCall) ofFirst() togetherCall {
-	c.of = (*fixture).first
-	return c
-}
-
-var (
-	toAcquire         = acquiring(store.Exclusive)
-	toShare           = acquiring(store.Shared)
-	toRelease         = onLease("status", "fence.release_leases(array[$1], array[%s], array[%s::uuid], array[$2::bigint])")
-	toReleaseFirst    = toRelease.ofFirst()
-	toAcquireOne      = acquiringOne(store.Exclusive)
-	toShareOne        = acquiringOne(store.Shared)
-	toReleaseOne      = onLease("status", "fence.release_lease($1, %s, %s::uuid, $2, null, false)")
-	toReleaseFirstOne = toReleaseOne.ofFirst()
-
-	toRenew = onLease("status",
-		"fence.renew_leases(array[$1], array[%s], array[%s::uuid], array[$2::bigint], array[7200000], false)")
-	toShorten = onLease("status",
-		"fence.renew_leases(array[$1], array[%s], array[%s::uuid], array[$2::bigint], array[1000], false)")
-)
-
-func (c togetherCall) as(owner string) togetherCall {
-	c.owner = "'" + owner + "'"
-	return c
-}
-
-func (c togetherCall) with(id string) togetherCall {
-	c.id = id
-	return c
-}
-
-// send sends the call and returns the answer: undecided where there is none, or the code of an error that is the
-// schema's own. It waits for no lock for long.
-func (c togetherCall) send(ctx context.Context, s *fixture) (answer string, err error) {
-	lease := c.of(s)
-	from, args := " from "+c.function, []any{s.lock}
-	if c.owner != "" {
-		// All arguments are used, whatever replaces them.
-		from = fmt.Sprintf(" from (select $3::text, $4::uuid) a, "+c.function, c.owner, c.id)
-		args = append(args, lease.Token, lease.OwnerID, lease.ID)
-	}
-	sql := "select coalesce((select coalesce(" + c.answer + ", 'nothing')" + from + " f limit 1), 'undecided')"
-	err = pgx.BeginFunc(ctx, s.SQL, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "set local lock_timeout = '200ms'"); err != nil {
-			return err
-		}
-		return tx.QueryRow(ctx, sql, args...).Scan(&answer)
-	})
-	if failed := (*pgconn.PgError)(nil); errors.As(err, &failed) && strings.HasPrefix(failed.Code, "LF") {
-		return failed.Code, nil
-	}
-	return answer, err
-}
-
-// is expects an answer.
-func (c togetherCall) is(want string) step {
-	return func(ctx context.Context, s *fixture) error {
-		answer, err := c.send(ctx, s)
-		if err == nil && answer != want {
-			err = fmt.Errorf("%s: %s, want %s", c.function, answer, want)
-		}
-		return err
-	}
-}
-
-// whileHolding expects an answer while another session holds a lock, which the statement takes.
-func (c togetherCall) whileHolding(statement, want string) step {
-	return func(ctx context.Context, s *fixture) error {
-		return s.whileHolding(ctx, statement, s.lock, func() error { return s.do(ctx, c.is(want)) })
-	}
-}
-
-// tells expects an answer, and that a notification is sent after it.
-func (c togetherCall) tells(want string, of notification) step {
-	return func(ctx context.Context, s *fixture) error {
-		listener, err := pgx.ConnectConfig(ctx, s.SQL.Config().ConnConfig)
-		if err != nil {
-			return err
-		}
-		defer listener.Close(context.WithoutCancel(ctx))
-		var channel, payload string
-		if err := listener.QueryRow(ctx, "select "+of.channel+", "+of.payload, s.lock).Scan(&channel, &payload); err != nil {
-			return err
-		}
-		channel = pgx.Identifier{channel}.Sanitize()
-		if _, err := listener.Exec(ctx, "listen "+channel); err != nil {
-			return err
-		}
-		if err := s.do(ctx, c.is(want)); err != nil {
-			return err
-		}
-		if _, err := listener.Exec(ctx, "notify "+channel+", 'the end'"); err != nil {
-			return err
-		}
-		for {
-			told, err := listener.WaitForNotification(ctx)
-			switch {
-			case err != nil:
-				return err
-			case strings.HasPrefix(told.Payload, of.begins) && strings.HasSuffix(told.Payload, payload):
-				return nil
-			case told.Payload == "the end":
-				return fmt.Errorf("%s: nothing was sent on %s", c.function, channel)
-			}
-		}
-	}
-}
-
-// notification is what a call may send about a lock, $1: on a channel, with a payload of this beginning and end.
-type notification struct{ channel, payload, begins string }
-
-// wakeOf is a wake of a gateway about the waiters of a lock, both in SQL.
-func wakeOf(gateway, lock, begins string) notification {
-	return notification{
-		channel: "fence.gateway_channel('" + gateway + "')", begins: begins,
-		payload: "left(encode(sha256(uuid_send('" + gateway + "') || convert_to(" + lock + ", 'UTF8')), 'hex'), 32)",
-	}
-}
-
-var (
-	changeOf    = notification{channel: "'fence_changes'", payload: "(select key::text from fence.watched where lock = $1)"}
-	wakeHere    = wakeOf(hereID, "$1", "")
-	wakeAbove   = wakeOf(hereID, `regexp_replace($1, '/[^/]*$', '')`, "0 ")
-	wakeThere   = wakeOf(thereID, "$1", "")
-	wakeThereAt = wakeOf(thereID, "$1", "0 ")
-)
-
-// writesBelow writes below the lock with the token of its first lease, which is accepted or not.
-func writesBelow(accepted bool) step {
-	if accepted {
-		return wrote(with(first, sequence(1), at("/x")))
-	}
-	return rejected(with(first, sequence(2), at("/x")), "token_stale released")
-}
 
 // whileHolding does something while another session has executed a statement and not ended its transaction.
 func (s *fixture) whileHolding(ctx context.Context, statement string, arg any, do func() error) error {

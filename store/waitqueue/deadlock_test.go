@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/fencegate/fencegate/internal/test/testenv/await"
 	"github.com/fencegate/fencegate/internal/test/testenv/enginetest"
 	"github.com/fencegate/fencegate/store"
@@ -141,4 +143,35 @@ func (s *engines) takeSome(ctx context.Context, owner int, random *rand.Rand) (e
 		leases = append(leases, lease)
 	}
 	return nil
+}
+
+const crowdGateway = "00000000-0000-0000-0000-000000000001"
+
+// crowd has X hold one of the locks hot and cold, and Y the other; many wait for hot, the last of them X, and one for
+// cold. Another principal's X waits for many other locks.
+func crowd(t testing.TB, url string, waiters int, has string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	for _, sql := range []string{
+		"insert into fence.gateways values ('" + crowdGateway + "', clock_timestamp() + interval '1 day')",
+		"insert into fence.fences (resource, granted_token) values ('hot', 1), ('cold', 2)",
+		`insert into fence.leases (lock, fencing_token, lease_id, owner_id, mode, ttl_ms, granted_at, expires_at)
+			select lock, row_number() over (order by lock desc), gen_random_uuid(), case lock when '` + has + `' then 'X' else 'Y' end,
+				'exclusive', 1000, clock_timestamp(), clock_timestamp() + interval '1 day' from unnest(array['hot', 'cold']) lock`,
+		fmt.Sprintf(`insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, queued_at, deadline_at)
+			select case n when 0 then 'cold' else 'hot' end, '%[1]s', case n when %[2]d then 'X' else 'waiter ' || n end,
+				'exclusive', 'node', 1000, clock_timestamp(), clock_timestamp() + interval '1 day'
+			from generate_series(0, %[2]d) n`, crowdGateway, waiters),
+		fmt.Sprintf(`insert into fence.waiters (lock, gateway_id, principal, owner_id, mode, scope, ttl_ms, queued_at, deadline_at)
+			select 'theirs ' || n, '%s', 'another', 'X', 'exclusive', 'node', 1000, clock_timestamp(), clock_timestamp() + interval '1 day'
+			from generate_series(1, %d) n`, crowdGateway, waiters),
+	} {
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

@@ -49,8 +49,8 @@ func (s State) sameSince(began snapshot, op Op) bool {
 	case Levels[1]:
 		return !slices.ContainsFunc(began.asked, func(name store.Name) bool { return name == op.Name || isBelow(op.Name, name) }) &&
 			!slices.ContainsFunc(s.around(op.Name), func(name store.Name) bool {
-			return !s.Resource(name).equal(began.Resource(name))
-		})
+				return !s.Resource(name).equal(began.Resource(name))
+			})
 	}
 	return s.Equal(began.State) && len(began.asked) == 0
 }
