@@ -83,8 +83,11 @@ begin
             exit when 'exclusive' in (v_granted.mode, v_waiter.mode) and not v_external or p_gateway_id is null;
             continue;
         end if;
-        exit when v_waiter.mode = 'exclusive' and v_next.ticket is not null and not v_external
-            or v_waiter.scope = 'subtree' and p_scope <> 'subtree';
+        exit when v_waiter.mode = 'exclusive' and v_next.ticket is not null and not v_external;
+        if v_waiter.scope = 'subtree' and p_scope <> 'subtree' then
+            v_next := case when v_next.ticket is null then v_waiter else v_next end;
+            exit;
+        end if;
         continue when v_subtree_waits and (v_waiter.mode, v_waiter.scope) = ('shared', 'subtree');
         ticket := v_waiter.ticket;
         lease := null;
