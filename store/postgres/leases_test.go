@@ -113,7 +113,7 @@ var oneMutations = []mutation{
 	{"one: the newest lease may be missing", "may_be_held", replacing("p_granted_token > 0", "false"),
 		[]string{"one, alone: a lease that is not the newest grant"}},
 	{"one: used request_ids are overlooked", "acquire_lease",
-		replacing("l.lock = p_request.lock collate \"POSIX\" and l.request_id = p_request.request_id;", "false;"),
+		replacing("if v_found.again then", "if false then"),
 		[]string{"one, alone: a request_id that was used"}},
 	{"one: another authority", "acquire_lease", replacing(
 		"v_found.policies and fence.has_external_tokens(p_request.lock)", "false"),
@@ -148,7 +148,7 @@ var oneMutations = []mutation{
 		[]string{"one, alone: a release below a subtree"}},
 	{"one: a release overlooks watchers", "release_lease", replacing("v_found.watched and ", "false and "),
 		[]string{"one, alone: a release that is watched"}},
-	{"one: a grant overlooks watchers", "grant_lease", replacing("if v_found.watched then", "if false then"),
+	{"one: a grant overlooks watchers", "grant_lease", replacing("if p_watched then", "if false then"),
 		[]string{"one, alone: a lock that is watched"}},
 }
 

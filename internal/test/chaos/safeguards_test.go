@@ -48,7 +48,7 @@ var safeguards = []safeguard{
 		broken: `and exists (select from fence.fences s
 			where s.resource = p_resource and fence.fast_path_admits(s, p_token, p_sequence))`,
 		faults: []string{"standby-frozen", "standby-frozen", "standby-frozen"}},
-	{name: "request-recognised", file: "acquire_lease.sql", old: "if p_request.request_id is not null then",
+	{name: "request-recognised", file: "acquire_lease.sql", old: "if v_found.again then",
 		broken: "if false then", faults: []string{"client-late", "client-silent"}},
 	{name: "commit-durable", file: "commit_durably.sql",
 		old:    "case current_setting('synchronous_commit') when 'off' then 'on'",

@@ -75,7 +75,12 @@ begin
     v_new := coalesce(greatest(v_fence.granted_token, v_fence.last_token), 0) = 0;
     v_trees := p_request.scope = 'subtree' or fence.has_subtrees(p_request.lock);
     select exists (select from fence.policies) as policies, exists (select from fence.minted_here()) as here,
-        exists (select from fence.waiters w where w.lock = p_request.lock) as waiters, l.mode, l.ended_at is not null as ended
+        exists (select from fence.waiters w where w.lock = p_request.lock) as waiters,
+        exists (select from fence.watched w where w.lock = p_request.lock) as watched,
+        exists (
+            select from fence.leases e
+            where e.lock = p_request.lock collate "POSIX" and e.request_id = p_request.request_id) as again,
+        l.mode, l.ended_at is not null as ended
     into v_found
     from (select) one left join fence.leases l on l.lock = p_request.lock and l.fencing_token = v_fence.granted_token;
     if not p_may_wait and not v_found.here then
@@ -93,34 +98,30 @@ begin
         perform fence.check_authority(p_request.lock);
     end if;
 
-    if p_request.request_id is not null then
+    if v_found.again then
         select * into lease from fence.leases l
         where l.lock = p_request.lock collate "POSIX" and l.request_id = p_request.request_id;
-        if found then
-            outcome := coalesce(fence.request_conflict(lease, p_request),
-                case when lease.ended_at is null and lease.expires_at > clock_timestamp() then 'granted'
-                    else 'lost' end);
-            if outcome = 'granted' and lease.waited_ms > 0 and not lease.adopted then
-                if not p_may_wait and not fence.try_lease(lease.lock, lease.fencing_token) then
-                    outcome := 'undecided';
-                    return;
-                end if;
-                update fence.leases l set adopted = true
-                where l.lock = lease.lock and l.fencing_token = lease.fencing_token;
-            end if;
-            if outcome = 'lost' then
-                lease.end_reason := coalesce(lease.end_reason, 'expired');
-            end if;
-            return;
-        end if;
-        if v_found.waiters then
-            select * into v_waiter from fence.waiters w
-            where w.lock = p_request.lock collate "POSIX" and w.request_id = p_request.request_id;
-            ticket := v_waiter.ticket;
-            outcome := case when found then fence.request_conflict(fence.waiter_request(v_waiter), p_request) end;
-            if outcome is not null then
+        outcome := coalesce(fence.request_conflict(lease, p_request),
+            case when lease.ended_at is null and lease.expires_at > clock_timestamp() then 'granted' else 'lost' end);
+        if outcome = 'granted' and lease.waited_ms > 0 and not lease.adopted then
+            if not p_may_wait and not fence.try_lease(lease.lock, lease.fencing_token) then
+                outcome := 'undecided';
                 return;
             end if;
+            update fence.leases l set adopted = true
+            where l.lock = lease.lock and l.fencing_token = lease.fencing_token;
+        end if;
+        if outcome = 'lost' then
+            lease.end_reason := coalesce(lease.end_reason, 'expired');
+        end if;
+        return;
+    elsif v_found.waiters and p_request.request_id is not null then
+        select * into v_waiter from fence.waiters w
+        where w.lock = p_request.lock collate "POSIX" and w.request_id = p_request.request_id;
+        ticket := v_waiter.ticket;
+        outcome := case when found then fence.request_conflict(fence.waiter_request(v_waiter), p_request) end;
+        if outcome is not null then
+            return;
         end if;
     end if;
 
@@ -155,7 +156,7 @@ begin
         if v_blocker.lock is null then
             lease := fence.grant_lease(v_fence, p_request, coalesce(
                 extract(epoch from clock_timestamp() - v_waiter.queued_at) * 1000, p_request.waited_ms, 0)::bigint,
-                v_found.here);
+                v_found.here, v_found.policies, v_found.watched);
         end if;
     end if;
 

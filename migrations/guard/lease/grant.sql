@@ -1,8 +1,9 @@
--- fence.grant_lease(fence, request, waited_ms, here) → the lease, granted as requested (fence.lease_request), with a token
+-- fence.grant_lease(fence, request, waited_ms, here, policies, watched) → the lease, granted as requested (fence.lease_request), with a token
 -- above all others of the name, to which the fence is raised (P3). A request in a session has the expires_at of that. Or
 -- null, and nothing was changed: by the time of the grant, which is read after all locks, the session has expired.
 --
--- here: the caller knows that this database issued the last token (fence.minted_here).
+-- The last three save look-ups of what the caller knows: that this database issued the last token (fence.minted_here), that
+-- there are no policies, and that nobody watches the lock.
 --
 -- Every grant is made here, and those of many locks by one statement in fence.acquire_leases.
 --
@@ -27,14 +28,14 @@
 --
 -- Raises LF002 from mint, LF006 from jump.
 create or replace function fence.grant_lease(
-    p_fence fence.fences, p_request fence.leases, p_waited_ms bigint, p_here boolean default false)
+    p_fence fence.fences, p_request fence.leases, p_waited_ms bigint, p_here boolean default false,
+    p_policies boolean default true, p_watched boolean default true)
 returns fence.leases
 language plpgsql
 as $$
 declare
     v_newest bigint := greatest(p_fence.granted_token, p_fence.last_token, fence.granted_above(p_request.lock));
     v_below  text[];
-    v_found  record;
     v_lease  fence.leases := p_request;
 begin
     if p_request.scope = 'subtree' then
@@ -62,10 +63,7 @@ begin
         where f.resource = any (v_below);
     end if;
 
-    select exists (select from fence.policies) as policies,
-        exists (select from fence.watched w where w.lock = p_request.lock) as watched
-    into v_found;
-    if v_found.policies then
+    if p_policies then
         v_lease.hold_until := fence.hold_until(p_request.lock, v_lease.granted_at, v_lease.granted_at);
     end if;
     v_lease.expires_at := least(v_lease.hold_until,
@@ -94,7 +92,7 @@ begin
     set granted_token = v_lease.fencing_token, open = v_lease.mode = 'exclusive', adopted_token = null, admitted_in = null,
         subtree_token = case v_lease.scope when 'subtree' then v_lease.fencing_token else f.subtree_token end
     where f.resource = v_lease.lock;
-    if v_found.watched then
+    if p_watched then
         perform fence.note_change(v_lease.lock);
     end if;
     return v_lease;

@@ -84,8 +84,11 @@ begin
         )
         select * from granted
     loop
-        v_done := v_done || v_lease.lock;
-        return query select v_lease.lock, 'granted', v_lease, null::bigint, null::bigint, null::bigint;
+        lock := v_lease.lock;
+        outcome := 'granted';
+        lease := v_lease;
+        v_done := v_done || lock;
+        return next;
     end loop;
     v_durable := v_done <> '{}';
 

@@ -52,7 +52,8 @@ set enable_bitmapscan = off set enable_sort = off -- or the whole queue would be
 as $$
 declare
     v_lock          text := p_fence.resource;
-    v_external      boolean := fence.has_external_tokens(p_fence.resource);
+    v_policies      boolean := exists (select from fence.policies);
+    v_external      boolean := v_policies and fence.has_external_tokens(p_fence.resource);
     v_trees         boolean := p_scope = 'subtree' or fence.has_subtrees(p_fence.resource);
     v_waiter        fence.waiters;
     v_next          fence.waiters; -- the first in the queue that must wait
@@ -137,7 +138,8 @@ begin
         end if;
         lease := fence.grant_lease(p_fence, fence.waiter_request(v_waiter),
             -- 0 is for a lease that was granted without a wait
-            greatest(1, extract(epoch from clock_timestamp() - v_waiter.queued_at) * 1000)::bigint);
+            greatest(1, extract(epoch from clock_timestamp() - v_waiter.queued_at) * 1000)::bigint,
+            p_policies => v_policies);
         delete from fence.waiters w where w.ticket = v_waiter.ticket;
         if lease.lock is null then
             v_left := true;
