@@ -16,8 +16,7 @@ import (
 // resendPauseMin and resendPauseMax are the pauses between attempts to keep a ticket while the database is unreachable.
 const resendPauseMin, resendPauseMax = 50 * time.Millisecond, time.Second
 
-// ownRequest begins the request_id of a caller that has none. The lease of such a request is given back whatever has found
-// it: no other gateway sends it (fence.acquire_lease).
+// ownRequest begins the request_id of a caller that has none.
 const ownRequest = "fencegate:"
 
 // Acquire takes a lock, and stores the lease. It waits for it as long as the request says, at least a millisecond: first

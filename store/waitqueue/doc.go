@@ -35,8 +35,7 @@
 //   - ticket: the answer is a ticket. If that is a new one, the wait is checked for deadlocks (see deadlocks.go).
 //   - grant: the answer to an acquire, or to a grant, has a lease for the request. All callers here with that request, and
 //     its owner_id and principal (P6), have the same lease: the last to leave without it gives it back. A lease that no
-//     caller takes is given back at once; if the request_id is the client's, the database keeps a lease that an acquire has
-//     found meanwhile, perhaps through another gateway (fence.give_back).
+//     caller takes is given back at once; the database keeps it if an acquire has found it meanwhile (fence.give_back).
 //   - refusal: a grant, or the search for cycles, has removed the ticket. An acquire in flight may have a newer one, or be
 //     another owner's: it is sent once more.
 //   - lost: the ticket, a notification, or the answer to a grant may be lost (P14).

@@ -103,10 +103,7 @@ begin
         where l.lock = p_request.lock collate "POSIX" and l.request_id = p_request.request_id;
         outcome := coalesce(fence.request_conflict(lease, p_request),
             case when lease.ended_at is null and lease.expires_at > clock_timestamp() then 'granted' else 'lost' end);
-        -- A request_id of a gateway's own comes from that gateway alone, which knows whether its caller is gone.
-        if outcome = 'granted' and lease.waited_ms > 0 and not lease.adopted
-            and not starts_with(p_request.request_id, 'fencegate:')
-        then
+        if outcome = 'granted' and lease.waited_ms > 0 and not lease.adopted then
             if not p_may_wait and not fence.try_lease(lease.lock, lease.fencing_token) then
                 outcome := 'undecided';
                 return;

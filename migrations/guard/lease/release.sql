@@ -86,8 +86,8 @@ $$;
 
 -- fence.give_back(lock, owner_id, lease_id, fencing_token) releases a lease whose client was gone when it was granted,
 -- and deletes its request_id, so that the request sent again is a new one. → the status of fence.release_lease; or
--- adopted, and nothing is changed: the request was sent again before, perhaps through another gateway, and that client
--- has the lease.
+-- adopted, and nothing is changed: the request was sent again before, through another gateway, and that client has the
+-- lease.
 create or replace function fence.give_back(
     p_lock text, p_owner_id text, p_lease_id uuid, p_fencing_token bigint) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp
