@@ -35,7 +35,8 @@
 //   - ticket: the answer is a ticket. If that is a new one, the wait is checked for deadlocks (see deadlocks.go).
 //   - grant: the answer to an acquire, or to a grant, has a lease for the request. All callers here with that request, and
 //     its owner_id and principal (P6), have the same lease: the last to leave without it gives it back. A lease that no
-//     caller takes is given back at once; the database keeps it if an acquire has found it meanwhile (fence.give_back).
+//     caller takes is given back at once. The database keeps it if an acquire has found it meanwhile (fence.give_back),
+//     but not from a caller that leaves and whose request_id is this process's own: nobody else can have it.
 //   - refusal: a grant, or the search for cycles, has removed the ticket. An acquire in flight may have a newer one, or be
 //     another owner's: it is sent once more.
 //   - lost: the ticket, a notification, or the answer to a grant may be lost (P14).

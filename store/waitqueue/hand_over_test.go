@@ -63,6 +63,19 @@ func TestHandOver(t *testing.T) {
 // A caller that leaves while its acquire is sent again, and granted, gets no lease. The lock is free at once.
 func TestCallerLeavesWhileItIsQueuedAgain(t *testing.T) {
 	t.Parallel()
+	for name, before := range map[string]string{
+		"it is granted then":  "select",
+		"it was granted then": "select fence.grant_next(w.gateway_id, w.lock, w.scope) from fence.waiters w",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			leaveWhileQueuedAgain(t, before)
+		})
+	}
+}
+
+func leaveWhileQueuedAgain(t *testing.T, before string) {
+	t.Helper()
 	b := enginetest.New(t)
 	e := enginetest.Serve(t, b.Store, engine.Config{})
 	if _, err := e.Acquire(t.Context(), store.AcquireRequest{Lock: "lock", OwnerID: "holder", TTL: time.Hour}); err != nil {
@@ -77,6 +90,7 @@ func TestCallerLeavesWhileItIsQueuedAgain(t *testing.T) {
 	await.True(t, "the acquire is in the queue", func() bool { return b.Count(t, "select count(*) from fence.waiters") == 1 })
 	b.Exec(t, "update fence.leases set granted_at = granted_at - interval '1 day', "+
 		"expires_at = clock_timestamp() - interval '1 millisecond' where lock = 'lock'")
+	b.Exec(t, before)
 	_, unlock := b.LockedBy(t, "select from fence.fences where resource = 'lock' for update")
 	e.Waiters().RequeueAll()
 	if err := b.AwaitBlocked(await.Context(t), left); err != nil {

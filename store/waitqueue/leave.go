@@ -24,6 +24,7 @@ type debt struct {
 	lock      store.Name
 	requestID string
 	lease     *store.Lease // nil: it is a request
+	own       bool         // no other gateway has sent the request of the lease, so nobody else can have the lease
 	due       time.Time    // not before
 	until     time.Time    // until then, a statement may be in flight that would queue the request
 }
@@ -47,6 +48,7 @@ func (q *Queue) leave(ctx context.Context, w *waiter, err error) error {
 	if w.lease != nil {
 		w.lease.takers--
 		owed.lease, owes = &w.lease.Lease, w.lease.takers == 0
+		owed.own = strings.HasPrefix(owed.requestID, ownRequest)
 	}
 	q.mu.Unlock()
 
@@ -85,7 +87,13 @@ func (q *Queue) settle(ctx context.Context, d debt) error {
 func (q *Queue) pay(ctx context.Context, d debt) error {
 	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
-	if d.lease != nil {
+	switch {
+	case d.own:
+		if _, err := q.db.ReleaseLease(ctx, d.lease.Ref()); errors.Is(err, store.ErrUnavailable) {
+			return err
+		}
+		return nil // it has ended
+	case d.lease != nil:
 		return q.db.GiveBack(ctx, *d.lease)
 	}
 	return q.db.LeaveQueue(ctx, q.gateway, d.lock, d.requestID)
