@@ -13,6 +13,7 @@ import (
 
 	"github.com/fencegate/fencegate/internal/test/testenv/process"
 	"github.com/fencegate/fencegate/lockclient/api"
+	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/readiness"
 )
 
@@ -21,6 +22,8 @@ func (o *outages) diskFull(t *testing.T) {
 	admin := connectTo(t, o.cluster)
 	disk := smallDisk(t, admin)
 	for _, sql := range []string{
+		// A change of the catalogs would keep all new sessions out of the full database, for another reason.
+		"alter system set autovacuum = off", "select pg_reload_conf()",
 		"create tablespace small location '" + filepath.Join(disk, "space") + "'",
 		"create database small tablespace small",
 	} {
@@ -36,21 +39,24 @@ func (o *outages) diskFull(t *testing.T) {
 	large := strings.Repeat("x", 64<<10)
 	on.meet(t, outage{
 		reason: readiness.DiskFull, why: "No space left on device",
-		begin: func(t *testing.T) {
-			file, err := os.Create(ballast)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := io.Copy(file, endless{}); !errors.Is(err, syscall.ENOSPC) {
-				t.Fatalf("filling the disk: %v", err)
-			}
-			if err := file.Close(); err != nil {
-				t.Error(err)
-			}
-		},
+		begin: func(t *testing.T) { fill(t, ballast) },
 		meanwhile: func(t *testing.T) {
 			expectUnavailable(t, h.put(t, lease, 1, large), api.OutcomeNotApplied)
 			h.expectCounted(t, "disk_full")
+			caches, err := filepath.Glob(filepath.Join(disk, "space", "*", "*", "pg_internal.init"))
+			if err != nil || len(caches) == 0 {
+				t.Fatalf("caches of the catalogs: %q, %v", caches, err)
+			}
+			for _, cache := range caches {
+				if err := os.Remove(cache); err != nil {
+					t.Fatal(err)
+				}
+			}
+			fill(t, ballast)
+			_, err = pgx.Connect(t.Context(), url)
+			if got := h.store.ReasonOf(err); got != store.ReasonDiskFull {
+				t.Errorf("a new session fails for the reason %q, want disk_full: %v", got, err)
+			}
 		},
 		end: func(t *testing.T) {
 			if err := os.Remove(ballast); err != nil {
@@ -59,6 +65,21 @@ func (o *outages) diskFull(t *testing.T) {
 		},
 		alerts: []string{"FencegateDiskFull"},
 	})
+}
+
+// fill appends to a file until its disk is full.
+func fill(t *testing.T, path string) {
+	t.Helper()
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(file, endless{}); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("filling the disk: %v", err)
+	}
+	if err := file.Close(); err != nil {
+		t.Error(err)
+	}
 }
 
 type endless struct{}

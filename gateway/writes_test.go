@@ -62,6 +62,7 @@ func TestWriteVersions(t *testing.T) {
 // An early refusal names the token of the fence as it was last seen, and says that a newer one may be in force.
 func TestEarlyRefusalNamesTheTokenLastSeen(t *testing.T) {
 	h := newHarness(t, Config{})
+	await.True(t, "the engine listens, and remembers refusals", h.engine.Listening)
 	first := h.acquire(t, "job", "w1")
 	h.release(t, first)
 	second := h.acquire(t, "job", "w2")

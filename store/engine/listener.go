@@ -90,9 +90,9 @@ func (l *listener) listen(ctx context.Context) error {
 	}
 	l.last.server, l.last.identity = server, identity
 	defer func() { l.last.lost = time.Now() }()
-	l.connected.Store(true)
 	l.connects.Add(1)
 	l.onConnect()
+	l.connected.Store(true)
 	for {
 		if err := l.serve(ctx, conn, time.Now().Add(listenerCheck)); err != nil {
 			return err

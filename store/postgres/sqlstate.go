@@ -75,6 +75,10 @@ func classifyState(err *pgconn.PgError) error {
 	return err
 }
 
+// noInitFile is how PostgreSQL ends a new session on a full disk, as XX000, if it has to write its cache of the catalogs
+// first, as it has to after a change of the catalogs. It is not translated.
+const noInitFile = "could not write init file"
+
 // ReasonOf says why a statement or a connection failed; "" if the database answered as it should.
 func (s *Store) ReasonOf(err error) store.Reason { return reasonOf(err) }
 
@@ -92,6 +96,9 @@ func reasonOf(err error) store.Reason {
 	case errors.Is(err, errReadOnly):
 		return store.ReasonReadOnly
 	case errors.As(err, &pgErr):
+		if pgErr.Message == noInitFile {
+			return store.ReasonDiskFull
+		}
 		return reasonOfState(pgErr.Code, unavailable)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return store.ReasonTimeout
