@@ -249,7 +249,7 @@ var passMutations = []mutation{
 		[]string{"not passed: a writer after a reader elsewhere"}},
 	{"passed: to one for a subtree", "grant_waiters", replacing("if v_waiter.scope = 'subtree' and p_scope <> 'subtree' then", "if false then"),
 		[]string{"not passed: the first is for the subtree"}},
-	{"passed: beside a reader", "grant_waiters", replacing("v_trees or fence.may_be_held(v_newest.mode", "false and fence.may_be_held(v_newest.mode"),
+	{"passed: beside a reader", "grant_waiters", replacing("v_trees or fence.may_be_held(v_found.mode", "false and fence.may_be_held(v_found.mode"),
 		[]string{"not passed: a reader still reads", "not passed: by another owner"}},
 	{"passed: to one whose session has ended", "grant_waiters", replacing("coalesce(v_session.ended_at, v_session.expires_at, '-infinity')", "'infinity'"),
 		[]string{"passed: after one whose session has ended"}},

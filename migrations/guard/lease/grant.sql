@@ -76,16 +76,13 @@ begin
     if not p_here then
         perform fence.jump();
     end if;
-    v_lease.fencing_token := fence.mint(v_newest);
-    v_lease.lease_id := coalesce(p_request.lease_id, gen_random_uuid());
-    v_lease.waited_ms := p_waited_ms;
     insert into fence.leases as l (
         lock, fencing_token, lease_id, owner_id, principal, mode, scope, ttl_ms, requested_ttl_ms, session_id,
         granted_at, waited_ms, expires_at, hold_until, check_at, request_id, metadata)
     values (
-        v_lease.lock, v_lease.fencing_token, v_lease.lease_id, v_lease.owner_id, v_lease.principal, v_lease.mode,
-        v_lease.scope, v_lease.ttl_ms, v_lease.requested_ttl_ms, v_lease.session_id, v_lease.granted_at,
-        v_lease.waited_ms, v_lease.expires_at, v_lease.hold_until, v_lease.check_at, v_lease.request_id,
+        v_lease.lock, fence.mint(v_newest), coalesce(v_lease.lease_id, gen_random_uuid()), v_lease.owner_id,
+        v_lease.principal, v_lease.mode, v_lease.scope, v_lease.ttl_ms, v_lease.requested_ttl_ms, v_lease.session_id,
+        v_lease.granted_at, p_waited_ms, v_lease.expires_at, v_lease.hold_until, v_lease.check_at, v_lease.request_id,
         v_lease.metadata)
     returning l.* into v_lease;
     update fence.fences f

@@ -71,7 +71,9 @@ begin
         from fence.grant_waiters(
             v_fence, case when v_scope is not null then p_fencing_token end, v_scope, p_gateway_id, 'node') g;
         v_passed := found;
-        perform set_config('synchronous_commit', v_setting, true); -- the release is durable, whatever was granted
+        if v_scope is null then
+            perform set_config('synchronous_commit', v_setting, true); -- the release is durable, whatever was granted
+        end if;
     elsif v_scope is not null then
         perform fence.close_fence(p_lock, p_fencing_token);
         if v_scope = 'subtree' or fence.has_subtrees(p_lock) then

@@ -52,19 +52,24 @@ set enable_bitmapscan = off set enable_sort = off -- or the whole queue would be
 as $$
 declare
     v_lock          text := p_fence.resource;
-    v_policies      boolean := exists (select from fence.policies);
-    v_external      boolean := v_policies and fence.has_external_tokens(p_fence.resource);
+    v_external      boolean;
     v_trees         boolean := p_scope = 'subtree' or fence.has_subtrees(p_fence.resource);
     v_waiter        fence.waiters;
     v_next          fence.waiters; -- the first in the queue that must wait
     v_session       fence.sessions;
-    v_newest        record;
+    v_found         record; -- mode and ended are of the newest lease
     v_blocker       fence.leases;
     v_granted       fence.leases;
     v_count         integer := 0; -- of results
     v_left          boolean := false; -- a waiter has left the queue without a lease
     v_subtree_waits boolean := false; -- a reader of the subtree was skipped: so are the others
 begin
+    select exists (select from fence.policies) as policies, exists (select from fence.minted_here()) as here,
+        exists (select from fence.watched w where w.lock = v_lock) as watched,
+        l.mode, l.ended_at is not null as ended
+    into v_found
+    from (select) one left join fence.leases l on l.lock = v_lock and l.fencing_token = p_fence.granted_token;
+    v_external := v_found.policies and fence.has_external_tokens(v_lock);
     if p_ended_token is null then
         return query
         with left_behind as (
@@ -110,13 +115,11 @@ begin
             continue;
         end if;
 
-        select l.mode, l.ended_at is not null as ended into v_newest from fence.leases l
-        where l.lock = v_lock and l.fencing_token = p_fence.granted_token;
         v_blocker := null;
         if v_trees and fence.must_queue(v_lock, v_waiter.mode, v_waiter.scope, ticket) then
             outcome := 'behind';
         else
-            if v_trees or fence.may_be_held(v_newest.mode, v_newest.ended, p_fence.granted_token, v_waiter.mode) then
+            if v_trees or fence.may_be_held(v_found.mode, v_found.ended, p_fence.granted_token, v_waiter.mode) then
                 v_blocker := fence.expire_or_blocker(v_lock, v_waiter.mode, v_waiter.scope);
             end if;
             outcome := case when v_blocker.lock is not null then 'held' end;
@@ -139,7 +142,7 @@ begin
         lease := fence.grant_lease(p_fence, fence.waiter_request(v_waiter),
             -- 0 is for a lease that was granted without a wait
             greatest(1, extract(epoch from clock_timestamp() - v_waiter.queued_at) * 1000)::bigint,
-            p_policies => v_policies);
+            v_found.here, v_found.policies, v_found.watched);
         delete from fence.waiters w where w.ticket = v_waiter.ticket;
         if lease.lock is null then
             v_left := true;
@@ -156,6 +159,8 @@ begin
         v_count := v_count + 1;
         p_fence.granted_token := lease.fencing_token;
         p_fence.open := lease.mode = 'exclusive';
+        v_found.mode := lease.mode;
+        v_found.ended := false;
     end loop;
 
     if v_granted.lock is null then
