@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -74,8 +75,14 @@ type answer[A any] struct {
 	err   error
 }
 
-func (c *batchedCall[Q, A]) decide(value A, err error) {
-	c.answer, c.decided = answer[A]{value, err}, true
+// decide answers the call for a lock. It returns an error if there is none.
+func (b *batch[Q, A]) decide(lock store.Name, value A, err error) error {
+	call := b.byLock[lock]
+	if call == nil {
+		return fmt.Errorf("the database answers for the lock %q, which is not in the batch", lock)
+	}
+	call.answer, call.decided = answer[A]{value, err}, true
+	return nil
 }
 
 // do returns the answer to a request; decided is false where it has to be sent alone. It returns ErrUnavailable if the
@@ -251,8 +258,8 @@ func (s *Store) execAcquires(ctx context.Context, batch batch[queuedRequest, sto
 		if row.outcome == "granted" {
 			sequence = row.sequence
 		}
-		batch.byLock[lock].decide(row.acquired(lock))
-		return nil
+		acquired, err := row.acquired(lock)
+		return batch.decide(lock, acquired, err)
 	})
 	if err == nil && sequence > 0 {
 		err = s.minted(ctx, sequence, newestToken)
@@ -284,7 +291,7 @@ func (s *Store) execReleases(ctx context.Context, batch batch[store.LeaseRef, st
 		if err := rows.Scan(dest...); err != nil || row.status == "undecided" {
 			return err
 		}
-		batch.byLock[lock].decide(row.released(lock))
-		return nil
+		released, err := row.released(lock)
+		return batch.decide(lock, released, err)
 	})
 }

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,7 +38,7 @@ func newHeldBatches() *heldBatches {
 		h.sent <- names
 		err := <-h.answers
 		for _, call := range batch.calls {
-			call.decide(call.request, nil)
+			err = cmp.Or(err, batch.decide(call.request, call.request, nil))
 		}
 		return err
 	}

@@ -244,13 +244,12 @@ func (s *Store) renew(ctx context.Context, stmt statement, batch batch[renewal, 
 			case "live":
 				lease := row.lease()
 				lease.Late = max(0, milliseconds(lateMS))
-				batch.byLock[lock].decide(lease, nil)
+				return batch.decide(lock, lease, nil)
 			case "in_session":
-				batch.byLock[lock].decide(store.Lease{}, errInSession)
+				return batch.decide(lock, store.Lease{}, errInSession)
 			default:
-				batch.byLock[lock].decide(store.Lease{}, lost(lock, status, milliseconds(lateMS)))
+				return batch.decide(lock, store.Lease{}, lost(lock, status, milliseconds(lateMS)))
 			}
-			return nil
 		})
 }
 
