@@ -162,8 +162,8 @@ func (d *Decision) Result(write *Write) Result {
 	}}
 }
 
-// WriteBatch is a list of writes that are decided in one commit, and the decisions on them. Its zero value is empty. It
-// is reused, to save allocations.
+// WriteBatch is a list of writes that are decided in one commit, and the decisions on them. Those to one resource stand
+// together, in the order in which they are judged. Its zero value is empty. It is reused, to save allocations.
 type WriteBatch struct {
 	Writes    []*Write
 	Digests   [][]byte   // of the writes

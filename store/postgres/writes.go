@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,7 +30,7 @@ func (s *Store) Write(ctx context.Context, writes []store.Write) ([]store.Result
 	if len(writes) == 0 {
 		return nil, nil
 	}
-	digests := make([]store.Digest, len(writes))
+	order, digests := make([]int, len(writes)), make([]store.Digest, len(writes))
 	for i := range writes {
 		err := writes[i].Check()
 		if err != nil && len(writes) > 1 {
@@ -38,6 +39,10 @@ func (s *Store) Write(ctx context.Context, writes []store.Write) ([]store.Result
 		if err != nil {
 			return nil, err
 		}
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(x, y int) int { return cmp.Compare(writes[x].Resource, writes[y].Resource) })
+	for _, i := range order {
 		writes[i].Digest(&digests[i])
 		batch.Add(&writes[i], &digests[i])
 	}
@@ -45,8 +50,8 @@ func (s *Store) Write(ctx context.Context, writes []store.Write) ([]store.Result
 	if err := s.ExecWrites(ctx, batch, true); err != nil {
 		return results, err
 	}
-	for i := range writes {
-		results[i] = batch.Result(i)
+	for n, i := range order {
+		results[i] = batch.Result(n)
 	}
 	return results, nil
 }
@@ -119,7 +124,7 @@ func (s *Store) writeOne(ctx context.Context, stmt statement, c *writeColumns) e
 	row := &c.batch.Decisions[0]
 	return s.queryRow(ctx, stmt, sql,
 		[]any{
-			c.resources[0], c.tokens[0], c.sequences[0], c.leaseIDs[0], c.digests[0],
+			c.resources[0], c.tokens[0], c.sequences[0], c.leaseIDs[0], c.batch.Digests[0],
 			c.kinds[0], c.keys[0], c.values[0], c.contentTypes[0], c.expected[0], &c.lockWait,
 		},
 		&row.Verdict, &row.Reason, &row.Version, &row.Created, &row.Replayed,
@@ -134,7 +139,7 @@ func (s *Store) writeSet(ctx context.Context, stmt statement, c *writeColumns) e
 	var answer setAnswer
 	err := s.queryAs(ctx, stmt, sql,
 		[]any{
-			c.resources, c.tokens, c.sequences, c.leaseIDs, c.digests,
+			c.resources, c.tokens, c.sequences, c.leaseIDs, c.batch.Digests,
 			c.kinds, c.keys, c.values, c.contentTypes, c.expected, c.chainEnds, &c.lockWait,
 		},
 		func(rows pgx.Rows) error {
@@ -148,7 +153,7 @@ func (s *Store) writeSet(ctx context.Context, stmt statement, c *writeColumns) e
 	if answered := len(answer.admitted) + len(answer.busy) + len(answer.refused); answered != len(c.batch.Decisions) {
 		return fmt.Errorf("fence.write answered %d of %d writes", answered, len(c.batch.Decisions))
 	}
-	answer.spread(c)
+	answer.spread(c.batch.Decisions)
 	return nil
 }
 
@@ -162,22 +167,22 @@ type setAnswer struct {
 	currentVersions, grantedTokens, lastTokens, lastSequences []int64
 }
 
-// spread copies what the row says of each write to its decision.
-func (a *setAnswer) spread(c *writeColumns) {
+// spread copies what the row says of each write, by its number from 1, to its decision.
+func (a *setAnswer) spread(decisions []store.Decision) {
 	for i, n := range a.admitted {
-		*c.decisionOf(n) = store.Decision{Verdict: store.Admitted, Version: a.versions[i]}
+		decisions[n-1] = store.Decision{Verdict: store.Admitted, Version: a.versions[i]}
 	}
 	for _, n := range a.created {
-		c.decisionOf(n).Created = true
+		decisions[n-1].Created = true
 	}
 	for _, n := range a.replayed {
-		c.decisionOf(n).Replayed = true
+		decisions[n-1].Replayed = true
 	}
 	for _, n := range a.busy {
-		*c.decisionOf(n) = store.Decision{Verdict: store.VerdictBusy}
+		decisions[n-1] = store.Decision{Verdict: store.VerdictBusy}
 	}
 	for i, n := range a.refused {
-		*c.decisionOf(n) = store.Decision{
+		decisions[n-1] = store.Decision{
 			Verdict: store.Verdict(a.verdicts[i]), Reason: a.reasons[i], Version: a.currentVersions[i],
 			GrantedToken: a.grantedTokens[i], LastToken: a.lastTokens[i], LastSequence: a.lastSequences[i],
 		}
@@ -189,55 +194,34 @@ func isState(err error, code string) bool {
 	return errors.As(err, &pgErr) && pgErr.Code == code
 }
 
-// writeColumns are the arguments for a WriteBatch, chain after chain: the writes to one resource. They are reused.
+// writeColumns are the arguments for a WriteBatch. The writes to one resource are a chain. They are reused.
 type writeColumns struct {
 	batch *store.WriteBatch
 	tokenColumns
 	operationColumns
-	digests   [][]byte
-	chainEnds []int32
+	chainEnds []int32 // the number of the last write of each chain
 
 	lockWait int32 // how long the statement waits for fences, in milliseconds
-
-	order   []int32              // which of the writes each argument is of
-	chainOf []int32              // of the writes, from 0
-	chains  map[store.Name]int32 // of each resource
 }
 
 var (
 	writeBatches = sync.Pool{New: func() any { return &store.WriteBatch{} }}
-	columnsPool  = sync.Pool{New: func() any { return &writeColumns{chains: map[store.Name]int32{}} }}
+	columnsPool  = sync.Pool{New: func() any { return &writeColumns{} }}
 )
 
-// arrange fills the arguments with those of a batch. The writes to one resource stand together, in their order.
+// arrange fills the arguments with those of a batch.
 func (c *writeColumns) arrange(batch *store.WriteBatch) {
 	c.batch = batch
 	c.batch.Decisions = slices.Grow(c.batch.Decisions[:0], len(c.batch.Writes))[:len(c.batch.Writes)]
 	for i, write := range c.batch.Writes {
-		chain, begun := c.chains[write.Resource]
-		if !begun {
-			chain = int32(len(c.chainEnds))
-			c.chains[write.Resource] = chain
-			c.chainEnds = append(c.chainEnds, 0)
+		if i > 0 && write.Resource != c.batch.Writes[i-1].Resource {
+			c.chainEnds = append(c.chainEnds, int32(i))
 		}
-		c.chainEnds[chain]++
-		c.order, c.chainOf = append(c.order, int32(i)), append(c.chainOf, chain)
+		c.tokenColumns.add(&write.WriteToken)
+		c.operationColumns.add(&write.Operation)
 	}
-	for chain := 1; chain < len(c.chainEnds); chain++ {
-		c.chainEnds[chain] += c.chainEnds[chain-1]
-	}
-	if len(c.chainEnds) < len(c.order) {
-		slices.SortStableFunc(c.order, func(x, y int32) int { return int(c.chainOf[x] - c.chainOf[y]) })
-	}
-	for _, i := range c.order {
-		c.tokenColumns.add(&c.batch.Writes[i].WriteToken)
-		c.operationColumns.add(&c.batch.Writes[i].Operation)
-		c.digests = append(c.digests, c.batch.Digests[i])
-	}
+	c.chainEnds = append(c.chainEnds, int32(len(c.batch.Writes)))
 }
-
-// decisionOf returns the decision on the write that is the nth argument, from 1.
-func (c *writeColumns) decisionOf(n int32) *store.Decision { return &c.batch.Decisions[c.order[n-1]] }
 
 // release keeps the memory for the next batch, but no pointer to a write.
 func (c *writeColumns) release() {
@@ -250,13 +234,10 @@ func (c *writeColumns) release() {
 	clear(c.contentTypes)
 	clear(c.values)
 	clear(c.expected)
-	clear(c.digests)
-	clear(c.chains)
 	*c = writeColumns{
 		tokenColumns:     tokenColumns{c.resources[:0], c.tokens[:0], c.sequences[:0], c.leaseIDs[:0]},
 		operationColumns: operationColumns{c.kinds[:0], c.keys[:0], c.contentTypes[:0], c.values[:0], c.expected[:0]},
-		digests:          c.digests[:0],
-		chainEnds:        c.chainEnds[:0], order: c.order[:0], chainOf: c.chainOf[:0], chains: c.chains,
+		chainEnds:        c.chainEnds[:0],
 	}
 	columnsPool.Put(c)
 }
