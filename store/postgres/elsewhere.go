@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/fencegate/fencegate/store"
 )
@@ -16,36 +15,23 @@ import (
 // It returns the errors of Acquire; ErrLeaseHeld where a lease of another provider is in the way, or where others wait
 // for one; ErrUnsupported (an UnsupportedError) if the policy requires live leases.
 func (s *Store) GrantElsewhere(ctx context.Context, grant store.ElsewhereGrant) (store.Lease, error) {
-	const sql = `select g.outcome, (g.lease).end_reason, g.left_ms, g.queue_length, ` + sequenceSQL + ", " + leaseColumns + `
+	const sql = "select " + acquireColumns + `
 		from fence.grant_elsewhere(
-			fence.lease_request($1, $2, 'exclusive', 'node', $3, null, $4, $5, $8), $6, $7) g, lateral (select (g.lease).*) l`
-	var outcome string
-	var endReason pgtype.Text
-	var leftMS, queueLength pgtype.Int8
-	var sequence int64
-	var row leaseRow
-	newestToken := s.lineage.newestToken.Load()
-	err := s.queryRow(ctx, onLock(forAcquires, grant.Lock), sql,
-		[]any{
-			grant.Lock, grant.OwnerID, grant.TTL.Milliseconds(), orNull(grant.RequestID), orNull(string(grant.Metadata)),
-			grant.LeaseID, grant.Waited.Milliseconds(), grant.Principal,
-		},
-		append([]any{&outcome, &endReason, &leftMS, &queueLength, &sequence}, row.dest()...)...)
+			fence.lease_request($1, $2, 'exclusive', 'node', $3, null, $4, $5, $8), $6, $7) a, lateral (select (a.lease).*) l`
+	row, err := s.decideAcquire(ctx, onLock(forAcquires, grant.Lock), sql, []any{
+		grant.Lock, grant.OwnerID, grant.TTL.Milliseconds(), orNull(grant.RequestID), orNull(string(grant.Metadata)),
+		grant.LeaseID, grant.Waited.Milliseconds(), grant.Principal,
+	})
 	switch {
 	case err != nil:
 		return store.Lease{}, err
-	case outcome == "granted":
-		if err := s.minted(ctx, sequence, newestToken); err != nil {
-			return store.Lease{}, err
-		}
-		return row.lease(), nil
-	case outcome == "unsupported":
+	case row.outcome == "unsupported":
 		return store.Lease{}, &store.UnsupportedError{
 			Provider: store.ProviderOf(grant.LeaseID), What: "the policy's require_live_lease",
 		}
 	}
-	return store.Lease{}, notGranted(
-		outcome, grant.Lock, row.lease(), endReason.String, milliseconds(leftMS), queueLength.Int64)
+	acquired, err := row.acquired(grant.Lock)
+	return acquired.Lease, err
 }
 
 // LostReason returns why a lease that its provider no longer knows was lost: ErrLeaseLost (a LostError), ErrNotFound if

@@ -135,16 +135,21 @@ func (s *Store) acquire(ctx context.Context, request store.AcquireRequest, gatew
 func (s *Store) sendAcquire(
 	ctx context.Context, request store.AcquireRequest, gateway uuid.UUID, purpose purpose,
 ) (store.Acquired, error) {
-	var row acquireRow
-	newestToken := s.lineage.newestToken.Load()
-	err := s.queryRow(ctx, onLock(purpose, request.Lock), acquireSQL, acquireArgs(&request, gateway, true), row.dest()...)
-	if err == nil && row.outcome == "granted" {
-		err = s.minted(ctx, row.sequence, newestToken)
-	}
+	row, err := s.decideAcquire(ctx, onLock(purpose, request.Lock), acquireSQL, acquireArgs(&request, gateway, true))
 	if err != nil {
 		return store.Acquired{}, err
 	}
 	return row.acquired(request.Lock)
+}
+
+// decideAcquire executes a statement whose row has acquireColumns.
+func (s *Store) decideAcquire(ctx context.Context, stmt statement, sql string, args []any) (row acquireRow, err error) {
+	newestToken := s.lineage.newestToken.Load()
+	err = s.queryRow(ctx, stmt, sql, args, row.dest()...)
+	if err == nil && row.outcome == "granted" {
+		err = s.minted(ctx, row.sequence, newestToken)
+	}
+	return row, err
 }
 
 // RequestedLease returns the lease that an acquire with this RequestID was granted, with its ID, also if it has ended;

@@ -1,5 +1,6 @@
--- fence.grant_elsewhere(request, lease_id, waited_ms) → one row: the outcome of a grant that was made in Redis, and its
--- data. request is a row of fence.lease_request; lease_id is that of the key in Redis (fence.lease_provider).
+-- fence.grant_elsewhere(request, lease_id, waited_ms) → one row, as of fence.acquire_lease: the outcome of a grant that
+-- was made in Redis, and its data; no ticket. request is a row of fence.lease_request; lease_id is that of the key in
+-- Redis (fence.lease_provider).
 --
 -- outcome  granted      lease is the caller's; the fence is raised to its token (P3): from the commit on, whoever held the
 --                       lock before is rejected, also one who still believes in a lease in Redis
@@ -17,7 +18,7 @@
 -- fence.check_new_fence.
 create or replace function fence.grant_elsewhere(
     p_request fence.leases, p_lease_id uuid, p_waited_ms bigint,
-    out outcome text, out lease fence.leases, out left_ms bigint, out queue_length bigint)
+    out outcome text, out lease fence.leases, out left_ms bigint, out queue_length bigint, out ticket bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
