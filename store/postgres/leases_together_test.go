@@ -284,8 +284,7 @@ func (s *fixture) whileHolding(ctx context.Context, statement string, arg any, d
 	return errors.Join(err, tx.Rollback(ctx))
 }
 
-// handedOver releases the newest lease by fence.hand_over, for a gateway without waiters, and expects how the commit
-// waits.
+// handedOver releases the newest lease for a gateway without waiters, and expects how the commit waits.
 func handedOver(want string) step {
 	return func(ctx context.Context, s *fixture) error {
 		lease := s.newest()

@@ -180,7 +180,7 @@ $$;
 -- fence.plain_locks(locks) → those of the locks about which many can be decided in one statement: nobody waits for the
 -- lock, nobody watches it, and no subtree lease was ever requested for its name or one above it.
 --
--- The caller holds the tree locks (fence.try_tree_locks) and the fences, which keep a waiter and a subtree from coming.
+-- The caller holds the tree locks (fence.try_tree_lock) and the fences, which keep a waiter and a subtree from coming.
 create or replace function fence.plain_locks(p_locks text[]) returns text[]
 language plpgsql
 as $$

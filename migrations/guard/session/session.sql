@@ -17,11 +17,11 @@ $$;
 
 -- fence.keep_alive(session_id) → one row: the status of the session (live, released, expired, or not_found) and, if
 -- that is live, the session. It now expires its TTL from now, and with it all its leases that run by then, and its
--- waiters; a lease no later than its hold_until, which the policy in force sets again. late_ms as of fence.renew_lease;
--- see there about the disk.
+-- waiters; a lease no later than its hold_until, which the policy in force sets again. late_ms as of
+-- fence.renew_leases; see there about the disk.
 --
--- Waits for no lease and no waiter: one that another transaction has locked is moved by the next heartbeat, a third of the
--- TTL later. A lease that was left out twice expires by itself before its session.
+-- Waits for no lease and no waiter: one that another transaction has locked is moved by the next heartbeat, a third of
+-- the TTL later. A lease that was left out twice expires by itself before its session.
 create or replace function fence.keep_alive(
     p_session_id uuid, out status text, out session fence.sessions, out late_ms bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
@@ -41,8 +41,8 @@ begin
         select l.lock, l.fencing_token, l.expires_at from fence.leases l
         where l.session_id = p_session_id and l.ended_at is null
         for update of l skip locked) f;
-    -- Before the session is judged, as in fence.renew_lease, and after the leases are locked: who has locked one to replace it
-    -- has seen that it had expired, and then the session has, too.
+    -- Before the session is judged, as in fence.renew_leases, and after the leases are locked: who has locked one to
+    -- replace it has seen that it had expired, and then the session has, too.
     v_now := clock_timestamp();
     status := coalesce(fence.session_lost(session), 'live');
     if status in ('live', 'expired') then
