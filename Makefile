@@ -162,7 +162,8 @@ random: ## Check guarded transactions of random SQL clients, for DURATION at eac
 	@set -e; if [ -n '$(POSTGRES_VERSION)' ]; then PATH="$$(scripts/fetch-postgres '$(POSTGRES_VERSION)'):$$PATH"; fi; \
 	  scripts/with-postgres go test ./migrations -run 'TestGuardAtRandom$$' -count=1 -timeout 0 -v -guard.duration '$(DURATION)'
 
-# Half an hour. ONLY names directories of migrations/guard and functions; MUTANTS_FLAGS: -sample, -seed, -go, -list, -by-hand.
+# A directory takes about an hour, all of them many. ONLY names directories of migrations/guard and functions;
+# MUTANTS_FLAGS: -sample, -seed, -fast, -go, -list, -by-hand.
 mutants: ## Break the SQL functions by rule, and show in mutants.txt what no test notices (ONLY, MUTANTS_FLAGS)
 	scripts/with-postgres go run ./internal/test/mutants -only '$(ONLY)' $(MUTANTS_FLAGS)
 

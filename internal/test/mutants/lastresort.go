@@ -98,6 +98,9 @@ func judgeByTests(ctx context.Context, places []*place) error {
 					tests.judge(ctx, p, file)
 				}
 			}
+			if p.survives() && ctx.Err() == nil {
+				fmt.Fprintln(os.Stderr, "survives:", p)
+			}
 			return ctx.Err()
 		})
 	}
