@@ -230,6 +230,10 @@ var passCases = []storeCase{
 	{"not passed: the tokens are another service's by now", all(alone, acquire, waitsHere, external, toPass.is("external"),
 		expectOpen(false))},
 	{"passed: the lock is watched", all(alone, acquire, waitsHere, watched, toPass.tells("granted", changeOf))},
+
+	{"granted: the lock is watched", all(alone, acquire, release, waitsHere, watched, toGrant.tells("granted", changeOf))},
+	{"granted: tokens jump first", all(alone, acquire, release, waitsHere, whileTokensJump(toGrant.is("granted"),
+		counted(1, "select count(*) from fence.leases where lock = $1 and fencing_token > (1::bigint << 32) and ended_at is null")))},
 }
 
 // passMutations break the functions of passCases.
@@ -266,6 +270,12 @@ var passMutations = []mutation{
 		[]string{"not passed: another gateway's waiter is first"}},
 	{"passed: another service's tokens", "grant_waiters", replacing("elsif v_external then", "elsif false then"),
 		[]string{"not passed: the tokens are another service's by now"}},
+	{"granted: watchers are overlooked", "grant_waiters", replacing("v_found.policies, v_found.watched)", "v_found.policies, false)"),
+		[]string{"granted: the lock is watched"}},
+	{"granted: tokens do not jump", "grant_waiters", replacing("v_found.here, v_found.policies", "true, v_found.policies"),
+		[]string{"granted: tokens jump first"}},
+	{"passed: a writer beside readers", "grant_waiters", removing("        v_found.mode := lease.mode;\n"),
+		[]string{"passed: to readers up to a writer"}},
 	{"passed: what adopted the token stays open", "grant_lease", replacing("elsif p_fence.open and", "elsif false and"),
 		[]string{"passed: a lease for the subtree"}},
 }
@@ -279,7 +289,10 @@ const (
 		"from (select * from fence.sessions order by created_at desc limit 1) s where w.lock = $1"
 )
 
-var toPass = onLease("outcome", "fence.release_lease($1, %s, %s::uuid, $2, '"+hereID+"', true)")
+var (
+	toPass  = onLease("outcome", "fence.release_lease($1, %s, %s::uuid, $2, '"+hereID+"', true)")
+	toGrant = togetherCall{of: newestOrNone, answer: "outcome", function: "fence.grant_next('" + hereID + "', $1, 'node')"}
+)
 
 // alone is the state without policies.
 var alone = execute("delete from fence.policies")

@@ -160,7 +160,6 @@ begin
         p_fence.granted_token := lease.fencing_token;
         p_fence.open := lease.mode = 'exclusive';
         v_found.mode := lease.mode;
-        v_found.ended := false;
     end loop;
 
     if v_granted.lock is null then
