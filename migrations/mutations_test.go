@@ -67,7 +67,7 @@ var sqlMutations = []struct{ function, old, broken, script string }{
 		"repeatable read: a grant of a subtree below since the snapshot is 40001"},
 	{"lock_below", "(f.open or f.adopted_token is not null or f.admitted_in = pg_current_xact_id())", "false",
 		"a grant of a subtree closes the fence of a late holder below"},
-	{"lock_subtree", "v_below := fence.lock_below(p_name, null);", "",
+	{"lock_subtree", "perform fence.lock_below(p_name, null);", "null;",
 		"a subtree request that waits for a late holder's open transaction delays no request below"},
 	{"take_tree_lock_alone", "v_ms := least(2 * v_ms, 40);", "v_ms := 10000;",
 		"a subtree request that waits for an open transaction delays no request below"},

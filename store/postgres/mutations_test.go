@@ -242,6 +242,8 @@ var holdMutations = []mutation{
 	{"a sweep ends what ended with its session", "sweep_leases",
 		replacing("and fence.session_is_live(s)", ""),
 		[]string{"max_hold: of a lease whose session had expired"}},
+	{"a grant of a subtree looks once at the fences below", "lock_below", replacing("in 1 .. 2 loop", "in 1 .. 1 loop"),
+		[]string{"P3: a subtree is granted during a write that adopts the token of a subtree below that was live when all was locked"}},
 	{"the end of a session closes what had expired", "settle_leases",
 		replacing("if v_lease.expires_at >= v_over then", "if true then"),
 		[]string{"max_hold: of a lease in a session that has ended since",

@@ -33,6 +33,8 @@ var raceCases = []storeCase{
 	{"P3: a subtree is granted during a write that adopts the token of a subtree below", all(onBelow("/x", acquireSubtree),
 		wrote(ofBelow("/x", sequence(1), at("/x/a"))), onBelow("/x", expire),
 		grantedDuring(ofBelow("/x", at("/x/y")), acquireSubtree))},
+	{"P3: a subtree is granted during a write that adopts the token of a subtree below that was live when all was locked",
+		all(onBelow("/x", acquireSubtree), lockedBeforeItExpires)},
 	{"P3: a write with the token of a subtree that waits for its next grant", all(acquireSubtree, expire,
 		whileGranted("", store.Subtree, rejectedMeanwhile(with(newest, at("/x")), "superseded")))},
 	{"step 3: a write with the token of a subtree that waits for its release", all(acquireSubtree,
@@ -72,13 +74,30 @@ func grantedDuring(spec writeSpec, grant step) step {
 		if err := s.expectRecord(ctx, write, 1); err != nil {
 			return err
 		}
-		write.Key = "other"
+		write.Key, write.Sequence = "other", new(int64(1)) // only the grant is in its way
 		result, err := bySet(ctx, s.Store, write)
 		if err == nil && !errors.Is(result.Err, store.ErrStaleToken) {
 			err = fmt.Errorf("after the grant, a write with the old token is answered %+v, want token_stale", result)
 		}
 		return err
 	}
+}
+
+// lockedBeforeItExpires grants a subtree whose locks were taken while a lease in it ran.
+func lockedBeforeItExpires(ctx context.Context, s *fixture) error {
+	tx, err := s.SQL.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	if _, err := tx.Exec(ctx, "select fence.lock_subtree($1, 'exclusive')", s.lock); err != nil {
+		return err
+	}
+	return s.do(ctx, onBelow("/x", expire), grantedDuring(ofBelow("/x", at("/x/y")), func(ctx context.Context, s *fixture) error {
+		_, err := tx.Exec(ctx, "select fence.grant_lease(f, fence.lease_request($1, 'late', 'exclusive', 'subtree', 3600000, "+
+			"null, null, null), 0) from fence.fences f where f.resource = $1", s.lock)
+		return errors.Join(err, tx.Commit(ctx))
+	}))
 }
 
 // writeIn puts a record in a transaction.

@@ -43,8 +43,7 @@ $$;
 -- fence.lock_subtree(name, mode) locks all that a request for a subtree lease of this name needs: its tree lock, the open
 -- fences of subtree leases above, and the fence of the name, which is made if missing. A write that adopts a token of these
 -- fences holds one of them meanwhile (fence.lock_write_tokens): so a grant of the subtree waits for it (P3). If no lease
--- of another is in the way, the fences below are locked, too (fence.lock_below): the grant closes them. While that waited,
--- others may have adopted the token of a subtree lease among them: then it looks again.
+-- of another is in the way, the fences below are locked, too (fence.lock_below): the grant closes them.
 --
 -- mode  of the requested lease; null to end one: that needs its tree lock, the fence of the name, and those that adopted
 --       its token
@@ -61,7 +60,6 @@ declare
     v_until   timestamptz := clock_timestamp()
         + coalesce(nullif(v_timeout::interval, interval '0'), interval '10 s');
     v_fence   fence.fences;
-    v_below   text[];
 begin
     loop
         begin
@@ -81,12 +79,7 @@ begin
                 if (fence.longest_running(array(
                     select r from fence.conflicting_leases(p_name, p_mode, 'subtree') r))).lock is null
                 then
-                    v_below := fence.lock_below(p_name, null);
-                    if exists (
-                        select from fence.fences f where f.resource = any (v_below) and f.subtree_token = f.granted_token)
-                    then
-                        perform fence.lock_below(p_name, null);
-                    end if;
+                    perform fence.lock_below(p_name, null);
                 end if;
             end if;
             perform set_config('lock_timeout', v_timeout, true);
@@ -104,10 +97,13 @@ $$;
 
 -- fence.lock_below(name, token) → the fences below the name that older tokens may write to, which it locks: those that
 -- have adopted this token; or if it is null, all that are open, that have adopted any, or by which this very transaction
--- was admitted. To find all, it reads every fence below.
+-- was admitted. To find all, it reads every fence below. While it waited, others may have adopted the token of a subtree
+-- lease whose fence is among them: then it looks again, and none can adopt it any more.
 create or replace function fence.lock_below(p_name text, p_token bigint) returns text[]
 language plpgsql
 as $$
+declare
+    v_locked text[];
 begin
     if p_token is not null then
         return array(
@@ -115,11 +111,16 @@ begin
             where f.adopted_token = p_token and fence.is_below(f.resource, p_name)
             order by f.resource for update);
     end if;
-    return array(
-        select f.resource from fence.fences f
-        where fence.is_below(f.resource, p_name)
-            and (f.open or f.adopted_token is not null or f.admitted_in = pg_current_xact_id())
-        order by f.resource for update);
+    for look in 1 .. 2 loop
+        v_locked := array(
+            select f.resource from fence.fences f
+            where fence.is_below(f.resource, p_name)
+                and (f.open or f.adopted_token is not null or f.admitted_in = pg_current_xact_id())
+            order by f.resource for update);
+        exit when not exists (
+            select from fence.fences f where f.resource = any (v_locked) and f.subtree_token = f.granted_token);
+    end loop;
+    return v_locked;
 end
 $$;
 
