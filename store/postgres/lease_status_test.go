@@ -227,8 +227,9 @@ var passCases = []storeCase{
 	{"not passed: by another owner", all(alone, acquire, waitsHere, toPass.as("other").is("held"))},
 	{"passed: beside a waiter for the subtree above", all(alone, onBelow("/x", acquire, waitsHere), waiterAt(uuid.New(), "", "exclusive",
 		"subtree", time.Hour), onBelow("/x", toPass.is("granted")))},
-	{"not passed: the tokens are another service's by now", all(alone, acquire, waitsHere, external, toPass.is("external"),
-		expectOpen(false))},
+	{"not passed: the tokens are another service's by now", all(alone, acquire, waitsHere, waiter("-other", "shared", "node",
+		time.Minute), external, toPass.is("external"), expectOpen(false),
+		counted(1, "select count(*) from fence.waiters where lock = $1 || '-other'"))},
 	{"passed: the lock is watched", all(alone, acquire, waitsHere, watched, toPass.tells("granted", changeOf))},
 
 	{"granted: the lock is watched", all(alone, acquire, release, waitsHere, watched, toGrant.tells("granted", changeOf))},

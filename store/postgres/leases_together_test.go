@@ -56,10 +56,14 @@ func acquiresBy(by decidedBy) []storeCase {
 		{"alone: a lease that is not the newest grant", all(acquire,
 			execute("update fence.fences set granted_token = granted_token + 1000000 where resource = $1"), by.acquire.is("held"))},
 		{"alone: a name that was never used", by.acquire.is("undecided")},
+		{"alone: a name that was never granted", all(execute("insert into fence.fences (resource) values ($1)"),
+			by.acquire.is("undecided"))},
 		{"alone: a lease that the sweep keeps", all(acquire, release,
 			execute("update fence.leases set kept = true where lock = $1"), by.acquire.is("granted"))},
 		{"alone: a request_id that was used", all(acquire, release,
 			execute("update fence.leases set request_id = 'together' where lock = $1"), by.acquire.is("request_id_reused"))},
+		{"alone: a request_id that another lock has, too", all(acquire, release, by.acquire.is("granted"), endInTable,
+			onBelow("/x", acquire, release, by.acquire.is("granted"), by.acquire.is("granted")))},
 		{"alone: a lease to be adopted that is locked", all(acquire, execute("update fence.leases set request_id = 'together', "+
 			"owner_id = 'together', principal = 'principal', waited_ms = 1, requested_ttl_ms = 3600000 where lock = $1"),
 			by.acquire.whileHolding(lockLeaseSQL, "undecided"))},
@@ -73,6 +77,8 @@ func acquiresBy(by decidedBy) []storeCase {
 		{"alone: a subtree of the name", all(acquireSubtree, writesBelow(true), expire,
 			execute("update fence.leases set ended_at = expires_at, end_reason = 'expired' where lock = $1"),
 			by.acquire.is("granted"), writesBelow(false))},
+		{"alone: a subtree of the name, with a locked fence below", all(acquireSubtree, writesBelow(true), expire,
+			by.acquire.whileHolding(lockBelowSQL, "undecided"))},
 		{"alone: a release of a subtree", all(acquireSubtree, by.release.is("undecided"))},
 		{"alone: a locked fence", all(acquire, release, by.acquire.whileHolding(lockFenceSQL, "undecided"))},
 		{"alone: a deep name below a subtree that is being requested", all(onBelow("/x/y", acquire, release),
@@ -136,8 +142,29 @@ var renewals = []storeCase{
 		toRenew.with("'00000000-0000-8100-8000-000000000000'").is("LF005"))},
 	{"alone: a renewal of a locked lease", all(acquire, toRenew.whileHolding(lockLeaseSQL, "undecided"))},
 
+	{"many: durable with one that is granted at once, beside one that is held", all(alone, acquire,
+		onBelow("/x", acquire, release), commitWaits("on", acquireBothSQL))},
+	{"many: durable with one that is granted alone, beside one that is held", all(alone, acquire,
+		onBelow("/x", acquire, release, watched), commitWaits("on", acquireBothSQL))},
+	{"many: not durable where both are held", all(alone, acquire, onBelow("/x", acquire), commitWaits("off", acquireBothSQL))},
+	{"many: durable with a release, beside one that is undecided", all(alone, onBelow("/x", acquire), commitWaits("on",
+		"select from fence.leases l, fence.release_leases(array[l.lock, $1], array[l.owner_id, ''], "+
+			"array[l.lease_id, gen_random_uuid()], array[l.fencing_token, 1]) where l.lock = $1 || '/x' and l.ended_at is null"))},
+
+	{"asked again: a waiter is granted the lock", all(alone, acquire, waitsHere, waitsTogether, waitsThere("exclusive"), expire,
+		toAcquireOne.tells("granted", wakeThere), counted(1, "select count(*) from fence.waiters where lock = $1 and owner_id = 'waiter'"))},
+	{"asked again: a waiter waits elsewhere", all(alone, acquire, waitsThere("exclusive"), waitsTogether, waitsThere("exclusive"),
+		toWaitHere.is("queued"), counted(1, "select count(*) from fence.waiters where lock = $1 and gateway_id = '"+hereID+"' "+
+			"and owner_id = 'together'"), counted(1, "select count(*) from fence.waiters where lock = $1 and gateway_id = '"+thereID+"'"))},
+	{"asked again: not by a waiter for another lock", all(alone, waitsHere, waitsTogether, onBelow("/x", acquire, waitsHere,
+		toWaitHere.is("queued"), counted(1, "select count(*) from fence.waiters where lock = $1 and owner_id = 'together'")))},
+	{"asked again: in a session that has ended", all(alone, openSession, toAcquireInSession.is("granted"), endSession,
+		toAcquireInSession.is("lost"))},
+	{"a try behind a waiter says how long the lease runs", all(alone, acquire, waitsThere("exclusive"), toSeeHowLong.is("true"))},
+
 	{"hand over: durable, also if nobody is granted the lock", all(acquire, release, waiter("", "exclusive", "node", time.Hour),
-		handedOver("on"))},
+		commitWaits("on", "select from fence.leases l, fence.release_lease($1, l.owner_id, l.lease_id, l.fencing_token, "+
+			"gen_random_uuid(), true) where l.lock = $1"), expectOpen(false))},
 }
 
 // togetherMutations break the functions of togetherCases.
@@ -269,6 +296,39 @@ func whileTokensJump(steps ...step) step {
 	}
 }
 
+const (
+	lockBelowSQL = "select from fence.fences where starts_with(resource, $1 || '/') for update"
+	// acquireBothSQL acquires the name below the lock, and then the lock.
+	acquireBothSQL = "select from fence.acquire_leases(array[$1 || '/x', $1], array['a', 'b'], array['', ''], " +
+		"array['exclusive', 'exclusive'], array[1000, 1000], array['a', 'b'], array[null, null]::text[], array[0, 0], " +
+		"array[null, null]::uuid[])"
+)
+
+var (
+	endInTable = execute("update fence.leases set ended_at = clock_timestamp(), end_reason = 'released' where lock = $1 " +
+		"and ended_at is null")
+	// waitsTogether makes the waiters for the lock those of the request of an acquire.
+	waitsTogether = execute("update fence.waiters set request_id = 'together', owner_id = 'together', principal = 'principal', " +
+		"ttl_ms = 3600000 where lock = $1")
+)
+
+// commitWaits expects how the commit of a statement about the lock waits.
+func commitWaits(want, sql string) step {
+	return func(ctx context.Context, s *fixture) error {
+		var setting string
+		err := pgx.BeginFunc(ctx, s.SQL, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, sql, s.lock); err != nil {
+				return err
+			}
+			return tx.QueryRow(ctx, "show synchronous_commit").Scan(&setting)
+		})
+		if err == nil && setting != want {
+			err = fmt.Errorf("the commit waits as of %s, want %s", setting, want)
+		}
+		return err
+	}
+}
+
 const lockLeaseSQL = "select from fence.leases where lock = $1 for update"
 
 // whileHolding does something while another session has executed a statement and not ended its transaction.
@@ -282,26 +342,6 @@ func (s *fixture) whileHolding(ctx context.Context, statement string, arg any, d
 		err = do()
 	}
 	return errors.Join(err, tx.Rollback(ctx))
-}
-
-// handedOver releases the newest lease for a gateway without waiters, and expects how the commit waits.
-func handedOver(want string) step {
-	return func(ctx context.Context, s *fixture) error {
-		lease := s.newest()
-		var setting string
-		err := pgx.BeginFunc(ctx, s.SQL, func(tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, "select fence.release_lease($1, $2, $3, $4, gen_random_uuid(), true)", lease.Lock, lease.OwnerID,
-				lease.ID, lease.Token)
-			if err != nil {
-				return err
-			}
-			return tx.QueryRow(ctx, "show synchronous_commit").Scan(&setting)
-		})
-		if err == nil && setting != want {
-			err = fmt.Errorf("the commit waits as of %s, want %s", setting, want)
-		}
-		return errors.Join(err, expectOpen(false)(ctx, s))
-	}
 }
 
 // grantedTogether notes the lease that was granted.

@@ -58,6 +58,13 @@ var (
 	toReleaseOne      = onLease("status", "fence.release_lease($1, %s, %s::uuid, $2, null, false)")
 	toReleaseFirstOne = toReleaseOne.ofFirst()
 
+	toWaitHere = togetherCall{of: newestOrNone, answer: "outcome", function: "fence.acquire_lease(fence.lease_request(" +
+		"$1, 'together', 'exclusive', 'node', 3600000, null, 'together', null, 'principal'), 1000, '" + hereID + "', false)"}
+	toAcquireInSession = togetherCall{of: newestOrNone, answer: "outcome", function: "fence.acquire_lease(fence.lease_request(" +
+		"$1, 'together', 'exclusive', 'node', 3600000, (select session_id from fence.sessions order by created_at desc limit 1), " +
+		"'together', null, 'principal'), 0, null, true)"}
+	toSeeHowLong = togetherCall{of: newestOrNone, answer: "(f.left_ms > 0)::text", function: toAcquireOne.function}
+
 	toRenew = onLease("status",
 		"fence.renew_leases(array[$1], array[%s], array[%s::uuid], array[$2::bigint], array[7200000], false)")
 	toShorten = onLease("status",
