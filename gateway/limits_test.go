@@ -24,7 +24,7 @@ import (
 // TestCallerLimits checks that one principal can use no more than its requests, waits and streams, and that the others
 // are not affected. Each write of an array counts.
 func TestCallerLimits(t *testing.T) {
-	const rate = 30 // so few that a slow machine sends more
+	const rate = 15 // so few that a slow machine sends more
 	h := newGateway(t, Config{Limits: limits.Config{RequestsPerSecond: rate, Waiting: 1, Streams: 1}},
 		patientDatabase(t))
 	h.guard(t)
@@ -43,7 +43,7 @@ func TestCallerLimits(t *testing.T) {
 	limited(noisy.post(t, lockPath("job", "/acquire"), `{"owner_id":"second","wait_ms":60000}`))
 	noisy.open(t, lockPath("job", "/watch"))
 	limited(noisy.get(t, lockPath("job", "/watch")))
-	const lines = 20 * rate // so many that some of the pause is left, however long they take
+	const lines = 40 * rate // so many that some of the pause is left, however long they take
 	array := arrayOf(strings.Repeat(`{"op":"delete","resource":"other","key":"k","fencing_token":1}`+"\n", lines))
 	if results := bulkAnswers(t, noisy.post(t, "/v1/writes", array)); len(results) != lines {
 		t.Errorf("%d writes were answered, want all %d", len(results), lines)
