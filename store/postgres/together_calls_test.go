@@ -33,10 +33,10 @@ func acquiring(mode store.Mode) togetherCall {
 		"'{}')", mode)}
 }
 
-// acquiringOne is acquiring by the function for one lock.
-func acquiringOne(mode store.Mode) togetherCall {
+// acquiringOne is acquiring by the function for one lock, in a session, with its other arguments.
+func acquiringOne(mode store.Mode, session, arguments string) togetherCall {
 	return togetherCall{of: newestOrNone, answer: "outcome", function: fmt.Sprintf("fence.acquire_lease(fence.lease_request("+
-		"$1, 'together', '%s', 'node', 3600000, null, 'together', null, 'principal'), 0, null, false)", mode)}
+		"$1, 'together', '%s', 'node', 3600000, %s, 'together', null, 'principal'), %s)", mode, session, arguments)}
 }
 
 func onLease(answer, function string) togetherCall {
@@ -53,16 +53,14 @@ var (
 	toShare           = acquiring(store.Shared)
 	toRelease         = onLease("status", "fence.release_leases(array[$1], array[%s], array[%s::uuid], array[$2::bigint])")
 	toReleaseFirst    = toRelease.ofFirst()
-	toAcquireOne      = acquiringOne(store.Exclusive)
-	toShareOne        = acquiringOne(store.Shared)
+	toAcquireOne      = acquiringOne(store.Exclusive, "null", "0, null, false")
+	toShareOne        = acquiringOne(store.Shared, "null", "0, null, false")
 	toReleaseOne      = onLease("status", "fence.release_lease($1, %s, %s::uuid, $2, null, false)")
 	toReleaseFirstOne = toReleaseOne.ofFirst()
 
-	toWaitHere = togetherCall{of: newestOrNone, answer: "outcome", function: "fence.acquire_lease(fence.lease_request(" +
-		"$1, 'together', 'exclusive', 'node', 3600000, null, 'together', null, 'principal'), 1000, '" + hereID + "', false)"}
-	toAcquireInSession = togetherCall{of: newestOrNone, answer: "outcome", function: "fence.acquire_lease(fence.lease_request(" +
-		"$1, 'together', 'exclusive', 'node', 3600000, (select session_id from fence.sessions order by created_at desc limit 1), " +
-		"'together', null, 'principal'), 0, null, true)"}
+	toWaitHere         = acquiringOne(store.Exclusive, "null", "1000, '"+hereID+"', false")
+	toAcquireInSession = acquiringOne(store.Exclusive,
+		"(select session_id from fence.sessions order by created_at desc limit 1)", "0, null, true")
 	toSeeHowLong = togetherCall{of: newestOrNone, answer: "(f.left_ms > 0)::text", function: toAcquireOne.function}
 
 	toRenew = onLease("status",
