@@ -33,8 +33,10 @@ var raceCases = []storeCase{
 	{"P3: a subtree is granted during a write that adopts the token of a subtree below", all(onBelow("/x", acquireSubtree),
 		wrote(ofBelow("/x", sequence(1), at("/x/a"))), onBelow("/x", expire),
 		grantedDuring(ofBelow("/x", at("/x/y")), acquireSubtree))},
-	{"P3: a subtree is granted during a write that adopts the token of a subtree below that was live when all was locked",
-		all(onBelow("/x", acquireSubtree), lockedBeforeItExpires)},
+	{"P13: an acquire of a subtree waits for the lease that ran when all was locked", all(onBelow("/x", acquire), openSession,
+		heldBy(expiringBelow("select from fence.sessions where session_id = $1 for update", inSession(acquireSubtree)), "owner-1"),
+		acquireSubtree)},
+	{"P13: a waiter for a subtree waits for the lease that ran when all was locked", grantedAfterTheNextLook},
 	{"P3: a write with the token of a subtree that waits for its next grant", all(acquireSubtree, expire,
 		whileGranted("", store.Subtree, rejectedMeanwhile(with(newest, at("/x")), "superseded")))},
 	{"step 3: a write with the token of a subtree that waits for its release", all(acquireSubtree,
@@ -83,21 +85,38 @@ func grantedDuring(spec writeSpec, grant step) step {
 	}
 }
 
-// lockedBeforeItExpires grants a subtree whose locks were taken while a lease in it ran.
-func lockedBeforeItExpires(ctx context.Context, s *fixture) error {
-	tx, err := s.SQL.Begin(ctx)
-	if err != nil {
+// expiringBelow lets the lease on the name /x run out while the call, which has taken the locks for a subtree, waits for
+// another row, which is locked by a statement with the session in $1.
+func expiringBelow(lock string, call step) step {
+	return func(ctx context.Context, s *fixture) error {
+		return s.whileLocked(ctx, executing(ctx, lock, s.session.ID), func() error { return call(ctx, s) },
+			func(pgx.Tx) error { return s.do(ctx, onBelow("/x", expire)) })
+	}
+}
+
+// grantedAfterTheNextLook is a waiter for a subtree whose gateway first takes one out that has lost its session.
+func grantedAfterTheNextLook(ctx context.Context, s *fixture) error {
+	gateway := uuid.New()
+	wait := waiterAt(gateway, "", "exclusive", "subtree", time.Hour)
+	lose := func(ctx context.Context, s *fixture) error {
+		_, err := s.SQL.Exec(ctx, "update fence.waiters set session_id = $2, session_until = '-infinity' where lock = $1", s.lock,
+			s.session.ID)
 		return err
 	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
-	if _, err := tx.Exec(ctx, "select fence.lock_subtree($1, 'exclusive')", s.lock); err != nil {
+	var results []store.QueueResult
+	grantNext := func(ctx context.Context, s *fixture) (err error) {
+		results, err = s.GrantNext(ctx, gateway, s.lock, store.Subtree, time.Minute)
 		return err
 	}
-	return s.do(ctx, onBelow("/x", expire), grantedDuring(ofBelow("/x", at("/x/y")), func(ctx context.Context, s *fixture) error {
-		_, err := tx.Exec(ctx, "select fence.grant_lease(f, fence.lease_request($1, 'late', 'exclusive', 'subtree', 3600000, "+
-			"null, null, null), 0) from fence.fences f where f.resource = $1", s.lock)
-		return errors.Join(err, tx.Commit(ctx))
-	}))
+	err := s.do(ctx, onBelow("/x", acquire), openSession, wait, lose, wait,
+		expiringBelow("select from fence.waiters where session_id = $1 for update", grantNext))
+	if err != nil || len(results) != 2 || expectLost(results[0].Err, "", "expired") != nil || results[1].Done {
+		return fmt.Errorf("the call returned %+v (%w), want a lost session and no lease", results, err)
+	}
+	if err := grantNext(ctx, s); err != nil || len(results) != 1 || results[0].Lease.Token == 0 {
+		return fmt.Errorf("the next call returned %+v (%w), want a lease", results, err)
+	}
+	return nil
 }
 
 // writeIn puts a record in a transaction.

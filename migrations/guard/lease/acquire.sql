@@ -64,7 +64,7 @@ begin
     end if;
     if p_may_wait then
         if p_request.scope = 'subtree' then
-            perform fence.lock_subtree(p_request.lock, p_request.mode);
+            v_blocker := fence.lock_subtree(p_request.lock, p_request.mode);
         else
             perform fence.take_tree_lock(p_request.lock, 'node');
         end if;
@@ -140,11 +140,9 @@ begin
             p_request.lock, p_request.mode, p_request.scope, coalesce(ticket, 9223372036854775807));
     end if;
     if v_behind then
-        if p_wait_ms = 0 then
-            v_blocker := fence.longest_running(array(
-                select r from fence.conflicting_leases(p_request.lock, p_request.mode, p_request.scope) r));
-        end if;
-    else
+        v_blocker := case when p_wait_ms = 0 then fence.longest_running(array(
+            select r from fence.conflicting_leases(p_request.lock, p_request.mode, p_request.scope) r)) end;
+    elsif v_blocker.lock is null then
         if v_trees or fence.may_be_held(v_found.mode, v_found.ended, v_fence.granted_token, p_request.mode) then
             v_blocker := fence.expire_or_blocker(p_request.lock, p_request.mode, p_request.scope, p_may_wait);
             if not p_may_wait and v_blocker.expires_at <= clock_timestamp() then
@@ -179,7 +177,7 @@ begin
     if v_new or p_request.scope = 'subtree' then
         perform fence.note_unused(array[p_request.lock]);
     end if;
-    left_ms := ceil(extract(epoch from v_blocker.expires_at - clock_timestamp()) * 1000);
+    left_ms := case when v_blocker.lock is not null then fence.left_ms(v_blocker) end;
     if p_wait_ms = 0 then
         outcome := 'held';
         lease := v_blocker;

@@ -22,21 +22,23 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
 declare
-    v_fence fence.fences;
+    v_fence   fence.fences;
+    v_blocker fence.leases;
 begin
     perform fence.commit_durably();
     if p_scope = 'subtree' then
-        perform fence.lock_subtree(p_lock, 'shared');
+        v_blocker := fence.lock_subtree(p_lock, 'shared');
     else
         perform fence.take_tree_lock(p_lock, 'node');
     end if;
     v_fence := fence.lock_fence(p_lock);
-    return query select g.* from fence.grant_waiters(v_fence, null, null, p_gateway_id, p_scope) g;
+    return query select g.* from fence.grant_waiters(v_fence, null, null, p_gateway_id, p_scope, v_blocker) g;
 end
 $$;
 
--- fence.grant_waiters(fence, ended_token, ended_scope, gateway_id, scope) → the rows of fence.grant_next. The caller has
--- locked the fence, and what else the scope needs. gateway_id null: the waiters are only woken.
+-- fence.grant_waiters(fence, ended_token, ended_scope, gateway_id, scope, blocker) → the rows of fence.grant_next. The caller
+-- has locked the fence, and what else the scope needs. gateway_id null: the waiters are only woken. blocker is the lease
+-- that is in the way of all who wait for the subtree (fence.lock_subtree), or null.
 --
 -- ended_token and ended_scope are those of a lease on the lock that the caller has just ended, or null. Its fence is still
 -- as it was: it passes from one token to the next, or it is closed here. Those who wait for the lock elsewhere are woken,
@@ -45,7 +47,8 @@ $$;
 -- It reads the queue in its order (P8), up to the first that must wait: one of another gateway is woken, if it is a writer
 -- nobody after it has a turn, and if it is a reader no writer has.
 create or replace function fence.grant_waiters(
-    p_fence fence.fences, p_ended_token bigint, p_ended_scope text, p_gateway_id uuid, p_scope text)
+    p_fence fence.fences, p_ended_token bigint, p_ended_scope text, p_gateway_id uuid, p_scope text,
+    p_blocker fence.leases default null)
 returns table (outcome text, ticket bigint, lease fence.leases, reason text, left_ms bigint)
 language plpgsql
 set enable_bitmapscan = off set enable_sort = off -- or the whole queue would be sorted for its first
@@ -115,18 +118,20 @@ begin
             continue;
         end if;
 
-        v_blocker := null;
+        v_blocker := case v_waiter.scope when 'subtree' then p_blocker end;
         if v_trees and fence.must_queue(v_lock, v_waiter.mode, v_waiter.scope, ticket) then
             outcome := 'behind';
         else
-            if v_trees or fence.may_be_held(v_found.mode, v_found.ended, p_fence.granted_token, v_waiter.mode) then
+            if v_blocker.lock is null
+                and (v_trees or fence.may_be_held(v_found.mode, v_found.ended, p_fence.granted_token, v_waiter.mode))
+            then
                 v_blocker := fence.expire_or_blocker(v_lock, v_waiter.mode, v_waiter.scope);
             end if;
             outcome := case when v_blocker.lock is not null then 'held' end;
         end if;
         if outcome is not null then
             if outcome = 'held' then
-                left_ms := ceil(extract(epoch from v_blocker.expires_at - clock_timestamp()) * 1000);
+                left_ms := fence.left_ms(v_blocker);
                 return next;
             end if;
             v_next := v_waiter;

@@ -42,8 +42,12 @@ $$;
 
 -- fence.lock_subtree(name, mode) locks all that a request for a subtree lease of this name needs: its tree lock, the open
 -- fences of subtree leases above, and the fence of the name, which is made if missing. A write that adopts a token of these
--- fences holds one of them meanwhile (fence.lock_write_tokens): so a grant of the subtree waits for it (P3). If no lease
--- of another is in the way, the fences below are locked, too (fence.lock_below): the grant closes them.
+-- fences holds one of them meanwhile (fence.lock_write_tokens): so a grant of the subtree waits for it (P3). → the lease
+-- that is in the way; of several the one that runs longest. Or null: then the fences below are locked, too
+-- (fence.lock_below), and the grant closes them.
+--
+-- The request has to wait for the lease that this returns, even if it has expired by the time of its decision: to lock
+-- the fences below only then would be to wait with the tree lock.
 --
 -- mode  of the requested lease; null to end one: that needs its tree lock, the fence of the name, and those that adopted
 --       its token
@@ -52,7 +56,7 @@ $$;
 -- without the tree lock, four times as long later: the transaction of a late holder may stay open.
 --
 -- Raises 55P03 after the lock_timeout, or after 10 s without one.
-create or replace function fence.lock_subtree(p_name text, p_mode text) returns void
+create or replace function fence.lock_subtree(p_name text, p_mode text) returns fence.leases
 language plpgsql
 as $$
 declare
@@ -60,6 +64,7 @@ declare
     v_until   timestamptz := clock_timestamp()
         + coalesce(nullif(v_timeout::interval, interval '0'), interval '10 s');
     v_fence   fence.fences;
+    v_blocker fence.leases;
 begin
     loop
         begin
@@ -76,14 +81,14 @@ begin
                 order by f.resource for update;
                 perform fence.lock_fence(p_name);
                 update fence.fences f set subtree_token = 0 where f.resource = p_name and f.subtree_token is null;
-                if (fence.longest_running(array(
-                    select r from fence.conflicting_leases(p_name, p_mode, 'subtree') r))).lock is null
-                then
+                v_blocker := fence.longest_running(array(
+                    select r from fence.conflicting_leases(p_name, p_mode, 'subtree') r));
+                if v_blocker.lock is null then
                     perform fence.lock_below(p_name, null);
                 end if;
             end if;
             perform set_config('lock_timeout', v_timeout, true);
-            return;
+            return v_blocker;
         exception
             when lock_not_available then
                 if clock_timestamp() >= v_until then
@@ -97,13 +102,14 @@ $$;
 
 -- fence.lock_below(name, token) → the fences below the name that older tokens may write to, which it locks: those that
 -- have adopted this token; or if it is null, all that are open, that have adopted any, or by which this very transaction
--- was admitted. To find all, it reads every fence below. While it waited, others may have adopted the token of a subtree
--- lease whose fence is among them: then it looks again, and none can adopt it any more.
+-- was admitted. To find all, it reads every fence below.
+--
+-- While this waits for the fence of a subtree lease, others may adopt its token, which this does not see. So a grant calls
+-- it twice: for the locks (fence.lock_subtree), after which none can be adopted any more, and to close them
+-- (fence.grant_lease).
 create or replace function fence.lock_below(p_name text, p_token bigint) returns text[]
 language plpgsql
 as $$
-declare
-    v_locked text[];
 begin
     if p_token is not null then
         return array(
@@ -111,16 +117,11 @@ begin
             where f.adopted_token = p_token and fence.is_below(f.resource, p_name)
             order by f.resource for update);
     end if;
-    for look in 1 .. 2 loop
-        v_locked := array(
-            select f.resource from fence.fences f
-            where fence.is_below(f.resource, p_name)
-                and (f.open or f.adopted_token is not null or f.admitted_in = pg_current_xact_id())
-            order by f.resource for update);
-        exit when not exists (
-            select from fence.fences f where f.resource = any (v_locked) and f.subtree_token = f.granted_token);
-    end loop;
-    return v_locked;
+    return array(
+        select f.resource from fence.fences f
+        where fence.is_below(f.resource, p_name)
+            and (f.open or f.adopted_token is not null or f.admitted_in = pg_current_xact_id())
+        order by f.resource for update);
 end
 $$;
 
