@@ -240,7 +240,7 @@ var passCases = []storeCase{
 // passMutations break the functions of passCases.
 var passMutations = []mutation{
 	{"passed: what was written elsewhere is overlooked", "grant_lease",
-		replacing("greatest(p_fence.granted_token, p_fence.last_token, fence.granted_above", "greatest(p_fence.granted_token, fence.granted_above"),
+		replacing("greatest(p_fence.granted_token, p_fence.last_token, ", "greatest(p_fence.granted_token, "),
 		[]string{"passed: the token is greater than what was written elsewhere"}},
 	{"passed: waiters that do not count", "grant_waiters", replacing("fence.live_waiters(p_gateway_id)", "fence.waiters"),
 		[]string{"passed: after one whose time is over"}},

@@ -283,7 +283,7 @@ var scopeMutations = []mutation{
 		removing(", fence.granted_above(p_lock)"),
 		[]string{"P6: a name that has expired, since the subtree above was granted"}},
 	{"tokens overlook the subtrees above", "grant_lease",
-		removing(", fence.granted_above(p_request.lock)"),
+		replacing("p_fence.last_token, p_above)", "p_fence.last_token)"),
 		[]string{"P2: a sequence that lags behind the subtree above"}},
 	{"tokens overlook the names below", "grant_lease", replacing("max(greatest(f.granted_token, f.last_token))", "max(0)"),
 		[]string{"P2: a sequence that lags behind a name below"}},

@@ -41,6 +41,7 @@ declare
     v_session fence.sessions;
     v_blocker fence.leases;
     v_new     boolean;
+    v_above   bigint;
     v_trees   boolean;
     v_found   record;
     v_behind  boolean := false;
@@ -73,7 +74,8 @@ begin
         select * into v_fence from fence.fences f where f.resource = p_request.lock for update skip locked;
     end if;
     v_new := coalesce(greatest(v_fence.granted_token, v_fence.last_token), 0) = 0;
-    v_trees := p_request.scope = 'subtree' or fence.has_subtrees(p_request.lock);
+    v_above := fence.granted_above(p_request.lock);
+    v_trees := p_request.scope = 'subtree' or v_above is not null;
     select exists (select from fence.policies) as policies, exists (select from fence.minted_here()) as here,
         exists (select from fence.waiters w where w.lock = p_request.lock) as waiters,
         exists (select from fence.watched w where w.lock = p_request.lock) as watched,
@@ -154,7 +156,7 @@ begin
         if v_blocker.lock is null then
             lease := fence.grant_lease(v_fence, p_request, coalesce(
                 extract(epoch from clock_timestamp() - v_waiter.queued_at) * 1000, p_request.waited_ms, 0)::bigint,
-                v_found.here, v_found.policies, v_found.watched);
+                v_above, v_found.here, v_found.policies, v_found.watched);
         end if;
     end if;
 

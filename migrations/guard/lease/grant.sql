@@ -1,9 +1,9 @@
--- fence.grant_lease(fence, request, waited_ms, here, policies, watched) → the lease, granted as requested (fence.lease_request), with a token
--- above all others of the name, to which the fence is raised (P3). A request in a session has the expires_at of that. Or
+-- fence.grant_lease(fence, request, waited_ms, above, here, policies, watched) → the lease, granted as requested
+-- (fence.lease_request), with a token above all others of the name, to which the fence is raised (P3). A request in a session has the expires_at of that. Or
 -- null, and nothing was changed: by the time of the grant, which is read after all locks, the session has expired.
 --
--- The last three save look-ups of what the caller knows: that this database issued the last token (fence.minted_here), that
--- there are no policies, and that nobody watches the lock.
+-- The caller has looked up the last four: fence.granted_above, whether this database issued the last token
+-- (fence.minted_here), whether there are policies, and whether the lock is watched.
 --
 -- Every grant is made here, and those of many locks by one statement in fence.acquire_leases.
 --
@@ -28,13 +28,13 @@
 --
 -- Raises LF002 from mint, LF006 from jump.
 create or replace function fence.grant_lease(
-    p_fence fence.fences, p_request fence.leases, p_waited_ms bigint, p_here boolean default false,
-    p_policies boolean default true, p_watched boolean default true)
+    p_fence fence.fences, p_request fence.leases, p_waited_ms bigint, p_above bigint, p_here boolean, p_policies boolean,
+    p_watched boolean)
 returns fence.leases
 language plpgsql
 as $$
 declare
-    v_newest bigint := greatest(p_fence.granted_token, p_fence.last_token, fence.granted_above(p_request.lock));
+    v_newest bigint := greatest(p_fence.granted_token, p_fence.last_token, p_above);
     v_below  text[];
     v_lease  fence.leases := p_request;
 begin

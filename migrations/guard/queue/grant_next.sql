@@ -56,7 +56,8 @@ as $$
 declare
     v_lock          text := p_fence.resource;
     v_external      boolean;
-    v_trees         boolean := p_scope = 'subtree' or fence.has_subtrees(p_fence.resource);
+    v_above         bigint := fence.granted_above(p_fence.resource);
+    v_trees         boolean := p_scope = 'subtree' or v_above is not null;
     v_waiter        fence.waiters;
     v_next          fence.waiters; -- the first in the queue that must wait
     v_session       fence.sessions;
@@ -147,7 +148,7 @@ begin
         lease := fence.grant_lease(p_fence, fence.waiter_request(v_waiter),
             -- 0 is for a lease that was granted without a wait
             greatest(1, extract(epoch from clock_timestamp() - v_waiter.queued_at) * 1000)::bigint,
-            v_found.here, v_found.policies, v_found.watched);
+            v_above, v_found.here, v_found.policies, v_found.watched);
         delete from fence.waiters w where w.ticket = v_waiter.ticket;
         if lease.lock is null then
             v_left := true;

@@ -85,7 +85,8 @@ begin
 exception
     when lock_not_available then
         return null;
-    when invalid_parameter_value or undefined_column or datatype_mismatch then
+    -- internal_error: pg_get_triggerdef, if another session ends the protection of the table at this moment
+    when invalid_parameter_value or undefined_column or datatype_mismatch or internal_error then
         return sqlerrm;
 end
 $$;
