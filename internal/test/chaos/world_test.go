@@ -113,11 +113,15 @@ func (w *world) awaitServed() {
 	w.t.Helper()
 	ctx := await.Context(w.t)
 	for _, m := range w.members {
-		await.True(w.t, "a gateway grants again", func() bool {
+		err := await.Nil(func() error {
 			id := rand.Text()
 			_, err := m.gateway.Acquire(ctx, "served/"+id, api.AcquireRequest{OwnerID: id})
-			return err == nil
+			return err
 		})
+		if err != nil {
+			log := m.gateway.Log()
+			w.t.Fatalf("%s does not grant again: %v; its log:\n%s", m.gateway.URL, err, log[max(0, len(log)-8<<10):])
+		}
 	}
 }
 
