@@ -29,8 +29,8 @@ var errReplaced = errors.New("the database is another one than before")
 // lost, so its users look for changes at every connect, and by polling. A connection counts as lost when the database
 // was replaced beneath it, or its identity can't be read.
 //
-// It also detects that a frozen or unreachable server was replaced: if the next connection leads to another database,
-// the listener closes the Store's connections to the former server, which would not fail by themselves.
+// It also detects that a frozen or unreachable server was replaced: its next connection leads to another database, and
+// the Store closes those to the former server, which would not fail by themselves.
 type listener struct {
 	store     *postgres.Store
 	channels  []string
@@ -40,12 +40,6 @@ type listener struct {
 
 	connected atomic.Bool
 	connects  atomic.Uint64
-
-	last struct { // the last connection
-		server   postgres.Server
-		identity postgres.Identity
-		lost     time.Time
-	}
 }
 
 func newListener(on *postgres.Store, channels ...string) *listener {
@@ -85,11 +79,6 @@ func (l *listener) listen(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if known := l.last.identity != (postgres.Identity{}); known && identity != l.last.identity {
-		l.store.Abandon(l.last.server, l.last.lost)
-	}
-	l.last.server, l.last.identity = server, identity
-	defer func() { l.last.lost = time.Now() }()
 	l.connects.Add(1)
 	l.onConnect()
 	l.connected.Store(true)
@@ -102,7 +91,6 @@ func (l *listener) listen(ctx context.Context) error {
 			l.store.Suspect(server)
 			return err
 		case now != identity:
-			l.last.identity = now
 			return errReplaced
 		}
 	}

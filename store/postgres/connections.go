@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -31,8 +32,8 @@ var dialer = net.Dialer{
 	Control:         setUserTimeout,
 }
 
-// connections dials all connections of a Store, and closes those that lead to a lost server: a statement on such a
-// connection would wait for its timeout, each statement once again.
+// connections dials all connections of a Store, and closes those that lead to a lost server, which may be frozen: a
+// statement on such a connection would wait for its timeout, each statement once again.
 type connections struct {
 	hosts *hosts
 
@@ -48,7 +49,7 @@ type connection struct {
 	of         *connections
 	server     string // its address
 	generation int
-	dialed     time.Time
+	era        atomic.Int64 // of the lineage, in which it was judged; 0: it leads to a standby, or to no schema
 }
 
 // manageConnections sets up how the pool connects.
@@ -71,14 +72,13 @@ func manageConnections(config *pgxpool.Config) *connections {
 }
 
 func (c *connections) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	dialed := time.Now()
 	conn, err := dialer.DialContext(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	made := &connection{Conn: conn, of: c, server: address, generation: c.generation, dialed: dialed}
+	made := &connection{Conn: conn, of: c, server: address, generation: c.generation}
 	c.open[made] = struct{}{}
 	return made, nil
 }
@@ -104,16 +104,20 @@ func (c *connections) nextGeneration(of *connection, interval time.Duration) boo
 	return true
 }
 
-// to returns the open connections to a server that were dialed before a time.
-func (c *connections) to(server string, before time.Time) (found []*connection) {
+// abandon closes the connections of earlier eras, also those in use: another database has taken the place of theirs. The
+// outcome of their statements is unknown.
+func (c *connections) abandon(now int64) {
+	var earlier []*connection
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	for conn := range c.open {
-		if conn.server == server && conn.dialed.Before(before) {
-			found = append(found, conn)
+		if era := conn.era.Load(); era > 0 && era < now {
+			earlier = append(earlier, conn)
 		}
 	}
-	return found
+	c.mu.Unlock()
+	for _, conn := range earlier {
+		_ = conn.Close()
+	}
 }
 
 // connectionOf returns the connection beneath the driver's, and TLS.
@@ -172,15 +176,6 @@ func (s *Store) ServerOf(conn *pgx.Conn) Server { return Server{connectionOf(con
 
 // Suspect says that a server does not answer: the next connection tries the other hosts first.
 func (s *Store) Suspect(server Server) { s.direct.hosts.postpone(server.address) }
-
-// Abandon closes the connections to a server that were made before a time, also those in use: another server has
-// taken its place. The outcome of their statements is unknown.
-func (s *Store) Abandon(server Server, before time.Time) {
-	for _, conn := range s.connections.to(server.address, before) {
-		_ = conn.Close()
-	}
-	s.pool.Reset()
-}
 
 // hosts are those of the database URL. The one that was connected to last is tried first, so that a host that does not
 // answer delays one connection and not each. Without target_session_attrs any host would do, and the order stays the

@@ -124,13 +124,8 @@ func tokensWentBack(now, before int64) error {
 	return wentBack(store.SignTokens, "its newest token is %d, and %d was granted before", now, before)
 }
 
-const (
-	// eraKey is where a connection keeps the era in which it was judged. One to a standby, or to a database without the
-	// schema, has none.
-	eraKey = "fencegate era"
-	// supersedeTimeout bounds the statement that marks a database.
-	supersedeTimeout = time.Second
-)
+// supersedeTimeout bounds the statement that marks a database.
+const supersedeTimeout = time.Second
 
 // judgeConnections has each connection judged when it is made, so that of a URL with several hosts the next one is
 // tried. The pool hands out only connections of this era.
@@ -146,8 +141,8 @@ func (s *Store) judgeConnections(config *pgxpool.Config) {
 		return err
 	}
 	config.PrepareConn = func(ctx context.Context, conn *pgx.Conn) (ok bool, err error) {
-		era, judged := eraOf(conn)
-		if !judged { // the database may have been promoted or migrated since
+		era := eraOf(conn)
+		if era == 0 { // the database may have been promoted or migrated since
 			_, err := s.judge(ctx, conn.PgConn())
 			return err == nil, nil
 		}
@@ -155,14 +150,11 @@ func (s *Store) judgeConnections(config *pgxpool.Config) {
 	}
 }
 
-func eraOf(conn *pgx.Conn) (era int64, judged bool) {
-	era, judged = conn.PgConn().CustomData()[eraKey].(int64)
-	return era, judged
-}
+func eraOf(conn *pgx.Conn) int64 { return connectionOf(conn.PgConn()).era.Load() }
 
 // judge reads the state of the database that a connection leads to; that of a standby, or without the schema, is zero.
-// It returns a WentBackError if the database is not to be used, and has marked it then. In one that has taken over, it
-// makes the tokens jump.
+// It returns a WentBackError if the database is not to be used, and has marked it then. For one that has taken over, it
+// closes the connections to the one before, and makes the tokens jump.
 func (s *Store) judge(ctx context.Context, conn *pgconn.PgConn) (state, error) {
 	newestToken := s.lineage.newestToken.Load()
 	now, err := readState(ctx, conn)
@@ -177,8 +169,9 @@ func (s *Store) judge(ctx context.Context, conn *pgconn.PgConn) (state, error) {
 	}
 	if judged.changed {
 		s.config.Logger.WarnContext(ctx, "database changed", "from", judged.current.String(), "to", now.String())
+		s.connections.abandon(judged.era)
 	}
-	conn.CustomData()[eraKey] = judged.era
+	connectionOf(conn).era.Store(judged.era)
 	if now.newestToken == 0 {
 		// Before the first grant, in a transaction of its own. Where that fails, a grant jumps.
 		_, _ = conn.Exec(ctx, "select fence.note_jump()").ReadAll()
@@ -188,7 +181,7 @@ func (s *Store) judge(ctx context.Context, conn *pgconn.PgConn) (state, error) {
 
 // judgeAnew judges a connection outside the pool again if there has been another era since.
 func (s *Store) judgeAnew(ctx context.Context, conn *pgx.Conn) error {
-	if era, judged := eraOf(conn); !judged || era == s.lineage.era.Load() {
+	if era := eraOf(conn); era == 0 || era == s.lineage.era.Load() {
 		return nil
 	}
 	_, err := s.judge(ctx, conn.PgConn())
@@ -238,8 +231,7 @@ func (s *Store) supersede(ctx context.Context, conn *pgconn.PgConn, now, by stat
 // endedLate returns ErrUnavailable, of unknown outcome, for a statement that the database has answered after another
 // one had taken over: what it has committed may be lost.
 func (s *Store) endedLate(ctx context.Context, conn *pgx.Conn) error {
-	era, judged := eraOf(conn)
-	if !judged || era == s.lineage.era.Load() {
+	if era := eraOf(conn); era == 0 || era == s.lineage.era.Load() {
 		return nil
 	}
 	late := wentBack(store.SignStatement, "it has answered after another one had taken over")

@@ -145,10 +145,11 @@ func wantJumps(t *testing.T, db *pgxpool.Pool, want int) {
 // Requests have all the time of the test, so that none is freed by its own timeout.
 func TestFailoverToNextHost(t *testing.T) {
 	t.Parallel()
-	for name, lose := range map[string]func(*pgtest.Cluster, *pgtest.Network){
-		"frozen":      func(primary *pgtest.Cluster, _ *pgtest.Network) { primary.Freeze() },
-		"dead":        func(primary *pgtest.Cluster, _ *pgtest.Network) { primary.Kill() },
-		"unreachable": func(_ *pgtest.Cluster, network *pgtest.Network) { network.Hold() },
+	for name, lose := range map[string]func(*testing.T, *gateway, *pgtest.Cluster, *pgtest.Network){
+		"frozen":      func(_ *testing.T, _ *gateway, primary *pgtest.Cluster, _ *pgtest.Network) { primary.Freeze() },
+		"dead":        func(_ *testing.T, _ *gateway, primary *pgtest.Cluster, _ *pgtest.Network) { primary.Kill() },
+		"unreachable": func(_ *testing.T, _ *gateway, _ *pgtest.Cluster, network *pgtest.Network) { network.Hold() },
+		"frozen after a restart, before the gateway listens again": frozenBeforeListening,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -161,7 +162,7 @@ func TestFailoverToNextHost(t *testing.T) {
 			leases := grantedAll(t, g)
 			standby.CatchUp()
 
-			lose(primary, network)
+			lose(t, g, primary, network)
 			swept := metric(t, g, "fencegate_last_sweep_timestamp_seconds")
 			var inFlight []<-chan answer
 			for _, lease := range leases {
@@ -187,6 +188,20 @@ func TestFailoverToNextHost(t *testing.T) {
 				return metric(t, g, "fencegate_last_sweep_timestamp_seconds") != swept
 			})
 		})
+	}
+}
+
+// frozenBeforeListening freezes a server that was restarted, while the gateway has connections to it but no listener.
+func frozenBeforeListening(t *testing.T, g *gateway, primary *pgtest.Cluster, _ *pgtest.Network) {
+	for n := 0; ; n++ {
+		primary.Restart()
+		mustAcquire(t, g, fmt.Sprint("again/", n), "holder", longTTLMS)
+		thaw := primary.Freeze()
+		if metric(t, g, "fencegate_database_listening") == "0" {
+			return
+		}
+		thaw()
+		awaitListening(t, g)
 	}
 }
 
