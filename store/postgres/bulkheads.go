@@ -19,7 +19,7 @@ type purpose int
 
 const (
 	forReads        purpose = iota // lists, metrics, sweeps and all that is not named here
-	forAcquires                    // acquires, also those that join a queue
+	forAcquires                    // acquires, also those that join a queue, and the policies that they go by
 	forRequeues                    // acquires that are sent again for a ticket
 	forGrants                      // grants to waiters
 	forReleases                    // releases, breaks, waiters that leave

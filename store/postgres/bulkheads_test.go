@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -172,6 +173,28 @@ func TestOpenTransactionsDelayNobodyElse(t *testing.T) {
 			unlock()
 			<-done
 		})
+	}
+}
+
+// Reads that take long, more than there are connections for reads, do not delay the policies that acquires go by.
+func TestSlowReadsDelayNoPolicies(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	on := openStore(t, postgres.Config{DatabaseURL: b.URL, StatementTimeout: time.Hour})
+	b.Exec(t, "create or replace function fence.recount() returns boolean language sql as 'select pg_sleep(3600) is null'")
+	ctx, cancel := context.WithCancel(t.Context())
+	var reads sync.WaitGroup
+	defer reads.Wait()
+	defer cancel()
+	before := on.PoolStats().Waited
+	for range 10 {
+		reads.Go(func() { _, _ = on.Recount(ctx) })
+	}
+	await(t, "the reads are more than may be sent", func() bool { return on.PoolStats().Waited > before })
+	limited, end := context.WithTimeout(t.Context(), soon)
+	defer end()
+	if _, err := on.Policies(limited); err != nil {
+		t.Error(err)
 	}
 }
 

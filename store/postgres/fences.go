@@ -137,6 +137,10 @@ func (s *Store) DeletePolicy(ctx context.Context, prefix string) error {
 	return err
 }
 
+// readPolicies is for acquires: which provider keeps a lease depends on them, and other reads must not delay that.
 func (s *Store) readPolicies(ctx context.Context, sql string, args ...any) ([]store.Policy, error) {
-	return collect(ctx, s.query, sql, args, pgx.RowToStructByPos[store.Policy])
+	query := func(ctx context.Context, sql string, args []any, scan func(pgx.Rows) error) error {
+		return s.queryAs(ctx, statement{purpose: forAcquires}, sql, args, scan)
+	}
+	return collect(ctx, query, sql, args, pgx.RowToStructByPos[store.Policy])
 }
