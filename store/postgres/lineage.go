@@ -142,7 +142,9 @@ func (s *Store) judgeConnections(config *pgxpool.Config) {
 	}
 	config.PrepareConn = func(ctx context.Context, conn *pgx.Conn) (ok bool, err error) {
 		era := eraOf(conn)
-		if era == 0 { // the database may have been promoted or migrated since
+		if era == 0 { // the database may have been promoted or migrated since, or be frozen by now
+			ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+			defer cancel()
 			_, err := s.judge(ctx, conn.PgConn())
 			return err == nil, nil
 		}
