@@ -49,7 +49,7 @@ type connection struct {
 	of         *connections
 	server     string // its address
 	generation int
-	era        atomic.Int64 // of the lineage, in which it was judged; 0: it leads to a standby, or to no schema
+	era        atomic.Int64 // of the lineage, in which it was judged; 0: not yet, or it led to a standby or to no schema
 }
 
 // manageConnections sets up how the pool connects.

@@ -1,6 +1,7 @@
 -- fence.grant_lease(fence, request, waited_ms, above, here, policies, watched) → the lease, granted as requested
--- (fence.lease_request), with a token above all others of the name, to which the fence is raised (P3). A request in a session has the expires_at of that. Or
--- null, and nothing was changed: by the time of the grant, which is read after all locks, the session has expired.
+-- (fence.lease_request), with a token above all others of the name, to which the fence is raised (P3). A request in a
+-- session has the expires_at of that. Or null, and nothing was changed: by the time of the grant, which is read after all
+-- locks, the session has expired.
 --
 -- The caller has looked up the last four: fence.granted_above, whether this database issued the last token
 -- (fence.minted_here), whether there are policies, and whether the lock is watched.
