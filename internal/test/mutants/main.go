@@ -51,8 +51,9 @@ func main() {
 	var err error
 	if *byHand {
 		err = compareByHand(context.Background(), mutants)
-	} else if err = judge(context.Background(), mutants); err == nil {
-		err = c.write(mutants)
+	} else {
+		err = judge(context.Background(), mutants)
+		err = errors.Join(err, c.write(mutants)) // also what was known before a failure
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)

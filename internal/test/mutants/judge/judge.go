@@ -75,6 +75,7 @@ const (
 	measured      = 6  // databases in which cases are measured at once
 	neighbours    = 4  // cases that are measured together
 	cleaned       = 20 // cases after which a database is cleaned
+	kept          = 4  // databases that are kept for others: each has sessions, of which a server has few
 	firstCases    = 12 // that judge a mutant alone
 	together      = 12 // mutants that all other cases judge at once
 )
@@ -94,7 +95,7 @@ func Judge[B any](t *testing.T, cases Cases[B]) {
 	to, err := os.Create(verdictsFile)
 	check(t, err)
 	defer to.Close()
-	j := &judge[B]{Cases: cases, t: t, idle: make(chan *bed[B], 1000), to: json.NewEncoder(to), calls: map[string][]string{},
+	j := &judge[B]{Cases: cases, t: t, idle: make(chan *bed[B], kept), to: json.NewEncoder(to), calls: map[string][]string{},
 		killers: map[string][]string{}}
 	begun := time.Now()
 	t.Run("calls", func(t *testing.T) { j.measure(t) })
@@ -114,15 +115,15 @@ func Judge[B any](t *testing.T, cases Cases[B]) {
 		for _, group := range groups(results) {
 			t.Run(fmt.Sprint(len(group)), func(t *testing.T) {
 				t.Parallel()
-				j.judgeTogether(t, group)
+				j.judgeTogether(t, slices.Clone(group))
+				for _, r := range group {
+					if !r.decided() {
+						j.write(r)
+					}
+				}
 			})
 		}
 	})
-	for _, r := range results {
-		if r.Killer == "" {
-			check(t, j.to.Encode(r.Verdict))
-		}
-	}
 }
 
 // result is a mutant with its verdict.
@@ -224,10 +225,13 @@ func (j *judge[B]) take(t *testing.T, mutants []*result, fresh bool) (*bed[B], e
 func (j *judge[B]) give(t *testing.T, taken *bed[B], mutants []*result) {
 	t.Helper()
 	if j.Clean != nil && j.mend(t, taken, mutants) == nil {
-		j.idle <- taken
-	} else {
-		taken.leave()
+		select {
+		case j.idle <- taken:
+			return
+		default:
+		}
 	}
+	taken.leave()
 }
 
 // mend takes the mutants out of a bed, and cleans it.
@@ -260,6 +264,7 @@ func (j *judge[B]) judge(t *testing.T, cases []Case[B], mutants ...*result) (fai
 	on, err := j.take(t, mutants, false)
 	if err != nil {
 		mutants[0].Refused = err.Error()
+		j.write(mutants[0])
 		return nil
 	}
 	defer func() { j.give(t, on, mutants) }()
@@ -321,11 +326,18 @@ func (j *judge[B]) passes(ctx context.Context, t *testing.T, c Case[B]) bool {
 
 func (j *judge[B]) killed(m *result, by Case[B], err error) {
 	m.Killer, m.Failure = by.Name, err.Error()
+	j.write(m)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	others := slices.DeleteFunc(j.killers[m.Function], func(name string) bool { return name == by.Name })
 	j.killers[m.Function] = slices.Insert(others, 0, by.Name)
-	if err := j.to.Encode(m.Verdict); err != nil {
+}
+
+// write writes a verdict as soon as it is known: whatever happens later, it is not lost.
+func (j *judge[B]) write(r *result) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err := j.to.Encode(r.Verdict); err != nil {
 		j.t.Error(err)
 	}
 }
