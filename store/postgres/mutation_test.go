@@ -209,6 +209,14 @@ func TestEveryStepIsMarked(t *testing.T) {
 
 // scopeMutations break shared and subtree leases.
 var scopeMutations = []mutation{
+	{"a grant of a subtree looks once at the fences below", "lock_subtree", replacing("perform fence.lock_below(p_name, null)", "null"),
+		[]string{"P3: a subtree is granted during a write that adopts the token of a subtree below"}},
+	{"an acquire of a subtree looks twice for the lease in its way", "acquire_lease",
+		replacing("v_blocker := fence.lock_subtree(", "perform fence.lock_subtree("),
+		[]string{"P13: an acquire of a subtree waits for the lease that ran when all was locked"}},
+	{"a waiter for a subtree is granted it after a second look for the lease in its way", "grant_waiters",
+		replacing("case v_waiter.scope when 'subtree' then p_blocker end", "null"),
+		[]string{"P13: a waiter for a subtree waits for the lease that ran when all was locked"}},
 	{"a shared grant opens the fence", "grant_lease", replacing("open = v_lease.mode = 'exclusive',", "open = true,"),
 		[]string{"shared: its token can't write", "shared: nor beside others"}},
 	{"a shared grant leaves the fence as it is", "grant_lease",

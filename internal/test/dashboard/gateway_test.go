@@ -7,7 +7,6 @@ import (
 	"errors"
 	"net/http"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -78,13 +77,7 @@ func (g *gateway) start(t *testing.T) {
 	g.process = process
 	t.Cleanup(func() {
 		process.Kill()
-		log := process.Log()
-		for _, sign := range []string{"DATA RACE", "panic", "level=ERROR"} {
-			if strings.Contains(log, sign) {
-				t.Errorf("the gateway logged %s:\n%s", sign, log[max(0, len(log)-8<<10):])
-				return
-			}
-		}
+		testgateway.CheckLog(t, process.Log())
 	})
 }
 
