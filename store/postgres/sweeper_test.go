@@ -93,14 +93,14 @@ func seedEnded(t *testing.T, b *testbed, locks, leasesEach int) {
 	b.Exec(t, seedLeases, locks, leasesEach)
 	b.Exec(t, `
 		insert into fence.leases (lock, fencing_token, lease_id, owner_id, ttl_ms, granted_at, expires_at, ended_at,
-			end_reason)
-		select 'lock' || n, token, gen_random_uuid(), 'w', 1000, ended - interval '1 second', ended, ended, 'expired'
+			end_reason, request_id)
+		select 'lock' || n, token, gen_random_uuid(), 'w', 1000, ended - interval '1 second', ended, ended, 'expired', token
 		from generate_series(1, $1) n, generate_series(1, $2) token,
 			lateral (select clock_timestamp() - ($2 - token + 1) * interval '1 day' as ended) e`, locks, leasesEach)
 }
 
 // TestSweepForgetsOldLeases checks that the sweep deletes old leases except the newest of each lock, so that a late
-// renewal still returns the reason for the loss.
+// renewal still returns the reason for the loss; and of that what identifies its request.
 func TestSweepForgetsOldLeases(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
@@ -110,7 +110,7 @@ func TestSweepForgetsOldLeases(t *testing.T) {
 	expectSwept(t, newSweeper(t, b.Store, postgres.SweeperConfig{LeaseRetention: time.Second}),
 		store.Swept{LeasesForgotten: 4})
 	expectSQL(t, b, "lock1 5, lock2 5",
-		"select string_agg(lock || ' ' || fencing_token, ', ' order by lock) from fence.leases")
+		"select string_agg(lock || ' ' || fencing_token, ', ' order by lock) from fence.leases where request_id is null")
 }
 
 // TestSweepTakesMoreThanOneStatement checks that one sweep does everything that is due, in as many statements as it

@@ -43,10 +43,10 @@ $$;
 -- fence.sweep_ended(rows_max, retention) → done: the number of leases deleted that ended before the retention; more. See
 -- fence.sweep.
 --
--- The newest lease of a lock stays, so that a late holder can be given the reason for its loss. It is marked as kept,
--- which takes it out of the index. Once it is not the newest any more, it is deleted with the first after it that is old
--- enough, or kept instead: grants need not know of it. The fence is locked, and skipped where it is, so that this and
--- fence.sweep_claims never wait for each other.
+-- The newest lease of a lock stays, so that a late holder can be given the reason for its loss. It is marked as kept, and
+-- its request_id is forgotten, which takes it out of the indexes of both. Once it is not the newest any more, it is deleted
+-- with the first after it that is old enough, or kept instead: grants need not know of it. The fence is locked, and skipped
+-- where it is, so that this and fence.sweep_claims never wait for each other.
 create or replace function fence.sweep_ended(
     p_rows_max integer, p_retention interval, out done bigint, out more boolean)
 language plpgsql
@@ -85,7 +85,7 @@ begin
         select f.resource from fence.fences f where f.resource = any (v_locks)
         order by f.resource for key share skip locked);
     with kept as (
-        update fence.leases l set kept = true
+        update fence.leases l set kept = true, request_id = null
         from unnest(v_locks, v_tokens) as d (lock, token), fence.fences f
         where l.lock = d.lock and l.fencing_token = d.token and f.resource = d.lock and f.resource = any (v_fences)
             and f.granted_token = d.token
