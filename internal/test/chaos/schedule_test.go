@@ -276,10 +276,10 @@ func tokensForgotten(w *world, _ step) func() {
 	} {
 		execute(w.t, conn, sql)
 	}
+	w.journal.Lost(0) // before a gateway can answer
 	for _, m := range w.members {
 		w.restart(m, w.program)
 	}
-	w.journal.Lost(0)
 	w.awaitRefusedGrants()
 	execute(w.t, conn, "select fence.accept_database($1)", newest)
 	return nil
