@@ -30,10 +30,10 @@ func (c *client) acquire(l *lock, shared bool) *held {
 	if c.chance(c.run.habits.waiting) {
 		measured, op.Wait = opWait, (50*time.Millisecond + c.upTo(waitMost)).Truncate(time.Millisecond)
 	}
-	if c.run.sendNewestToken {
-		op.NewestToken = l.newest.Load()
-	}
 	for first := true; c.sending.Err() == nil; first = false {
+		if c.run.sendNewestToken {
+			op.NewestToken = l.newest.Load() // also when it is sent again: others may have been granted the lock since
+		}
 		lose := first && c.chance(c.run.habits.lost)
 		answer, err := c.send(measured, op, lose)
 		switch {
