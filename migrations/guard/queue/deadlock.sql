@@ -106,8 +106,8 @@ $$;
 -- its owner. If either ends, there is no cycle, however many owners the other would find. The time is proportional to
 -- the waits and leases read: a queue is read only as far as the next exclusive wait. That one conflicts with all that
 -- those beyond conflict with, so the search continues with its owner. Two kinds of exclusive waits are passed over:
--- those of the first owner, which is no blocker of its own, and those for one name if the search comes from a wait for,
--- or a lease of, the subtree, which conflicts with more.
+-- those of the first owner, which is no blocker of its own (the search behind it reads from each of them, so it passes over
+-- none), and those for one name if the search comes from a wait for, or a lease of, the subtree, which conflicts with more.
 --
 -- v_behind lists the owners in the order in which the loop finds them. Each waits for an earlier one, so a walk from
 -- the wait to the earliest of its blockers, from there to the earliest of that owner's, and so on, ends at the first
@@ -146,6 +146,23 @@ begin
         return null;
     end if;
 
+    -- An owner may wait thousands of times for a lock, and the search behind it begins with all of these waits. The other
+    -- one begins with this wait alone, and mostly ends with the holder.
+    if exists (
+        select from fence.waiters w
+        where w.owner_id = v_wait.owner_id and w.principal = v_wait.principal and w.lock = v_wait.lock
+            and w.ticket <> p_ticket)
+    then
+        open v_ahead;
+        move forward 2 in v_ahead;
+        fetch from v_ahead into v_closed;
+        close v_ahead;
+        if v_closed is null then
+            return null; -- it ended before the third owner, and did not come back to the first
+        end if;
+        v_closed := false;
+    end if;
+
     for v_found in
         with recursive reached as (
             select v_wait.principal collate "C" as principal, v_wait.owner_id, false as closed
@@ -157,7 +174,8 @@ begin
                 select min(e.ticket) as ticket from fence.live_waiters() e
                 where e.lock = h.lock and e.ticket > h.ticket and e.mode = 'exclusive'
                     and (e.scope = 'subtree' or h.scope = 'node')
-                    and (e.principal, e.owner_id) <> (v_wait.principal, v_wait.owner_id)) next
+                    and ((e.principal, e.owner_id) <> (v_wait.principal, v_wait.owner_id)
+                        or (r.principal, r.owner_id) = (v_wait.principal, v_wait.owner_id))) next
             cross join lateral fence.waiters_behind(h.lock, h.mode, h.scope, h.ticket, next.ticket, null) b
             where (b.principal, b.owner_id) <> (r.principal, r.owner_id)
         )
