@@ -1,6 +1,6 @@
 # Everything is done from here; `make` alone lists it. What a target does is in scripts/, where it can be called too.
 .DEFAULT_GOAL := help
-.PHONY: help build cross release-check build-bench build-demo dev run demo demo-all demo-deps demo-etcd demo-zookeeper demo-redis test test-slow test-postgres test-clients test-integrations check-openapi test-deps lint bench bench-locks bench-tables bench-names bench-cpu soak fuzz hostile random mutants chaos chaos-safeguards failovers drill screenshots golden golden-check docs verify
+.PHONY: help build cross release-check build-bench build-demo dev run demo demo-all demo-deps demo-etcd demo-zookeeper demo-redis test test-slow test-postgres test-clients test-integrations check-openapi test-deps lint bench bench-locks bench-tables bench-names bench-cpu soak fuzz hostile random test-citus mutants chaos chaos-safeguards failovers drill screenshots golden golden-check docs verify
 
 # The SDK, its adapters, and the packages of these modules, all of which the main module uses.
 SDK          := lockclient lockclient/pgxguard lockclient/gocronlock
@@ -161,6 +161,9 @@ drill: ## Lose a database under load, restore it from a backup, and show how lon
 random: ## Check guarded transactions of random SQL clients, for DURATION at each isolation level (DURATION, POSTGRES_VERSION)
 	@set -e; if [ -n '$(POSTGRES_VERSION)' ]; then PATH="$$(scripts/fetch-postgres '$(POSTGRES_VERSION)'):$$PATH"; fi; \
 	  scripts/with-postgres go test ./migrations -run 'TestGuardAtRandom$$' -count=1 -timeout 0 -v -guard.duration '$(DURATION)'
+
+test-citus: ## Test names on several nodes of Citus, which is the extension of the PostgreSQL that is found (FENCEGATE_CITUS_BIN)
+	@GOFLAGS="$$GOFLAGS -trimpath" scripts/test-citus
 
 # A directory takes about an hour, all of them many. ONLY names directories of migrations/guard and functions;
 # MUTANTS_FLAGS: -sample, -seed, -fast, -go, -list, -by-hand.

@@ -615,6 +615,45 @@ comment on column fence.inventory.due_at is 'when the next count is due';
 
 insert into fence.inventory default values;
 
+-- Nodes of a cluster
+
+-- A row if this database is a node of a cluster, where each name is at one node (fence.check_here).
+create table fence.cluster (
+    only_row   boolean primary key default true check (only_row),
+    place_type text not null check (place_type in ('text', 'bigint', 'uuid'))
+);
+
+comment on column fence.cluster.place_type is
+    'the type of the column by which tables are distributed, so that their rows are at the node of their names';
+
+-- The names for which fences are made here, by their hashes (fence.place_hash).
+create table fence.ranges (
+    range_id uuid primary key default gen_random_uuid(),
+    first    bigint not null,
+    last     bigint not null,
+    moves_to text,
+    sent     boolean not null default false
+);
+
+comment on column fence.ranges.moves_to is 'the node to which the names move; null: they stay';
+comment on column fence.ranges.sent is 'whether all names have arrived there';
+
+-- Rows of names that are on their way from node to node (fence.export_trees, fence.import_rows).
+create table fence.transfers (
+    transfer_id uuid,
+    n           bigint generated always as identity,
+    moves_to    text, -- null at the node after
+    kind        text not null, -- the table
+    item        text not null,
+    primary key (transfer_id, n)
+);
+
+-- The transfers and ranges that have come to this node: a gateway may send one again.
+create table fence.imported (
+    id uuid primary key,
+    at timestamptz not null default clock_timestamp()
+);
+
 -- The sweep
 
 -- The parts of the sweep. One gateway at a time does each part: it locks the row (fence.sweep).

@@ -12,6 +12,7 @@
 //	session  sessions and the end of their leases
 //	client   what applications call by SQL: guards and leases
 //	table    the protection of users' tables
+//	cluster  names of several databases, and their moves
 //	access   keys of callers, names of SQL roles, and the record of administrators' actions
 //	view     views, which are replaced like functions
 //	observe  watches, rejections, samples, the inventory and the turns of the sweep

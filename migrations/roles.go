@@ -59,6 +59,8 @@ var gatewayFunctions = []string{
 	"revoke_key", "rotate_key",
 	// client
 	"escape_segment", "is_name", "segment",
+	// cluster
+	"begin_move", "end_move", "end_transfer", "export_trees", "finish_export", "finish_import", "import_rows", "is_elsewhere", "take_range",
 	// lease
 	"acquire_lease", "acquire_leases", "break", "conflicting_leases", "give_back",
 	"grant_elsewhere", "lease_provider", "lease_request", "live_leases", "owner_is_allowed", "due_elsewhere",

@@ -56,11 +56,13 @@ end
 $$;`
 
 // settings bound the waits for locks. With other settings of how SQL is parsed, a pattern in the schema could lose its
-// backslashes. Bodies of functions are checked when they first run, so the files need no order.
+// backslashes. Bodies of functions are checked when they first run, so the files need no order. Citus must not carry what is
+// made to its other nodes, each of which has a schema of its own; without Citus, its setting means nothing.
 const settings = `set local lock_timeout = %d;
 set local standard_conforming_strings = on;
 set local transform_null_equals = off;
-set local check_function_bodies = off;`
+set local check_function_bodies = off;
+set local citus.enable_ddl_propagation = off;`
 
 const versions = `create table if not exists ` + versionTable + ` (version int4 primary key);
 insert into ` + versionTable + ` select 0 where not exists (select from ` + versionTable + `);`

@@ -61,6 +61,9 @@ var (
 	// ErrTooLarge says that a transaction writes or returns too many rows.
 	ErrTooLarge = errors.New("too many rows")
 
+	// ErrElsewhere says that the name is at another node of the cluster, or on its way there; nothing was changed.
+	ErrElsewhere = errors.New("the name is at another node of the cluster")
+
 	// ErrUnavailable says that the database could not be reached, or did not answer; see UnavailableError.
 	ErrUnavailable = errors.New("the database is unavailable")
 	// ErrProviderUnavailable says that the Redis that keeps the lease could not be reached, did not answer, or refused;

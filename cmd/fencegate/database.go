@@ -266,6 +266,7 @@ type migrateCmd struct {
 	Print          bool     `help:"Write the SQL to standard output instead, for another tool that runs it in one transaction. No database is needed."`
 	From           int      `help:"Print what upgrades a schema of this version. 0: what makes a new one." placeholder:"VERSION"`
 	Extension      string   `help:"Write the files of the extension fencegate to this directory instead, for create extension and alter extension … update. No database is needed." type:"existingdir" placeholder:"DIR"`
+	Distribute     string   `help:"Make the database, which is the coordinator of Citus, that of a cluster: each name is at the node of the rows of this distributed table whose column has its first segment. The names that are there move. See docs/cluster.md." placeholder:"TABLE"`
 	TokensAbove    *int64   `help:"Issue tokens above this one, and above all that another database can have issued until now: where this database takes the place of one that is lost or was deleted." placeholder:"TOKEN"`
 }
 
@@ -313,8 +314,10 @@ func (c *migrateCmd) Run(ctx context.Context, con *console) error {
 	if err := c.warn(ctx, con.err); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(con.out, did)
-	return err
+	if _, err = fmt.Fprintln(con.out, did); err != nil || c.Distribute == "" {
+		return err
+	}
+	return c.distribute(ctx, con, st, roles)
 }
 
 // warn writes by what the roles of applications could get past the fence.

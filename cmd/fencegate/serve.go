@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +18,6 @@ import (
 	"github.com/fencegate/fencegate/internal/tracing"
 	"github.com/fencegate/fencegate/store"
 	"github.com/fencegate/fencegate/store/engine"
-	"github.com/fencegate/fencegate/store/groupcommit"
 	"github.com/fencegate/fencegate/store/postgres"
 	"github.com/fencegate/fencegate/store/readiness"
 	"github.com/fencegate/fencegate/store/redislease"
@@ -38,6 +36,8 @@ type serveCmd struct {
 	ReadyFile       string        `help:"File that receives the base URL once the gateway serves, and is removed when it ends." env:"FENCEGATE_READY_FILE" type:"path" placeholder:"PATH"`
 	DatabaseTimeout time.Duration `help:"How long to wait at the start for a database that can't be reached. 0: as long as it takes. Until then the gateway is not ready, and says why." env:"FENCEGATE_DATABASE_TIMEOUT" default:"0s"`
 	Migrate         bool          `help:"Migrate the database's schema to this program's at the start." env:"FENCEGATE_MIGRATE" default:"true" negatable:""`
+
+	Cluster bool `help:"Serve the names of all nodes of the cluster whose coordinator the database is; see docs/cluster.md." env:"FENCEGATE_CLUSTER"`
 
 	Leases         store.Provider `help:"What keeps the leases on names whose policy does not say: postgres, redis, or redlock (a majority of independent Redis servers). Tokens and fences are always PostgreSQL's." enum:"postgres,redis,redlock" env:"FENCEGATE_LEASES" default:"postgres"`
 	RedisURL       string         `help:"Redis that keeps leases: redis://user:password@host:port/db, or rediss:// for TLS; Sentinels and a Cluster see docs/other-locks.md." env:"FENCEGATE_REDIS_URL" placeholder:"URL"`
@@ -183,15 +183,12 @@ func (c *serveCmd) serveOn(
 		return err
 	}
 	defer providers.close()
-	service, err := engine.New(st, engine.Config{
-		Leases: c.Leases, Providers: providers.all(),
-		RefusalsRememberedMax: cmp.Or(c.RefusalsRememberedMax, -1),
-		Group: groupcommit.Config{BatchesMax: c.WriteBatchesMax, QueueMax: c.WriteQueueMax,
-			QueueBytesMax: c.WriteQueueBytesMax},
-	})
+	service, err := engine.New(st, c.engineConfig(providers.all()))
 	if err != nil {
 		return err
 	}
+	nodes := c.openCluster(service, db, tracing, metrics, logger)
+	defer nodes.close()
 	metrics.Watch(service)
 	metrics.WatchRedis(providers...)
 	recorder := postgres.NewRecorder(st)
@@ -208,7 +205,7 @@ func (c *serveCmd) serveOn(
 	defer recorded.Close()
 	config := c.gatewayConfig(listener.Addr(), service, directory, certificates, logger, tracing)
 	config.Calls = recorded
-	gw, err := gateway.New(config, service, recorder, metrics)
+	gw, err := gateway.New(config, nodes.Service, recorder, metrics)
 	if err != nil {
 		return err
 	}
@@ -222,24 +219,27 @@ func (c *serveCmd) serveOn(
 	start := func(ctx context.Context) error {
 		err := c.prepare(ctx, st, logger)
 		if err == nil {
-			stop = c.runBackground(ctx, service, recorder, sweeper, directory, gw, metrics, logger)
+			err = nodes.start(ctx)
+		}
+		if err == nil {
+			stop = c.runBackground(ctx, service, nodes, recorder, sweeper, directory, gw, metrics, logger)
 		}
 		return err
 	}
 	shutdown := make(chan time.Time, 1)
 	context.AfterFunc(ctx, func() { shutdown <- time.Now() })
 	if err := c.serve(ctx, gw, listener, db, start, logger, announce); err != nil {
-		service.CutOff() // the time to finish requests is over
+		nodes.cutOff() // the time to finish requests is over
 		return err
 	}
 	// What no client waits for any more has the rest of the time.
-	time.AfterFunc(time.Until((<-shutdown).Add(c.ShutdownTimeout)), service.CutOff)
+	time.AfterFunc(time.Until((<-shutdown).Add(c.ShutdownTimeout)), nodes.cutOff)
 	return nil
 }
 
 // runBackground runs what a gateway does beside answering requests, until the returned function is called.
 func (c *serveCmd) runBackground(
-	ctx context.Context, service *engine.Engine, recorder *postgres.Recorder, sweeper *postgres.Sweeper,
+	ctx context.Context, service *engine.Engine, nodes nodes, recorder *postgres.Recorder, sweeper *postgres.Sweeper,
 	directory *auth.Directory, gw *gateway.Gateway, metrics *metrics.Metrics, logger *slog.Logger,
 ) (stop func()) {
 	return background(ctx, append(c.followAuth(service, directory, metrics, logger), gw.RunAlerts,
@@ -249,6 +249,7 @@ func (c *serveCmd) runBackground(
 		func(ctx context.Context) {
 			service.RunProber(ctx, func(now *readiness.NotReadyError) { logReadiness(logger, now) })
 		},
+		func(ctx context.Context) { nodes.follow(ctx, logger) },
 		func(ctx context.Context) {
 			recorder.Run(ctx, func(err error) { logger.Warn("rejections not recorded yet", "error", err) })
 		},

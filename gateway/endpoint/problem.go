@@ -65,6 +65,7 @@ var problemKinds = []problemKind{
 		"Nothing was changed, and no retry can succeed: an administrator must act."},
 	{store.ErrProviderUnavailable, 503, api.CodeUnavailable, true, ""},
 	{store.ErrUnavailable, 503, api.CodeUnavailable, true, ""},
+	{store.ErrElsewhere, 503, api.CodeUnavailable, true, "Nothing was changed. Gateways of a cluster need the flag --cluster."},
 }
 
 const loseLease = "Stop the work that the lease protected; acquire the lock anew to go on."

@@ -133,6 +133,13 @@ func (e *Engine) GroupStats() groupcommit.Stats { return e.group.Stats() }
 // Refusals returns the memory of rejected writes.
 func (e *Engine) Refusals() *Refusals { return e.refusals }
 
+// NamesMoved says that names of a cluster move from this database to another one. Waiters send their acquires again, and
+// watches end: both get ErrElsewhere where their lock has moved.
+func (e *Engine) NamesMoved() {
+	e.queue.RequeueAll()
+	e.watches.EndAll(store.ErrElsewhere)
+}
+
 func (e *Engine) connected() {
 	e.providers.forget()
 	e.refusals.validate()

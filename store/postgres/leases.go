@@ -375,11 +375,12 @@ func (s *Store) BeginWatch(
 	})
 }
 
-// watchedSQL shows every lock that is asked for. The sort key is the start of the transaction, which comes before the
+// watchedSQL shows every lock that is asked for, but those that are at another node of a cluster. The sort key is the start of the transaction, which comes before the
 // snapshot.
 var watchedSQL = fmt.Sprintf(showSQL,
 	"select n.name as resource, coalesce(f.granted_token, 0) as granted_token, coalesce(f.open, false) as open, "+
-		"0 as sorted from unnest(@locks::text[]) n (name) left join fence.fences f on f.resource = n.name",
+		"0 as sorted from unnest(@locks::text[]) n (name) left join fence.fences f on f.resource = n.name "+
+		"where not exists (select from fence.cluster) or not fence.is_elsewhere(n.name)",
 	"(extract(epoch from now()) * 1000000)::bigint", leaseColumns, "", "")
 
 // WatchStates reads locks as they are at one moment, without their queues. The version of the states is the time of the

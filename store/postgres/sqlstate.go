@@ -46,6 +46,8 @@ func classifyState(err *pgconn.PgError) error {
 		return store.NotApplied(&store.WentBackError{Sign: store.SignSuperseded, What: err.Message})
 	case "LF007":
 		return fmt.Errorf("%w: %s", store.ErrLimit, err.Message)
+	case "LF008":
+		return store.ErrElsewhere
 	case "23514":
 		if err.ConstraintName == "name_is_path" {
 			return store.ErrInvalidName

@@ -79,7 +79,7 @@ func (b *Broadcast) Run(ctx context.Context, onError func(error)) {
 		case ctx.Err() == nil:
 			onError(err)
 			if time.Since(succeeded) > keptFor {
-				b.endAll(err)
+				b.EndAll(err)
 			}
 			b.FetchAll()
 			timing.Sleep(ctx, failurePause)
@@ -144,7 +144,8 @@ func (b *Broadcast) end(s *Subscription, reason error) {
 	}
 }
 
-func (b *Broadcast) endAll(reason error) {
+// EndAll ends all subscriptions for the reason.
+func (b *Broadcast) EndAll(reason error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, lock := range b.locks {

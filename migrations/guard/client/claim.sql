@@ -96,6 +96,7 @@ begin
         select l from unnest(v_locks) l where (select true from fence.fences f where f.resource = l limit 1) is null
         order by l collate "C");
     if v_made <> '{}' then
+        perform fence.check_here(l) from unnest(v_made) l;
         v_made := fence.make_fences(v_made);
     end if;
 

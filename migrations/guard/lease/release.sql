@@ -29,6 +29,7 @@ declare
     v_passed  boolean := false;
 begin
     if p_may_wait then
+        perform fence.check_here(p_lock);
         v_fence := fence.lock_lease(p_lock, coalesce((
             select l.scope from fence.leases l where l.lock = p_lock and l.fencing_token = p_fencing_token), 'node'));
     elsif fence.try_tree_lock(p_lock) then
@@ -97,6 +98,7 @@ as $$
 declare
     v_status text;
 begin
+    perform fence.check_here(p_lock);
     perform fence.take_tree_lock(p_lock, coalesce((
         select l.scope from fence.leases l where l.lock = p_lock and l.fencing_token = p_fencing_token), 'node'));
     perform fence.lock_fence(p_lock);

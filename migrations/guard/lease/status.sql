@@ -12,10 +12,11 @@ declare
     v_lease   fence.leases;
     v_granted bigint;
 begin
-    select * into v_lease
-    from fence.leases l
-    where l.lock = p_lock and l.fencing_token = p_fencing_token
-    for update;
+    select * into v_lease from fence.leases l where l.lock = p_lock and l.fencing_token = p_fencing_token for update;
+    if not found and exists (select from fence.cluster) then
+        perform fence.check_here(p_lock); -- from here on, the name does not leave
+        select * into v_lease from fence.leases l where l.lock = p_lock and l.fencing_token = p_fencing_token for update;
+    end if;
     select f.granted_token into v_granted from fence.fences f where f.resource = p_lock;
     if coalesce(v_granted, 0) = 0 then
         return 'not_found';

@@ -33,6 +33,7 @@ language plpgsql
 as $$
 declare
     v_policies boolean;
+    v_cluster  boolean := exists (select from fence.cluster);
     v_unlocked text[] := case when p_locked = p_resources then '{}'
         else array(select r from unnest(p_resources) r except select l from unnest(p_locked) l) end;
     v_rulings  fence.ruling[];
@@ -84,6 +85,8 @@ begin
         ) stepped
         cross join lateral (
             select case
+                when v_cluster and stored.resource is null and fence.is_elsewhere(c.resource)
+                    then 'elsewhere' -- judged by the same snapshot: between two, a name may come
                 when stepped.verdict <> 'admitted'
                     then stepped.verdict
                 when not p.external and (c.lease_id is not null or p.require_lease_id)
@@ -110,6 +113,9 @@ begin
                     false) as replayed
         ) judged
         order by c.n);
+    if 'elsewhere' = any (array(select u.verdict from unnest(v_rulings) as u (verdict))) then
+        raise exception 'a name is at another node of the cluster' using errcode = 'LF008';
+    end if;
     if p_wait and cardinality(v_unlocked) > 0 and exists (
         select from unnest(p_resources, v_rulings) as u (resource, verdict, reason, replayed)
         where u.verdict = 'admitted' and not u.replayed and u.resource = any (v_unlocked))
@@ -150,7 +156,8 @@ $$;
 -- Makes the missing fences of resources whose tokens another lock service issues, too.
 --
 -- Raises 40001 if the sweep deleted such a fence between its look-up and its lock (fence.sweep_unused): sent again, the
--- statement makes it again. Raises LF007, see fence.check_new_fence, for the principal that holds the subtree.
+-- statement makes it again. Raises LF007, see fence.check_new_fence, for the principal that holds the subtree; LF008 as
+-- fence.check_here does, for a resource without a fence.
 create or replace function fence.lock_write_tokens(
     p_resources text[], p_tokens bigint[], p_wait boolean, p_look boolean default false)
 returns text[]
@@ -165,6 +172,10 @@ declare
     v_locked   text[];
     v_name     record;
 begin
+    if exists (select from fence.cluster) then
+        perform fence.check_here(r) from unnest(p_resources) r
+        where (select true from fence.fences f where f.resource = r limit 1) is null;
+    end if;
     if exists (
         select from unnest(p_resources, p_tokens) as c (resource, token)
         where c.token > coalesce((

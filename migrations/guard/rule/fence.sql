@@ -7,7 +7,7 @@
 --
 -- Order of locks, here and everywhere: tree locks, fences, leases and sessions; of each kind by name.
 --
--- Raises 23514 (constraint name_is_path) if the argument is not a name.
+-- Raises 23514 (constraint name_is_path) if the argument is not a name, LF008 as fence.check_here does.
 create or replace function fence.lock_fence(p_name text) returns fence.fences
 language plpgsql
 as $$
@@ -17,6 +17,7 @@ begin
     loop
         select * into v_fence from fence.fences where resource = p_name for update;
         exit when found;
+        perform fence.check_here(p_name); -- then this looks for the fence again, which may have come meanwhile
         insert into fence.fences (resource) values (p_name) on conflict do nothing;
     end loop;
     return v_fence;

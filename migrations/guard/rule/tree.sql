@@ -55,7 +55,7 @@ $$;
 -- While it has the tree lock, all other requests of the tree wait. So it waits 40 ms for a row, and then starts anew,
 -- without the tree lock, four times as long later: the transaction of a late holder may stay open.
 --
--- Raises 55P03 after the lock_timeout, or after 10 s without one.
+-- Raises 55P03 after the lock_timeout, or after 10 s without one; LF008 as fence.check_here does.
 create or replace function fence.lock_subtree(p_name text, p_mode text) returns fence.leases
 language plpgsql
 as $$
@@ -66,6 +66,7 @@ declare
     v_fence   fence.fences;
     v_blocker fence.leases;
 begin
+    perform fence.check_here(p_name);
     loop
         begin
             perform fence.take_tree_lock(p_name, 'subtree');
