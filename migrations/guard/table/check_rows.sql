@@ -62,10 +62,10 @@ begin
             from (values (v_row.resource)) as r (resource)
             left join fence.fences f on f.resource = r.resource;
         end if;
+        if v_ruling.granted_token = 0 and not p_observe then
+            perform fence.check_here(v_row.resource);
+        end if;
         if not p_observe then
-            if v_ruling.granted_token = 0 then
-                perform fence.check_here(v_row.resource);
-            end if;
             v_error := fence.rejection_error(v_row.resource, v_row.token, v_row.sequence, v_ruling, v_root);
             raise exception using errcode = v_error.state, message = v_error.message, detail = v_error.detail,
                 hint = v_error.hint;
