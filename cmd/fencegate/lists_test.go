@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -215,9 +217,10 @@ func electALeader(t *testing.T, s shell) {
 	first.says("owner_id       w1\n")
 	term := fields(first.out.String())["fencing_token"]
 	observer.says("held  held by w1 with token " + term + " until ")
+	seen := filepath.Join(t.TempDir(), "seen") // a watch may leave out a state that lasts for a moment
 	second := s.start("elect", "main", "--owner-id", "w2", "--metadata", `{"at": [1]}`, "--", "sh", "-c",
 		`echo "token $FENCEGATE_TOKEN after `+term+` of $FENCEGATE_LOCK"; `+
-			`"$FENCEGATE" put . state v >/dev/null || exit 90; read line; exit 5`)
+			`"$FENCEGATE" put . state v >/dev/null || exit 90; until [ -e '`+seen+`' ]; do sleep 0.05; done; exit 5`)
 	await.True(t, "the second candidate waits", func() bool {
 		return strings.Contains(s.must("lock", "get", "main"), "waiting")
 	})
@@ -226,11 +229,14 @@ func electALeader(t *testing.T, s shell) {
 	if got := first.wants(0, ""); got.errOut != "" {
 		t.Errorf("the leader that resigned wrote %q", got.errOut)
 	}
+	observer.says("held by w2")
+	observer.says(`{"at":[1]}`)
+	if err := os.WriteFile(seen, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	if got := second.wants(5, ""); !strings.Contains(got.out, " after "+term+" of main\n") {
 		t.Errorf("it printed %q", got.out)
 	}
-	observer.says("held by w2")
-	observer.says(`{"at":[1]}`)
 	s.fails(exitRunFailure, "metadata", "elect", "main", "--metadata", "no object", "--", "true")
 }
 
