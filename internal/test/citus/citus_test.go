@@ -22,6 +22,7 @@ import (
 	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
 	"github.com/fencegate/fencegate/internal/test/testenv/process"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 func TestMain(m *testing.M) { os.Exit(postgres.Main(m)) }
@@ -233,5 +234,38 @@ func progress(t *testing.T, calls *journal.Journal, writes int) {
 	await.True(t, "writes are acknowledged", func() bool {
 		now, _ := calls.Progress("put", "transaction")
 		return now >= before+writes
+	})
+}
+
+// TestWorkerIsKilled checks that names at the other worker are granted while one is away, and all names when it is back.
+func TestWorkerIsKilled(t *testing.T) {
+	c := newCluster(t)
+	gateway := testgateway.StartBroken(t, c.program, "--cluster", "--database-url", c.coordinator.URL())
+	defer gateway.Kill()
+	// granted is how many of twelve new names are.
+	granted := func(label string) (n int) {
+		for i := range 12 {
+			_, err := gateway.Acquire(await.Context(t), fmt.Sprintf("%d/%s", i, label), api.AcquireRequest{OwnerID: "worker"})
+			var problem *api.Problem
+			if err == nil {
+				n++
+			} else if !errors.As(err, &problem) || problem.Code != api.CodeUnavailable {
+				t.Error(err)
+			}
+		}
+		return n
+	}
+	if n := granted("before"); n != 12 {
+		t.Errorf("%d of 12 names were granted before", n)
+	}
+	c.workers[0].Kill()
+	if n := granted("away"); n == 0 || n == 12 {
+		t.Errorf("%d of 12 names were granted without a worker", n)
+	}
+	c.workers[0].Restart()
+	round := 0
+	await.True(t, "all names are granted", func() bool {
+		round++
+		return granted(fmt.Sprint("back-", round)) == 12
 	})
 }
