@@ -32,9 +32,10 @@ type Distribution struct {
 	Roles Roles
 }
 
-// Apply makes the schema on all nodes, and tells the coordinator, to which conn is connected, where the names are to be. The
-// names that it has stay there until they are moved (store/cluster). It can be repeated, for nodes that came later. It
-// returns ErrNoCluster with the reason for a database that can't be distributed, and otherwise what Script.Apply returns.
+// Apply makes the schema on all nodes, and tells the coordinator, to which conn is connected, where the names are to
+// be. The names that it has stay there until they are moved (store/cluster). It can be repeated, for nodes that came
+// later. It returns ErrNoCluster with the reason for a database that can't be distributed, and otherwise what
+// Script.Apply returns.
 func (d Distribution) Apply(ctx context.Context, conn *pgx.Conn) (err error) {
 	placeType, err := d.check(ctx, conn)
 	if err != nil {

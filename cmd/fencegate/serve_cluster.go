@@ -20,7 +20,8 @@ import (
 	"github.com/fencegate/fencegate/store/postgres"
 )
 
-// atAddress is the URL of the same database at another address: a host or the directory of a socket, a colon, and a port.
+// atAddress is the URL of the same database at another address: a host or the directory of a socket, a colon, and a
+// port.
 func atAddress(databaseURL, address string) (string, error) {
 	colon := strings.LastIndexByte(address, ':')
 	host, port := address[:max(colon, 0)], address[colon+1:]

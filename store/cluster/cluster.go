@@ -23,8 +23,8 @@ const (
 	firstPause, longestPause = 5 * time.Millisecond, 250 * time.Millisecond
 )
 
-// Cluster is the engine of the coordinator, and of each name the engine of its node. It is safe for concurrent use, and any
-// number of Clusters may work on the same databases.
+// Cluster is the engine of the coordinator, and of each name the engine of its node. It is safe for concurrent use, and
+// any number of Clusters may work on the same databases.
 type Cluster struct {
 	coordinator
 
@@ -88,8 +88,8 @@ func New(coordinator *engine.Engine, open Opener) *Cluster {
 // Start reads the placement, and opens the nodes. It returns ErrUnavailable where the coordinator does not answer.
 func (c *Cluster) Start(ctx context.Context) error { return c.refresh(ctx, time.Now()) }
 
-// Follow reads the placement again and again until ctx ends, and moves names to where they are to be. Where another process
-// moves them, it lets their waiters and watches know. It passes errors to onError, and tries again.
+// Follow reads the placement again and again until ctx ends, and moves names to where they are to be. Where another
+// process moves them, it lets their waiters and watches know. It passes errors to onError, and tries again.
 func (c *Cluster) Follow(ctx context.Context, onError func(error)) {
 	known := map[string][]store.NameRange{} // by node
 	for {

@@ -109,8 +109,8 @@ func (b *bed) gateway(t *testing.T) served {
 	return served{c}
 }
 
-// TestHistoriesWhileNamesMove checks that the calls of many concurrent clients can be put in an order in which the contract
-// has the same answers, while the names on which they work move from node to node.
+// TestHistoriesWhileNamesMove checks that the calls of many concurrent clients can be put in an order in which the
+// contract has the same answers, while the names on which they work move from node to node.
 func TestHistoriesWhileNamesMove(t *testing.T) {
 	t.Parallel()
 	for _, names := range [][]store.Name{{"a", "b", "c"}, {"tree", "tree/a", "tree/a/x", "tree/b"}} {

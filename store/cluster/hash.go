@@ -16,8 +16,8 @@ var (
 	uuidSegment   = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 )
 
-// hash is fence.place_hash: what PostgreSQL computes for the first segment of a name, as a value of the type text, bigint or
-// uuid, or as a text if it is no such value.
+// hash is fence.place_hash: what PostgreSQL computes for the first segment of a name, as a value of the type text,
+// bigint or uuid, or as a text if it is no such value.
 func hash(name store.Name, placeType string) int32 {
 	segment, _, _ := strings.Cut(string(name), "/")
 	switch {
@@ -38,7 +38,8 @@ func hash(name store.Name, placeType string) int32 {
 }
 
 // hashBytes is PostgreSQL's hash_bytes on a little-endian machine: lookup3 of Bob Jenkins (2006, public domain), whose
-// initial value and order of the last bytes differ (src/common/hashfn.c). hash_uint32 of PostgreSQL is the same of 4 bytes.
+// initial value and order of the last bytes differ (src/common/hashfn.c). hash_uint32 of PostgreSQL is the same of 4
+// bytes.
 func hashBytes(key []byte) int32 {
 	a := 0x9e3779b9 + uint32(len(key)) + 3923095
 	b, c := a, a

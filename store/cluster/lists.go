@@ -112,7 +112,8 @@ func (c *Cluster) PutPolicy(ctx context.Context, policy store.Policy) error {
 	return c.engine.PutPolicy(ctx, policy)
 }
 
-// DeletePolicy deletes a policy at all nodes and at the coordinator. After an error it may be left at some: send it again.
+// DeletePolicy deletes a policy at all nodes and at the coordinator. After an error it may be left at some: send it
+// again.
 func (c *Cluster) DeletePolicy(ctx context.Context, prefix string) error {
 	err := c.each(func(on *engine.Engine) error {
 		if err := on.DeletePolicy(ctx, prefix); !errors.Is(err, store.ErrNotFound) {

@@ -12,8 +12,8 @@ import (
 	"github.com/fencegate/fencegate/store/engine"
 )
 
-// moveNamesMax is about how many names move in one transaction. They have no node for as long as that and the one at the
-// other node take.
+// moveNamesMax is about how many names move in one transaction. They have no node for as long as that and the one at
+// the other node take.
 const moveNamesMax = 500
 
 var (
@@ -23,9 +23,9 @@ var (
 	errKept = errors.New("transactions keep names locked that are to move; the next attempt takes them")
 )
 
-// Move moves the names that are not at the node where the placement has them. Any number of processes may call it at once.
-// A node that does not answer, or whose names are locked, delays its own ranges; Move returns their errors after it has
-// moved the others.
+// Move moves the names that are not at the node where the placement has them. Any number of processes may call it at
+// once. A node that does not answer, or whose names are locked, delays its own ranges; Move returns their errors after
+// it has moved the others.
 func (c *Cluster) Move(ctx context.Context) error {
 	read := c.current.Load()
 	if read == nil {

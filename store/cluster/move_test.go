@@ -89,8 +89,8 @@ func (m *halfMove) finish(ctx context.Context, to *postgres.Store) error {
 	return err
 }
 
-// TestInterruptedMoves checks that a move which ended after any of its steps is completed by the next, and that a name has
-// all its rows then, at one node.
+// TestInterruptedMoves checks that a move which ended after any of its steps is completed by the next, and that a name
+// has all its rows then, at one node.
 func TestInterruptedMoves(t *testing.T) {
 	t.Parallel()
 	for steps := range moveSteps {
@@ -153,8 +153,8 @@ func (b *bed) rows(t *testing.T, node int) (rows []string) {
 	return rows
 }
 
-// TestWaitersMoveInTheirOrder checks that acquires which wait for a lock that moves to another node are granted it there, in
-// their order.
+// TestWaitersMoveInTheirOrder checks that acquires which wait for a lock that moves to another node are granted it
+// there, in their order.
 func TestWaitersMoveInTheirOrder(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -204,8 +204,8 @@ func (b *bed) count(t *testing.T, node int, table string) (n int) {
 	return n
 }
 
-// TestLockedNamesDelayTheirOwnMove checks that a transaction which keeps a fence locked delays the move of its tree, and that
-// other names move.
+// TestLockedNamesDelayTheirOwnMove checks that a transaction which keeps a fence locked delays the move of its tree,
+// and that other names move.
 func TestLockedNamesDelayTheirOwnMove(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -59,8 +59,8 @@ func (c *Cluster) LockAndFence(ctx context.Context, name store.Name) (lock store
 	return lock, fence, err
 }
 
-// unlessMissed returns ErrElsewhere for what was not found, unless the node misses it while it has the name: between two
-// statements, a name may leave and come.
+// unlessMissed returns ErrElsewhere for what was not found, unless the node misses it while it has the name: between
+// two statements, a name may leave and come.
 func unlessMissed(ctx context.Context, on *engine.Engine, name, key store.Name, err error) error {
 	if !errors.Is(err, store.ErrNotFound) {
 		return err
@@ -93,8 +93,8 @@ func (c *Cluster) Commit(ctx context.Context, write store.Write) (store.Result, 
 	return get(ctx, c, write.Resource, func(on *engine.Engine) (store.Result, error) { return on.Commit(ctx, write) })
 }
 
-// Submit queues a write and calls done once with its verdict. Writes to one resource keep their order, except for those that
-// meet a move.
+// Submit queues a write and calls done once with its verdict. Writes to one resource keep their order, except for those
+// that meet a move.
 func (c *Cluster) Submit(ctx context.Context, write store.Write, done func(store.Result, error)) {
 	on, err := c.engineOf(write.Resource)
 	if err != nil {

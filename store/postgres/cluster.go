@@ -36,8 +36,8 @@ func (s *Store) Placements(ctx context.Context, each func(first, last int64, nod
 	})
 }
 
-// Misses reports whether the database has the name, if anyone has it, and does not have its fence; or, with a key, not that
-// record of it.
+// Misses reports whether the database has the name, if anyone has it, and does not have its fence; or, with a key, not
+// that record of it.
 func (s *Store) Misses(ctx context.Context, name, key store.Name) (misses bool, err error) {
 	const sql = `select not fence.is_elsewhere($1) and case when $2 = ''
 		then not exists (select from fence.fences f where f.resource = $1)

@@ -34,8 +34,8 @@ type cluster struct {
 	program     string
 }
 
-// newCluster returns a cluster with a distributed table accounts, and fencegate's names distributed with it. The tenants
-// of the table are numbers.
+// newCluster returns a cluster with a distributed table accounts, and fencegate's names distributed with it. The
+// tenants of the table are numbers.
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	if os.Getenv("FENCEGATE_TEST_CITUS") == "" {
@@ -103,8 +103,8 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// TestClientsAtEachNode checks that SQL clients at any node acquire, guard and release names of any node, and that rows of
-// the distributed table are written under their fence alone.
+// TestClientsAtEachNode checks that SQL clients at any node acquire, guard and release names of any node, and that rows
+// of the distributed table are written under their fence alone.
 func TestClientsAtEachNode(t *testing.T) {
 	c := newCluster(t)
 	for at, on := range append(c.workers, c.coordinator) {
@@ -178,8 +178,8 @@ func stateOf(err error) string {
 	return ""
 }
 
-// TestShardsMoveUnderLoad checks the calls of clients of two gateways against the contract, while shards move from worker to
-// worker.
+// TestShardsMoveUnderLoad checks the calls of clients of two gateways against the contract, while shards move from
+// worker to worker.
 func TestShardsMoveUnderLoad(t *testing.T) {
 	c := newCluster(t)
 	var gateways []*testgateway.Gateway
@@ -237,7 +237,8 @@ func progress(t *testing.T, calls *journal.Journal, writes int) {
 	})
 }
 
-// TestWorkerIsKilled checks that names at the other worker are granted while one is away, and all names when it is back.
+// TestWorkerIsKilled checks that names at the other worker are granted while one is away, and all names when it is
+// back.
 func TestWorkerIsKilled(t *testing.T) {
 	c := newCluster(t)
 	gateway := testgateway.StartBroken(t, c.program, "--cluster", "--database-url", c.coordinator.URL())
