@@ -648,7 +648,8 @@ create table fence.transfers (
     primary key (transfer_id, n)
 );
 
--- The transfers and ranges that have come to this node: a gateway may send one again.
+-- The transfers and ranges that have come to this node: a gateway may send one again, after a pause of any length. So none
+-- is deleted; there is one for about 500 names that have moved.
 create table fence.imported (
     id uuid primary key,
     at timestamptz not null default clock_timestamp()

@@ -91,40 +91,54 @@ func (c *serveCmd) newCluster(
 	coordinator *engine.Engine, db *database, tracing store.Tracing, metrics *metrics.Metrics, logger *slog.Logger,
 ) *cluster.Cluster {
 	return cluster.New(coordinator, func(address string) (*engine.Engine, func(), error) {
-		at, err := atAddress(db.url, address)
-		if err != nil {
-			return nil, nil, err
-		}
 		logger := logger.With("node", address)
-		ctx := context.Background()
-		st, err := postgres.Open(ctx, postgres.Config{
-			DatabaseURL: at, ConnectionsMax: c.DatabaseConnectionsMax, StatementTimeout: c.StatementTimeout,
-			LockTimeout: c.LockTimeout, Tracing: tracing, Logger: logger,
-		})
-		if err != nil {
-			return nil, nil, err
+		config := postgres.Config{
+			ConnectionsMax: c.DatabaseConnectionsMax, StatementTimeout: c.StatementTimeout, LockTimeout: c.LockTimeout,
+			Tracing: tracing, Logger: logger,
 		}
-		on, err := engine.New(st, c.engineConfig(nil))
-		if err != nil {
-			return nil, nil, err
-		}
-		sweeper, err := c.sweeper(st)
-		if err != nil {
-			return nil, nil, err
-		}
-		stop := background(ctx,
-			func(ctx context.Context) {
-				on.Run(ctx, func(err error) { logger.Warn("notifications lost; waiters are polled", "error", err) })
-			},
-			func(ctx context.Context) {
-				sweeper.Run(ctx, metrics.Swept, func(err error) { logger.Warn("sweep failed", "error", err) })
+		return openNode(db.url, address, config, c.engineConfig(nil),
+			func(st *postgres.Store, on *engine.Engine) ([]func(context.Context), error) {
+				sweeper, err := c.sweeper(st)
+				return []func(context.Context){
+					func(ctx context.Context) {
+						on.Run(ctx, func(err error) { logger.Warn("notifications lost; waiters are polled", "error", err) })
+					},
+					func(ctx context.Context) {
+						sweeper.Run(ctx, metrics.Swept, func(err error) { logger.Warn("sweep failed", "error", err) })
+					},
+				}, err
 			})
-		end := func() {
-			stop()
-			st.Close()
-		}
-		return on, end, nil
 	})
+}
+
+// openNode opens the same database at the address of a node, and runs what beside returns until end is called. beside
+// may be nil.
+func openNode(
+	databaseURL, address string, config postgres.Config, engineConfig engine.Config,
+	beside func(*postgres.Store, *engine.Engine) ([]func(context.Context), error),
+) (on *engine.Engine, end func(), err error) {
+	if config.DatabaseURL, err = atAddress(databaseURL, address); err != nil {
+		return nil, nil, err
+	}
+	ctx := context.Background()
+	st, err := postgres.Open(ctx, config)
+	if err != nil {
+		return nil, nil, err
+	}
+	on, err = engine.New(st, engineConfig)
+	var tasks []func(context.Context)
+	if err == nil && beside != nil {
+		tasks, err = beside(st, on)
+	}
+	if err != nil {
+		st.Close()
+		return nil, nil, err
+	}
+	stop := background(ctx, tasks...)
+	return on, func() {
+		stop()
+		st.Close()
+	}, nil
 }
 
 // engineConfig configures the engine of a database.
@@ -160,16 +174,7 @@ func (c *migrateCmd) distribute(ctx context.Context, con *console, st *postgres.
 		return err
 	}
 	nodes := cluster.New(coordinator, func(address string) (*engine.Engine, func(), error) {
-		at, err := atAddress(c.DatabaseURL, address)
-		if err != nil {
-			return nil, nil, err
-		}
-		st, err := postgres.Open(ctx, postgres.Config{DatabaseURL: at})
-		if err != nil {
-			return nil, nil, err
-		}
-		on, err := engine.New(st, engine.Config{})
-		return on, st.Close, err
+		return openNode(c.DatabaseURL, address, postgres.Config{}, engine.Config{}, nil)
 	})
 	defer nodes.Close()
 	if err := nodes.Start(ctx); err != nil {

@@ -22,6 +22,18 @@ begin
 end
 $$;
 
+-- fence.check_all_here(names) raises as fence.check_here does, if one of the names has no fence here and is elsewhere.
+create or replace function fence.check_all_here(p_names text[]) returns void
+language plpgsql
+as $$
+begin
+    if exists (select from fence.cluster) then
+        perform fence.check_here(n) from unnest(p_names) n
+        where (select true from fence.fences f where f.resource = n limit 1) is null;
+    end if;
+end
+$$;
+
 -- fence.is_elsewhere(name) → whether the name has no fence here, and fence.check_here would raise. It locks nothing, and sees
 -- what the statement that calls it sees.
 create or replace function fence.is_elsewhere(p_name text) returns boolean

@@ -31,11 +31,7 @@ declare
     v_ref      record;
 begin
     if p_may_wait then
-        if exists (select from fence.cluster) then
-            perform fence.check_here(r.lock) from unnest(p_locks, p_fencing_tokens) as r (lock, fencing_token)
-            where not exists (
-                select from fence.leases l where l.lock = r.lock and l.fencing_token = r.fencing_token);
-        end if;
+        perform fence.check_all_here(p_locks);
         perform from unnest(p_locks, p_fencing_tokens) as r (lock, fencing_token)
         join fence.leases l on l.lock = r.lock and l.fencing_token = r.fencing_token
         order by l.lock for update of l;

@@ -113,7 +113,7 @@ begin
                     false) as replayed
         ) judged
         order by c.n);
-    if 'elsewhere' = any (array(select u.verdict from unnest(v_rulings) as u (verdict))) then
+    if v_cluster and 'elsewhere' = any (array(select u.verdict from unnest(v_rulings) as u (verdict))) then
         raise exception 'a name is at another node of the cluster' using errcode = 'LF008';
     end if;
     if p_wait and cardinality(v_unlocked) > 0 and exists (
@@ -172,10 +172,7 @@ declare
     v_locked   text[];
     v_name     record;
 begin
-    if exists (select from fence.cluster) then
-        perform fence.check_here(r) from unnest(p_resources) r
-        where (select true from fence.fences f where f.resource = r limit 1) is null;
-    end if;
+    perform fence.check_all_here(p_resources);
     if exists (
         select from unnest(p_resources, p_tokens) as c (resource, token)
         where c.token > coalesce((
