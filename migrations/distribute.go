@@ -71,7 +71,13 @@ func (d Distribution) Apply(ctx context.Context, conn *pgx.Conn) (err error) {
 				return err
 			}
 		}
-		return nil
+		rows, _ := tx.Query(ctx, `select w.problem from fence.protected_tables p, fencegate.template_problem(p.table_id, p.template) w (problem)
+			where p.table_id in (select oid from pg_class) and w.problem is not null order by 1`)
+		problems, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err == nil && len(problems) > 0 {
+			err = fmt.Errorf("%w: %s", ErrNoCluster, strings.Join(problems, "; "))
+		}
+		return err
 	})
 }
 

@@ -72,13 +72,19 @@ func directory(on *postgres.Cluster) string {
 
 func (c *cluster) run(t *testing.T, args ...string) string {
 	t.Helper()
-	command := exec.CommandContext(await.Context(t), c.program, args...)
-	command.Env = append(os.Environ(), "FENCEGATE_DATABASE_URL="+c.coordinator.URL())
-	said, err := command.CombinedOutput()
+	said, err := c.try(t, args...)
 	if err != nil {
 		t.Fatalf("fencegate %s: %v\n%s", strings.Join(args, " "), err, said)
 	}
-	return string(said)
+	return said
+}
+
+func (c *cluster) try(t *testing.T, args ...string) (said string, err error) {
+	t.Helper()
+	command := exec.CommandContext(await.Context(t), c.program, args...)
+	command.Env = append(os.Environ(), "FENCEGATE_DATABASE_URL="+c.coordinator.URL())
+	output, err := command.CombinedOutput()
+	return string(output), err
 }
 
 func connect(t *testing.T, on *postgres.Cluster) *pgx.Conn {
@@ -177,6 +183,35 @@ func stateOf(err error) string {
 		return err.Error()
 	}
 	return ""
+}
+
+// TestTablesWithOtherNames checks that a table whose rows and names are at different nodes is not protected, and that its
+// names are not distributed if it is.
+func TestTablesWithOtherNames(t *testing.T) {
+	c := newCluster(t)
+	conn := connect(t, c.coordinator)
+	for _, sql := range []string{
+		"create table public.local (id bigint primary key)",
+		"create table public.others (id text primary key); select create_distributed_table('public.others', 'id')",
+	} {
+		execute(t, c.coordinator, sql)
+	}
+	for _, wrong := range []struct{ table, template, problem string }{
+		{"accounts", "accounts/{tenant}/{id}", "the table public.accounts is distributed by tenant: its template must begin with {tenant}"},
+		{"accounts", "{id}/{tenant}", "the table public.accounts is distributed by tenant: its template must begin with {tenant}"},
+		{"public.local", "{id}", "the table public.local is not distributed with fencegate.places: its rows are not where their names are"},
+		{"public.others", "{id}", "the table public.others is not distributed with fencegate.places: its rows are not where their names are"},
+	} {
+		_, err := conn.Exec(t.Context(), "select fence.protect($1, $2)", wrong.table, wrong.template)
+		if stateOf(err) != "22023" || !strings.Contains(err.Error(), wrong.problem) {
+			t.Errorf("%s with the template %s: %v, want %s", wrong.table, wrong.template, err, wrong.problem)
+		}
+	}
+	execute(t, c.coordinator, "update fence.protected_tables set template = 'accounts/{id}'")
+	said, err := c.try(t, "migrate", "--distribute", "accounts")
+	if err == nil || !strings.Contains(said, "its template must begin with {tenant}") {
+		t.Errorf("names of another template were distributed: %v\n%s", err, said)
+	}
 }
 
 // TestShardsMoveUnderLoad checks the calls of clients of two gateways against the contract, while shards move from

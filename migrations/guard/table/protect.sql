@@ -40,7 +40,8 @@ $$;
 -- them (fence.bypass), and keeps the name of the registration as long as another table has it. Deletes the registrations
 -- of tables of the same name that were dropped.
 --
--- Raises 22023 for an invalid argument, 42501 for a caller who does not own the table, or if the schema's owner may not
+-- Raises 22023 for an invalid argument, and in a cluster for a template whose names are at other nodes than the rows
+-- (fencegate.template_problem), 42501 for a caller who does not own the table, or if the schema's owner may not
 -- use a schema that the triggers need, 55000 if another role may replace the triggers (fence.replaceable_by), 42809 for a
 -- table that cannot be protected and is not, and what fence.template_columns raises.
 create or replace function fence.prepare_protection(p_table regclass, p_template text, p_mode text, p_inserts text)
@@ -68,6 +69,12 @@ begin
         raise exception '%', v_problem using errcode = 'wrong_object_type';
     end if;
     perform fence.check_table_owner(p_table);
+    if exists (select from fence.cluster) then
+        v_problem := fencegate.template_problem(p_table, p_template);
+        if v_problem is not null then
+            raise exception '%', v_problem using errcode = 'invalid_parameter_value';
+        end if;
+    end if;
     if not exists (select from fence.template_columns(p_table, p_template) c where c.literal is null) then
         raise notice 'one fence for the whole table: the template % has no column',
             quote_literal(left(p_template, 100));
