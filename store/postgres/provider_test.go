@@ -287,7 +287,9 @@ func TestOldestSnapshot(t *testing.T) {
 	b.Exec(t, "create database other")
 	b.Exec(t, "create table filled with (autovacuum_enabled = off) as "+
 		"select repeat('x', 1000) from generate_series(1, 10000)")
-	const session = "select clock_timestamp() - a.xact_start from pg_stat_activity a where a.application_name = 'old'"
+	// The newest: the server ends a session of a test before only a while after its client has left.
+	const session = "select clock_timestamp() - a.xact_start from pg_stat_activity a where a.application_name = 'old' " +
+		"order by a.backend_start desc limit 1"
 	tests := []struct {
 		what, begin, sql, age string
 		keeps                 bool
