@@ -236,6 +236,10 @@ var flips = map[string][]string{
 	"=": {"<>"}, "<>": {"="}, "<": {"<=", ">"}, "<=": {"<"}, ">": {">=", "<"}, ">=": {">"},
 }
 
+// clock is what reads the clock, and the variables that keep what it said. No two readings are of the same microsecond, so
+// the product works as well on whichever side of a comparison the equal ones are.
+var clock = regexp.MustCompile(`\bclock_timestamp\(\)|\bv_(?:now|begun|began|before|end)\b`)
+
 func (r *rules) comparison(i int) {
 	if r.assigns(i) {
 		return
@@ -246,6 +250,9 @@ func (r *rules) comparison(i int) {
 	}
 	begin, end := r.since(from, conjunct), r.until(from, conjunct)
 	for _, flipped := range flips[r.text(i)] {
+		if strings.TrimSuffix(flipped, "=") == strings.TrimSuffix(r.text(i), "=") && clock.MatchString(r.words(begin, end)) {
+			continue
+		}
 		r.replace(i, i+1, flipped, "flip "+r.words(begin, from)+" ["+r.text(i)+" → "+flipped+"] "+r.words(to, end))
 	}
 }
