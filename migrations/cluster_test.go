@@ -327,7 +327,9 @@ func onCopies() (scripts []script) {
 }
 
 // apartScripts need a database of their own.
-func apartScripts() []script { return slices.Concat(onCopies(), scenarios, accessScripts, rowsScripts) }
+func apartScripts() []script {
+	return slices.Concat(onCopies(), scenarios, accessScripts, sessionScripts, rowsScripts)
+}
 
 func TestScenarios(t *testing.T) {
 	t.Parallel()

@@ -62,7 +62,7 @@ begin
             case when v_policies then fence.hold_until(o.lock, o.granted_at, v_now) end as until
         from unnest(v_locks, v_tokens) as u (lock, token)
         join fence.leases o on o.lock = u.lock and o.fencing_token = u.token
-        where o.ended_at is null and o.expires_at > v_now) f
+        where o.expires_at > v_now) f
     where l.lock = f.lock and l.fencing_token = f.fencing_token;
     if v_first <= v_now then -- left out twice: for the sweep
         update fence.leases l set check_at = l.expires_at
