@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -23,7 +22,6 @@ import (
 	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
 	"github.com/fencegate/fencegate/internal/test/testenv/process"
 	"github.com/fencegate/fencegate/lockclient"
-	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 func TestMain(m *testing.M) { os.Exit(postgres.Main(m)) }
@@ -39,15 +37,18 @@ type cluster struct {
 // tenants of the table are numbers.
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
+	return newClusterOf(t, "bigint")
+}
+
+// newClusterOf is newCluster with tenants of another type.
+func newClusterOf(t *testing.T, tenant string) *cluster {
+	t.Helper()
 	if os.Getenv("FENCEGATE_TEST_CITUS") == "" {
 		t.Skip("make test-citus runs this")
 	}
 	c := &cluster{program: process.Build(t)}
 	start := func() *postgres.Cluster {
-		on := postgres.NewCluster(t, postgres.Stranger(), postgres.Setting("shared_preload_libraries", "citus"),
-			postgres.Setting("wal_level", "logical"), postgres.Setting("max_prepared_transactions", "100"),
-			postgres.Setting("citus.defer_shard_delete_interval", "1s"), postgres.Setting("citus.recover_2pc_interval", "1s"),
-			postgres.Setting("citus.check_available_space_before_move", "off"))
+		on := postgres.NewCluster(t, settings()...)
 		execute(t, on, "create extension citus")
 		execute(t, on, fmt.Sprintf("alter system set citus.local_hostname = '%s'", directory(on)))
 		execute(t, on, "select pg_reload_conf()")
@@ -58,11 +59,19 @@ func newCluster(t *testing.T) *cluster {
 	for _, worker := range c.workers {
 		execute(t, c.coordinator, fmt.Sprintf("select citus_add_node('%s', 5432)", directory(worker)))
 	}
-	execute(t, c.coordinator, "set citus.shard_count = 8; create table accounts (tenant bigint, id bigint, "+
+	execute(t, c.coordinator, "set citus.shard_count = 8; create table accounts (tenant "+tenant+", id bigint, "+
 		"balance bigint not null, primary key (tenant, id)); select create_distributed_table('accounts', 'tenant')")
 	c.run(t, "migrate", "--distribute", "accounts")
 	execute(t, c.coordinator, "set citus.enable_unsafe_triggers = on; select fence.protect('accounts', '{tenant}/accounts/{id}')")
 	return c
+}
+
+// settings are those of each server.
+func settings() []postgres.Option {
+	return []postgres.Option{postgres.Stranger(), postgres.Setting("shared_preload_libraries", "citus"),
+		postgres.Setting("wal_level", "logical"), postgres.Setting("max_prepared_transactions", "100"),
+		postgres.Setting("citus.defer_shard_delete_interval", "1s"), postgres.Setting("citus.recover_2pc_interval", "1s"),
+		postgres.Setting("citus.check_available_space_before_move", "off")}
 }
 
 // directory is that of a server's socket, by which the others reach it.
@@ -272,155 +281,3 @@ func progress(t *testing.T, calls *journal.Journal, writes int) {
 		return now >= before+writes
 	})
 }
-
-// TestWorkerIsKilled checks that names at the other worker are granted while one is away, and all names when it is
-// back.
-func TestWorkerIsKilled(t *testing.T) {
-	c := newCluster(t)
-	gateway := testgateway.StartBroken(t, c.program, "--cluster", "--database-url", c.coordinator.URL())
-	defer gateway.Kill()
-	// granted is how many of twelve new names are.
-	granted := func(label string) (n int) {
-		for i := range 12 {
-			_, err := gateway.Acquire(await.Context(t), fmt.Sprintf("%d/%s", i, label), api.AcquireRequest{OwnerID: "worker"})
-			var problem *api.Problem
-			if err == nil {
-				n++
-			} else if !errors.As(err, &problem) || problem.Code != api.CodeUnavailable {
-				t.Error(err)
-			}
-		}
-		return n
-	}
-	if n := granted("before"); n != 12 {
-		t.Errorf("%d of 12 names were granted before", n)
-	}
-	c.workers[0].Kill()
-	if n := granted("away"); n == 0 || n == 12 {
-		t.Errorf("%d of 12 names were granted without a worker", n)
-	}
-	c.workers[0].Restart()
-	round := 0
-	await.True(t, "all names are granted", func() bool {
-		round++
-		return granted(fmt.Sprint("back-", round)) == 12
-	})
-}
-
-// TestTransactionsOfTwoNodes checks that a transaction with names and rows of both workers commits at both or at none,
-// also if a worker is killed meanwhile.
-func TestTransactionsOfTwoNodes(t *testing.T) {
-	c := newCluster(t)
-	coordinator := connect(t, c.coordinator)
-	tenants := oneAtEach(t, coordinator)
-	tokens := make([]int64, len(tenants))
-	for i, tenant := range tenants {
-		check(t, coordinator.QueryRow(t.Context(), "select fencing_token from fencegate.acquire($1, 'worker', 3600000)",
-			accountName(tenant)).Scan(&tokens[i]))
-	}
-	var sequence int64
-	// write adds to one row and takes from the other, each under its fence.
-	write := func(conn *pgx.Conn, tokens []int64) error {
-		sequence++
-		return pgx.BeginFunc(await.Context(t), conn, func(tx pgx.Tx) error {
-			for i, tenant := range tenants {
-				if _, err := tx.Exec(await.Context(t), "select fencegate.guard($1, $2, $3)", accountName(tenant), tokens[i], sequence); err != nil {
-					return err
-				}
-				if _, err := tx.Exec(await.Context(t), "insert into accounts values ($1, 1, $2) on conflict (tenant, id) "+
-					"do update set balance = accounts.balance + $2", tenant, 1-2*i); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
-	written := func() (written, atFences []int64) {
-		for i, tenant := range tenants {
-			var balance, last int64
-			check(t, coordinator.QueryRow(await.Context(t), "select balance from accounts where tenant = $1", tenant).Scan(&balance))
-			check(t, coordinator.QueryRow(await.Context(t), "select last_sequence from fencegate.try_guard($1, $2, 0)",
-				accountName(tenant), tokens[i]).Scan(&last))
-			written, atFences = append(written, balance*int64(1-2*i)), append(atFences, last)
-		}
-		return written, atFences
-	}
-	check(t, write(coordinator, tokens))
-	if err := write(coordinator, []int64{tokens[0], tokens[1] + 1000000}); stateOf(err) != "LF102" {
-		t.Errorf("a write with a token that was never granted returned %v", err)
-	}
-	if n, _ := written(); n[0] != 1 || n[1] != 1 {
-		t.Errorf("the rows were written %v times, want once", n)
-	}
-
-	from := connect(t, c.workers[1])
-	for round := range 10 {
-		killed := make(chan struct{})
-		time.AfterFunc(time.Duration(rand.IntN(20))*time.Millisecond, func() {
-			c.workers[0].Kill()
-			close(killed)
-		})
-		for conn := coordinator; write(conn, tokens) == nil; conn = []*pgx.Conn{coordinator, from}[sequence%2] {
-		}
-		<-killed
-		c.workers[0].Restart()
-		await.True(t, "a transaction of both nodes commits again", func() bool { return write(coordinator, tokens) == nil })
-		n, last := written()
-		if n[0] != n[1] || last[0] != last[1] {
-			t.Fatalf("round %d: the rows were written %v times, the fences have the sequences %v", round, n, last)
-		}
-	}
-	t.Log(written())
-}
-
-// oneAtEach returns a tenant at each worker.
-func oneAtEach(t *testing.T, coordinator *pgx.Conn) (tenants []int64) {
-	t.Helper()
-	check(t, coordinator.QueryRow(t.Context(), `select array_agg(t) from (
-		select min(t) as t from generate_series(1, 50) t join pg_dist_shard_placement p
-			on p.shardid = get_shard_id_for_distribution_column('accounts', t)
-		group by p.nodename, p.nodeport) f`).Scan(&tenants))
-	return tenants
-}
-
-// TestReleaseAtTwoNodes checks that a transaction that releases locks of two nodes changes nothing where a client of a
-// gateway waits: PostgreSQL can't prepare a transaction that has to notify the gateway.
-func TestReleaseAtTwoNodes(t *testing.T) {
-	c := newCluster(t)
-	gateway := testgateway.Start(t, c.program, "--cluster", "--database-url", c.coordinator.URL())
-	coordinator := connect(t, c.coordinator)
-	tenants := oneAtEach(t, coordinator)
-	tokens, leases := make([]int64, len(tenants)), make([]string, len(tenants))
-	for i, tenant := range tenants {
-		check(t, coordinator.QueryRow(t.Context(), "select fencing_token, lease_id from fencegate.acquire($1, 'worker', 3600000)",
-			accountName(tenant)).Scan(&tokens[i], &leases[i]))
-	}
-	granted := make(chan error, 1)
-	go func() {
-		_, err := gateway.Acquire(await.Context(t), accountName(tenants[1]), api.AcquireRequest{OwnerID: "waiter", WaitMS: await.Limit.Milliseconds()})
-		granted <- err
-	}()
-	await.True(t, "a client waits", func() bool {
-		lock, err := gateway.Lock(await.Context(t), accountName(tenants[1]))
-		return err == nil && lock.QueueLength == 1
-	})
-	release := func(conn execer, i int) error {
-		_, err := conn.Exec(await.Context(t), "select fencegate.release($1, 'worker', $2, $3)", accountName(tenants[i]), leases[i], tokens[i])
-		return err
-	}
-	err := pgx.BeginFunc(t.Context(), coordinator, func(tx pgx.Tx) error {
-		return errors.Join(release(tx, 0), release(tx, 1))
-	})
-	if stateOf(err) != "0A000" {
-		t.Errorf("releases at both nodes returned %v", err)
-	}
-	check(t, release(coordinator, 1))
-	check(t, <-granted)
-	check(t, release(coordinator, 0))
-}
-
-type execer interface {
-	Exec(context.Context, string, ...any) (pgconn.CommandTag, error)
-}
-
-func accountName(tenant int64) string { return fmt.Sprintf("%d/accounts/1", tenant) }

@@ -92,6 +92,8 @@ type Generator struct {
 	ByVersion bool
 	// Levels are the isolation levels of transactions of SQL; empty: any.
 	Levels []string
+	// Ways are those in which clients of SQL are admitted; empty: any.
+	Ways []string
 	// Principals, if any, send the acquires. Then some policies are on owners.
 	Principals []string
 	// Newest has clients say which token they know: an engine's acquire judges that.

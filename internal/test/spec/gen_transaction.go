@@ -22,7 +22,9 @@ func (g *Generator) guard(name store.Name, known Known, c Choices) Op {
 		if op.Level = pick(c, Levels); len(g.Levels) > 0 {
 			op.Level = pick(c, g.Levels)
 		}
-		op.Way = pick(c, []string{ByGuard, ByTryGuard, InSavepoint, BySetting})
+		if op.Way = pick(c, Ways); len(g.Ways) > 0 {
+			op.Way = pick(c, g.Ways)
+		}
 		if rarely(c) {
 			op.Way = pick(c, []string{Undone, Unadmitted})
 		}

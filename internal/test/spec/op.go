@@ -113,5 +113,8 @@ const (
 	Unadmitted  = "none"
 )
 
+// Ways are those of a client that means to be admitted.
+var Ways = []string{ByGuard, ByTryGuard, InSavepoint, BySetting}
+
 // Reads reports whether the operation changes nothing.
 func (o Op) Reads() bool { return strings.HasPrefix(string(o.Kind), "read-") }

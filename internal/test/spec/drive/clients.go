@@ -24,6 +24,7 @@ type Clients struct {
 	Names    []store.Name
 	Weights  []spec.Weight
 	Levels   []string // of transactions of SQL; empty: any
+	Ways     []string // of their admission; empty: any
 	Sessions int      // that each client has; it also uses those that it has ended
 	// SlotsMax is how many calls may concern a name at a time: a checker's work doubles with each, and more than a few
 	// bring no other order.
@@ -46,7 +47,8 @@ func (c Clients) Run(ctx context.Context, initial spec.State) ([]spec.Call, spec
 			random: rand.New(rand.NewPCG(c.Seed, uint64(i))), //nolint:gosec // it chooses what a test does
 			clock:  func(at time.Time) int64 { return at.Sub(began).Nanoseconds() },
 			draws: spec.Generator{Names: c.Names, Owners: []string{fmt.Sprint("client-", i)}, Weights: c.Weights,
-				TTL: store.TTLMin, TTLSpread: 50 * time.Millisecond, Client: fmt.Sprint(i), Levels: c.Levels},
+				TTL: store.TTLMin, TTLSpread: 50 * time.Millisecond, Client: fmt.Sprint(i), Levels: c.Levels,
+				Ways: c.Ways},
 			sequences: map[int64]int64{},
 		}
 		for range c.Sessions {

@@ -24,6 +24,8 @@ import (
 type SQL struct {
 	spec.Service
 	leases, writes *pgx.Conn
+	schema         string                     // of the functions
+	at             func(store.Name) *pgx.Conn // the database that has a name
 	// Committing is when the last transaction was about to commit.
 	Committing time.Time
 
@@ -36,6 +38,29 @@ const segmentsMax = 4
 // NewSQL makes the journals, unless they are there, and returns a client.
 func NewSQL(t *testing.T, url string, beside spec.Service) *SQL {
 	t.Helper()
+	c := newSQL(t, url, beside, "fence")
+	c.at = func(store.Name) *pgx.Conn { return c.leases }
+	for _, journal := range Journals() {
+		_, err := c.leases.Exec(t.Context(), fmt.Sprintf("do $$ begin if to_regclass('%s') is null then %s; perform %s; end if; end $$",
+			journal.Name, journal.Create, journal.Protect))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c
+}
+
+// NewSQLOfCluster returns a client of a node of Citus, where the journals are. at returns a connection to the node that
+// has a name.
+func NewSQLOfCluster(t *testing.T, url string, beside spec.Service, at func(store.Name) *pgx.Conn) *SQL {
+	t.Helper()
+	c := newSQL(t, url, beside, "fencegate")
+	c.at = at
+	return c
+}
+
+func newSQL(t *testing.T, url string, beside spec.Service, schema string) *SQL {
+	t.Helper()
 	var conns [2]*pgx.Conn
 	for i := range conns {
 		conn, err := pgx.Connect(t.Context(), url)
@@ -45,20 +70,28 @@ func NewSQL(t *testing.T, url string, beside spec.Service) *SQL {
 		t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
 		conns[i] = conn
 	}
+	return &SQL{Service: beside, leases: conns[0], writes: conns[1], schema: schema}
+}
+
+// Journal is a table for rows of resources of as many segments, the first of which is its first column.
+type Journal struct {
+	Name    string
+	Create  string // a statement
+	Protect string // a call
+}
+
+// Journals are all of them.
+func Journals() (journals []Journal) {
 	for count := 1; count <= segmentsMax; count++ {
-		columns := journalColumns(count)
-		_, err := conns[0].Exec(t.Context(), fmt.Sprintf(`do $$ begin
-			if to_regclass('journal_%[1]d') is null then
-				create table journal_%[1]d (%[2]s text, position bigint, token bigint, sequence bigint,
-					primary key (%[3]s, position));
-				perform fence.protect('journal_%[1]d', '{%[4]s}');
-			end if; end $$`, count, strings.Join(columns, " text, "), strings.Join(columns, ", "),
-			strings.Join(columns, "}/{")))
-		if err != nil {
-			t.Fatal(err)
-		}
+		columns, name := journalColumns(count), fmt.Sprint("journal_", count)
+		journals = append(journals, Journal{
+			Name: name,
+			Create: fmt.Sprintf("create table %s (%s text, position bigint, token bigint, sequence bigint, primary key (%s, position))",
+				name, strings.Join(columns, " text, "), strings.Join(columns, ", ")),
+			Protect: fmt.Sprintf("fence.protect('%s', '{%s}')", name, strings.Join(columns, "}/{")),
+		})
 	}
-	return &SQL{Service: beside, leases: conns[0], writes: conns[1]}
+	return journals
 }
 
 // Calls draws what clients like this send, one after the other.
@@ -86,7 +119,7 @@ func (c *SQL) Acquire(ctx context.Context, request store.AcquireRequest) (store.
 	ttl := cmp.Or(request.TTL, store.TTLDefault).Milliseconds()
 	err := c.leases.QueryRow(ctx, `
 		select status, coalesce(reason, ''), lease_id, coalesce(fencing_token, 0), expires_at, coalesce(holder, '')
-		from fence.acquire($1, $2, $3::bigint::integer, $4, $5, nullif($6, ''), nullif($7, '')::json)`,
+		from `+c.schema+`.acquire($1, $2, $3::bigint::integer, $4, $5, nullif($6, ''), nullif($7, '')::json)`,
 		request.Lock, request.OwnerID, ttl, request.Mode, request.Scope, request.RequestID, string(request.Metadata)).Scan(
 		&status, &reason, &id, &token, &expiresAt, &holder)
 	switch {
@@ -106,7 +139,7 @@ func (c *SQL) Acquire(ctx context.Context, request store.AcquireRequest) (store.
 func (c *SQL) Renew(ctx context.Context, ref store.LeaseRef, ttl time.Duration) (store.Lease, error) {
 	var reason string
 	var expiresAt *time.Time
-	err := c.leases.QueryRow(ctx, "select coalesce(reason, ''), expires_at from fence.renew($1, $2, $3, $4, nullif($5, 0)::integer)",
+	err := c.leases.QueryRow(ctx, "select coalesce(reason, ''), expires_at from "+c.schema+".renew($1, $2, $3, $4, nullif($5, 0)::integer)",
 		ref.Lock, ref.OwnerID, ref.ID, ref.Token, ttl.Milliseconds()).Scan(&reason, &expiresAt)
 	if lost := lostOfSQL(err, ref.Lock, reason); lost != nil {
 		return store.Lease{}, lost
@@ -117,7 +150,7 @@ func (c *SQL) Renew(ctx context.Context, ref store.LeaseRef, ttl time.Duration) 
 // Release is by fence.release.
 func (c *SQL) Release(ctx context.Context, ref store.LeaseRef) error {
 	var reason string
-	err := c.leases.QueryRow(ctx, "select coalesce(reason, '') from fence.release($1, $2, $3, $4)",
+	err := c.leases.QueryRow(ctx, "select coalesce(reason, '') from "+c.schema+".release($1, $2, $3, $4)",
 		ref.Lock, ref.OwnerID, ref.ID, ref.Token).Scan(&reason)
 	return lostOfSQL(err, ref.Lock, reason)
 }
@@ -126,7 +159,7 @@ func (c *SQL) Release(ctx context.Context, ref store.LeaseRef) error {
 func (c *SQL) lease(ctx context.Context, ref store.LeaseRef, expiresAt time.Time) (store.Lease, error) {
 	lease := store.Lease{Lock: ref.Lock, OwnerID: ref.OwnerID, ID: ref.ID, Token: ref.Token, ExpiresAt: expiresAt}
 	var ttl int64
-	err := c.leases.QueryRow(ctx, `select principal, mode, scope, ttl_ms, granted_at, metadata::text from fence.leases
+	err := c.at(ref.Lock).QueryRow(ctx, `select principal, mode, scope, ttl_ms, granted_at, metadata::text from fence.leases
 		where lock = $1 and fencing_token = $2`, ref.Lock, ref.Token).Scan(
 		&lease.Principal, &lease.Mode, &lease.Scope, &ttl, &lease.GrantedAt, &lease.Metadata)
 	lease.TTL = time.Duration(ttl) * time.Millisecond
@@ -174,7 +207,7 @@ func (c *SQL) Perform(ctx context.Context, op spec.Op) (spec.Answer, spec.Choice
 	var err error
 	switch op.Kind {
 	case spec.Expire:
-		_, err = c.leases.Exec(ctx, endings[spec.Expire], op.Name, op.Token)
+		_, err = c.at(op.Name).Exec(ctx, endings[spec.Expire], op.Name, op.Token)
 	case spec.Begin:
 		err = c.begin(ctx, op.Level)
 		if err == nil {
@@ -221,9 +254,13 @@ func (c *SQL) guard(ctx context.Context, op spec.Op) spec.Answer {
 		values = append(values, "'"+segments[i]+"'")
 		equal = append(equal, column+" = "+values[i])
 	}
-	_, err = c.begun.Exec(ctx, fmt.Sprintf(
-		"insert into journal_%[1]d select %[2]s, 1 + coalesce(max(position), 0), $1, $2 from journal_%[1]d where %[3]s",
-		len(segments), strings.Join(values, ", "), strings.Join(equal, " and ")), op.Token, op.Sequence)
+	var last int64 // apart, or Citus would pass on no SQLSTATE
+	err = c.begun.QueryRow(ctx, fmt.Sprintf("select coalesce(max(position), 0) from journal_%d where %s", len(segments),
+		strings.Join(equal, " and "))).Scan(&last)
+	if err == nil {
+		_, err = c.begun.Exec(ctx, fmt.Sprintf("insert into journal_%d values (%s, $1, $2, $3)", len(segments),
+			strings.Join(values, ", ")), last+1, op.Token, op.Sequence)
+	}
 	if err == nil {
 		c.Committing = time.Now()
 		err = c.begun.Commit(ctx)
@@ -241,7 +278,7 @@ func (c *SQL) admit(ctx context.Context, op spec.Op) (answer spec.Answer, err er
 		id = op.LeaseID
 	}
 	arguments := []any{op.Name, token, op.Sequence, id, op.Value}
-	const call = "fence.%sguard($1, $2::bigint, $3::bigint, $4::uuid, convert_to(nullif($5, ''), 'UTF8'))"
+	call := c.schema + ".%sguard($1, $2::bigint, $3::bigint, $4::uuid, convert_to(nullif($5, ''), 'UTF8'))"
 	guarded := func() error {
 		admitted := false
 		err := c.begun.QueryRow(ctx, "select "+fmt.Sprintf(call, ""), arguments...).Scan(&admitted)
