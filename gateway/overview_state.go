@@ -82,7 +82,7 @@ func withoutReplaced(gateways []store.GatewayState) []store.GatewayState {
 
 // overviewState returns the last known state; failed is the error that kept it from being read now.
 func (g *Gateway) overviewState(known knownOverview, failed error) api.OverviewState {
-	state := api.OverviewState{Gateways: g.gatewaysAnswer(known)}
+	state := api.OverviewState{Gateways: g.gatewaysAnswer(known), Nodes: endpoint.Convert(known.Nodes, nodeAnswer)}
 	if !known.Inventory.At.IsZero() {
 		state.Inventory = inventoryAnswer(known.Inventory)
 	}
@@ -98,6 +98,22 @@ func inventoryAnswer(inventory store.Inventory) *api.Inventory {
 		Sessions: inventory.Sessions, TablesEnforce: inventory.TablesEnforce, TablesObserve: inventory.TablesObserve,
 		TablesWithProblems: inventory.TablesWithProblems,
 	}
+}
+
+func nodeAnswer(node store.NodeState) api.OverviewNode {
+	answer := api.OverviewNode{Name: node.Name, Address: node.Address, State: api.DatabaseOK}
+	if node.Failed != nil {
+		answer.State, answer.Detail = api.DatabaseUnavailable, failureDetail(node.Failed)
+		return answer
+	}
+	if node.Database.ReadOnly {
+		answer.State = api.DatabaseReadOnly
+	}
+	answer.NodeFacts = &api.NodeFacts{
+		Version: node.Database.Version, Connections: node.Database.Connections, ConnectionsMax: node.Database.ConnectionsMax,
+		Jumps: node.Database.Jumps, Held: node.Inventory.Held, Waiting: node.Inventory.Waiting, Locks: node.Inventory.Locks,
+	}
+	return answer
 }
 
 func databaseAnswer(known knownOverview, failed error, notReady *readiness.NotReadyError) api.OverviewDatabase {

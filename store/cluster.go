@@ -2,6 +2,9 @@ package store
 
 import "github.com/google/uuid"
 
+// CoordinatorNode is the name of the coordinator as a node, where it has names, too: its groupid in pg_dist_node.
+const CoordinatorNode = "0"
+
 // NameRange is a range of names of a cluster, by the hashes of their first segments, that a database has.
 type NameRange struct {
 	ID          uuid.UUID

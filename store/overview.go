@@ -22,6 +22,18 @@ type Overview struct {
 	Database  DatabaseState
 	// Gateways are in the order of their names, including those that were silent for up to a day, or have just ended.
 	Gateways []GatewayState
+	// Nodes are those of a cluster, in the order of their addresses; none without a cluster. Inventory counts what all of
+	// them hold.
+	Nodes []NodeState
+}
+
+// NodeState is the state of a node of a cluster.
+type NodeState struct {
+	Name, Address string
+	// Failed is why it does not answer; nil if it does. Then the others are empty.
+	Failed    error
+	Inventory Inventory
+	Database  DatabaseState
 }
 
 // DatabaseState is the state of the database.

@@ -403,5 +403,37 @@ func (c *checkCmd) find(ctx context.Context, conn *pgx.Conn, skew error) ([]chec
 			return nil, fmt.Errorf("--patroni-url: %w", err)
 		}
 	}
-	return slices.Concat(ofSchema, ofDatabase, ofURL, ofPatroni), nil
+	ofCluster, err := c.findInCluster(ctx, conn)
+	return slices.Concat(ofSchema, ofDatabase, ofURL, ofPatroni, ofCluster), err
+}
+
+// findInCluster runs the checks of the nodes, if the database is the coordinator of a cluster.
+func (c *checkCmd) findInCluster(ctx context.Context, conn *pgx.Conn) ([]checks.Finding, error) {
+	var coordinates bool
+	err := conn.QueryRow(ctx, "select to_regprocedure('fencegate.placements()') is not null").Scan(&coordinates)
+	if err != nil || !coordinates {
+		return nil, err
+	}
+	rows, _ := conn.Query(ctx, "select distinct node, address from fencegate.placements() order by address")
+	nodes, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (node checks.Node, err error) {
+		return node, row.Scan(&node.Name, &node.Address)
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		for _, node := range nodes {
+			if node.Conn != nil {
+				_ = node.Conn.Close(context.WithoutCancel(ctx))
+			}
+		}
+	}()
+	for i := range nodes {
+		at, err := atAddress(c.DatabaseURL, nodes[i].Address)
+		if err != nil {
+			return nil, err
+		}
+		nodes[i].Conn, nodes[i].Failed = pgx.Connect(ctx, at)
+	}
+	return checks.Cluster(ctx, checks.Node{Conn: conn}, nodes, checks.Of(c.Rows))
 }

@@ -31,7 +31,9 @@ type OverviewState struct {
 	LastMinute *OverviewRates `json:"last_minute,omitempty"`
 	// By name. A gateway that shut down is not listed; one that died is, until it is deleted.
 	Gateways []OverviewGateway `json:"gateways" schema:"minItems=1"`
-	Alerts   *OverviewAlerts   `json:"alerts,omitempty"`
+	// The nodes of a cluster (`--cluster`), by address. The inventory counts what all of them hold.
+	Nodes  []OverviewNode  `json:"nodes,omitempty" schema:"maxItems=1000"`
+	Alerts *OverviewAlerts `json:"alerts,omitempty"`
 }
 
 // OverviewAlerts is what Prometheus said of the alerts of fencegate, a few seconds ago. Absent where the gateway that
@@ -141,6 +143,34 @@ type Standby struct {
 	SyncState string `json:"sync_state"`
 	// Not replayed yet. Absent where that is not known.
 	LagBytes *int64 `json:"lag_bytes,omitempty"`
+}
+
+// OverviewNode is the state of a node of a cluster.
+type OverviewNode struct {
+	Name    string `json:"name"`
+	Address string `json:"address"`
+	// `unavailable`: it does not answer, and so do not the names that it has. What it holds is not known then.
+	State string `json:"state" schema:"enum=ok|read_only|unavailable"`
+	// What is wrong, for people.
+	Detail string `json:"detail,omitempty"`
+
+	*NodeFacts
+}
+
+// NodeFacts are the facts of a node that answers.
+type NodeFacts struct {
+	Version string `json:"version"`
+	// Of all clients of the server.
+	Connections    int64 `json:"connections" schema:"minimum=0"`
+	ConnectionsMax int64 `json:"connections_max" schema:"minimum=0"`
+	// How often its tokens jumped past those of a database that was lost.
+	Jumps int64 `json:"jumps" schema:"minimum=0"`
+	// Leases that run.
+	Held int64 `json:"held" schema:"minimum=0"`
+	// Acquires in its queues.
+	Waiting int64 `json:"waiting" schema:"minimum=0"`
+	// That were ever granted or are waited for. Above 10,000 an estimate.
+	Locks int64 `json:"locks" schema:"minimum=0"`
 }
 
 // The states of a gateway.

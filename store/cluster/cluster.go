@@ -70,13 +70,10 @@ type coordinator interface {
 	RejectionsSince(ctx context.Context, filter store.RejectionFilter, after time.Time) (store.RejectionChanges, error)
 
 	GatewayID() uuid.UUID
-	Listening() bool
 	Ready(context.Context) error
 	NotReady() *readiness.NotReadyError
-	PoolStats() store.PoolStats
 	KeepSample(ctx context.Context, state store.GatewayState, uptime time.Duration) (at time.Time, err error)
 	ForgetGateway(ctx context.Context, id uuid.UUID) error
-	Overview(context.Context) (store.Overview, error)
 	StatementTimeout() time.Duration
 }
 

@@ -13,7 +13,7 @@ import {clockTime, compact, duration, rate} from '../format.js';
 import {kindLabel, kindNames} from '../kinds.js';
 import {createFigures} from './overview/figures.js';
 import {createHeadline} from './overview/headline.js';
-import {createDatabase, createGateways, createNewest} from './overview/panels.js';
+import {createDatabase, createGateways, createNewest, createNodes} from './overview/panels.js';
 import {createProblems} from './overview/problems.js';
 import {fitting} from './rejections/words.js';
 import {button, errorMessage, heading, kindMark, loading, panel} from '../parts.js';
@@ -44,6 +44,7 @@ export function mount(container, params, app) {
     label: kindLabel});
   const database = createDatabase();
   const gateways = createGateways();
+  const nodes = createNodes();
   const drawer = createDrawer(app);
   const headline = createHeadline(app, {onOpen: drawer.open});
   const newest = createNewest(app, {onOpen: drawer.open, onRows: headline.newest});
@@ -57,7 +58,8 @@ export function mount(container, params, app) {
     h('div', {class: 'columns'}, panel('Writes per second', {actions: writes.legend, note: uncounted}, writes.element),
       panel('Duration of writes', {actions: times.legend}, times.element)),
     h('div', {class: 'columns'}, panel('Rejected per second, by kind', {}, strips.element), newest.element),
-    h('div', {class: 'columns'}, gateways.element, database.element));
+    h('div', {class: 'columns'}, gateways.element, database.element),
+    nodes.element);
   const state = h('div', {class: 'page'}, loading());
   const time = h('span');
   container.append(heading('Overview', {intro: [time, ' For longer times, use Prometheus and Grafana.'], actions: pause}),
@@ -120,6 +122,7 @@ export function mount(container, params, app) {
     setText(uncounted, now.database.guards_by_sql === undefined ? 'accepted: by HTTP alone' : '');
     database.update(now.database);
     gateways.update(now.gateways);
+    nodes.update(now.nodes);
   }
 
   const draw = app.frame(() => {

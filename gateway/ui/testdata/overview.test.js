@@ -121,6 +121,12 @@ test('problems of gateways', () => {
   assert.equal(found({database: {state: 'unavailable'}, gateways: [{state: 'silent'}]}).length, 1);
 });
 
+test('a node of a cluster that does not answer', () => {
+  const nodes = [{address: 'a:5432', state: 'ok'}, {address: 'b:5432', state: 'unavailable'}];
+  assert.equal(found({nodes})[0].text, '1 of 2 nodes takes no writes and grants no locks: b:5432');
+  assert.deepEqual(found({nodes: nodes.slice(0, 1)}), []);
+});
+
 test('a protected table with a disabled trigger', () => {
   assert.deepEqual(found({inventory: {oldest_wait_ms: 0, tables_with_problems: 0}}), []);
   assert.match(found({inventory: {oldest_wait_ms: 0, tables_with_problems: 1}})[0].text, /with 1 protected table:/);

@@ -5,6 +5,10 @@
 // The state of the database and of the gateways: two panels of the overview.
 //
 //   createDatabase() → {element, update(database)}      createGateways() → {element, update(gateways)}
+//
+// The nodes of a cluster, a panel that is hidden without one.
+//
+//   createNodes() → {element, update(nodes)}
 
 import {timeAgo} from '../../clock.js';
 import {fill, h} from '../../dom.js';
@@ -12,7 +16,7 @@ import {bytes, count, duration, token} from '../../format.js';
 import {lateness} from '../rejections/words.js';
 import {badge, emptyMessage, fact, loading, name, owner, panel, rejectionButton} from '../../parts.js';
 import {link} from '../../router.js';
-import {createTable} from '../../table.js';
+import {byContent, createTable} from '../../table.js';
 
 const shown = 8;
 
@@ -139,4 +143,37 @@ function gatewayState(row) {
   const [label, tone] = gatewayStates[row.state] ?? [row.state, 'warn'];
   return [badge(label, tone), row.state === 'silent' && [' since ', timeAgo(row.seen_at)],
     row.state === 'serving' && !row.listening && badge('no notifications', 'warn')];
+}
+
+export function createNodes() {
+  const table = createTable({
+    caption: 'Nodes',
+    columns: [
+      {id: 'address', label: 'Node', class: 'grow',
+        cell: (row) => [name(row.address), row.version && h('div', {class: 'note'}, 'PostgreSQL ', row.version)]},
+      {id: 'state', label: 'State', cell: nodeState},
+      {id: 'locks', label: 'Locks', hint: 'That were ever granted or are waited for', number: true,
+        cell: (row) => count(row.locks)},
+      {id: 'held', label: 'Held', number: true, cell: (row) => count(row.held)},
+      {id: 'waiting', label: 'Waiters', number: true, cell: (row) => count(row.waiting)},
+      {id: 'jumps', label: 'Token jumps', hint: 'After a failover or a restore', number: true,
+        cell: (row) => count(row.jumps)},
+      {id: 'connections', label: 'Connections', hint: 'Of all clients, and the limit', number: true,
+        cell: (row) => row.connections_max && `${count(row.connections)} of ${count(row.connections_max)}`},
+    ],
+    key: (row) => row.name,
+    changed: byContent,
+    empty: () => emptyMessage('There are no nodes.'),
+  });
+  const element = panel('Nodes', {}, table.element);
+  element.hidden = true;
+  return {element, update(nodes = []) {
+    element.hidden = nodes.length === 0;
+    table.update(nodes);
+  }};
+}
+
+function nodeState(row) {
+  const [label, tone] = states[row.state] ?? [row.state, 'warn'];
+  return [badge(label, tone), row.detail && h('div', {class: 'note'}, row.detail)];
 }

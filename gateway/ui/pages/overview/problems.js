@@ -1,6 +1,6 @@
 // Problems, derived from the overview's document. Pure, except createProblems.
 //
-//   problems({database, gateways, inventory, alerts}) → [{text, tone, runbook}], tone 'bad' or 'warn'; runbook is the
+//   problems({database, gateways, nodes, inventory, alerts}) → [{text, tone, runbook}], tone 'bad' or 'warn'; runbook is the
 //                              address of a page about an alert of Prometheus
 //   createProblems(announce) → {element, update(document)}: a list that is announced when it changes, and empty if
 //                              there is no problem
@@ -12,7 +12,7 @@ import {badge} from '../../parts.js';
 // longWait is a wait worth a look.
 export const longWait = 60_000;
 
-export function problems({database, gateways = [], inventory, alerts}) {
+export function problems({database, gateways = [], nodes = [], inventory, alerts}) {
   const found = [];
   const add = (tone, text, runbook) => found.push(runbook ? {tone, text, runbook} : {tone, text});
   if (database.state === 'unavailable') add('bad',
@@ -26,6 +26,9 @@ export function problems({database, gateways = [], inventory, alerts}) {
   if (silent.length > 0 && database.state !== 'unavailable') add('bad',
     `${silent.length} of ${plural(gateways.length, 'gateway')} ${silent.length === 1 ? 'is' : 'are'} silent: ` +
       `${silent.join(', ')}`);
+  const away = nodes.filter((node) => node.state !== 'ok').map((node) => node.address);
+  if (away.length > 0) add('bad', `${away.length} of ${plural(nodes.length, 'node')} ` +
+    `${away.length === 1 ? 'takes' : 'take'} no writes and grants no locks: ${away.join(', ')}`);
   const notNotified = gateways.filter((gateway) => gateway.state === 'serving' && !gateway.listening).length;
   if (notNotified > 0 && database.state !== 'unavailable') add('warn',
     plural(notNotified, 'gateway does', 'gateways do') +
