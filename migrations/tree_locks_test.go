@@ -14,6 +14,12 @@ import (
 
 // treeLockScripts are about tree locks that a transaction holds while it stays open.
 var treeLockScripts = []script{
+	// Its fence and its first waiter came after the release had looked for the fence.
+	{"a release finds the first waiter of a lock, and no fence", `
+		A insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, queued_at, deadline_at) values
+			('new/waiter', gen_random_uuid(), 'A', 'exclusive', 'node', 1000, clock_timestamp(), 'infinity')
+		A select status, outcome from fence.release_lease('new/waiter', 'B', gen_random_uuid(), 1, null, true)  -- not_found|
+		A delete from fence.waiters where lock = 'new/waiter'`},
 	{"a subtree request that waits for an open transaction delays no request below", `
 		A select test.grant('delay/held')  -- $t
 		A begin; select status from fence.acquire('delay/open', 'owner')  -- granted

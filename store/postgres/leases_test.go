@@ -141,7 +141,7 @@ var oneMutations = []mutation{
 		[]string{"one, alone: a release below a subtree that is being requested"}},
 	{"one: a release of a subtree under the tree lock of a name", "release_lease", removing(" and l.scope = 'node'"),
 		[]string{"one, alone: a release of a subtree"}},
-	{"one: a release overlooks waiters", "release_lease", replacing("if v_found.waiters then", "if false then"),
+	{"one: a release overlooks waiters", "release_lease", replacing("if v_found.waiters and v_fence.resource is not null then", "if false then"),
 		[]string{"one, alone: a release with a waiter"}},
 	{"one: a release overlooks subtrees", "release_lease",
 		replacing("if v_scope = 'subtree' or fence.has_subtrees(p_lock) then", "if v_scope = 'subtree' then"),

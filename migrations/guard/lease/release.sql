@@ -66,7 +66,7 @@ begin
     if v_found.watched and v_scope is not null then
         perform fence.note_change(p_lock);
     end if;
-    if v_found.waiters then
+    if v_found.waiters and v_fence.resource is not null then -- it is made with the first waiter, perhaps just now
         return query
         select release_lease.status, release_lease.mode, release_lease.age_ms, g.*
         from fence.grant_waiters(
