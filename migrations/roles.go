@@ -60,7 +60,8 @@ var gatewayFunctions = []string{
 	// client
 	"escape_segment", "is_name", "segment",
 	// cluster
-	"begin_move", "end_move", "end_transfer", "export_trees", "finish_export", "finish_import", "import_rows", "is_elsewhere", "take_range",
+	"begin_move", "end_move", "end_transfer", "export_trees", "finish_export", "finish_import", "import_rows", "is_elsewhere",
+	"merge_rejections", "take_range", "take_rejections",
 	// lease
 	"acquire_lease", "acquire_leases", "break", "conflicting_leases", "give_back",
 	"grant_elsewhere", "lease_provider", "lease_request", "live_leases", "owner_is_allowed", "due_elsewhere",

@@ -85,8 +85,9 @@ func New(coordinator *engine.Engine, open Opener) *Cluster {
 // Start reads the placement, and opens the nodes. It returns ErrUnavailable where the coordinator does not answer.
 func (c *Cluster) Start(ctx context.Context) error { return c.refresh(ctx, time.Now()) }
 
-// Follow reads the placement again and again until ctx ends, and moves names to where they are to be. Where another
-// process moves them, it lets their waiters and watches know. It passes errors to onError, and tries again.
+// Follow reads the placement again and again until ctx ends, moves names to where they are to be, and what nodes have
+// recorded of rejected writes to the coordinator. Where another process moves names, it lets their waiters and watches
+// know. It passes errors to onError, and tries again.
 func (c *Cluster) Follow(ctx context.Context, onError func(error)) {
 	known := map[string][]store.NameRange{} // by node
 	for {
@@ -95,7 +96,7 @@ func (c *Cluster) Follow(ctx context.Context, onError func(error)) {
 			return
 		case <-time.After(refreshInterval):
 		}
-		err := errors.Join(c.refresh(ctx, time.Now()), c.Move(ctx))
+		err := errors.Join(c.refresh(ctx, time.Now()), c.Move(ctx), c.MoveRejections(ctx))
 		for name, on := range c.Nodes() {
 			ranges, failed := on.Ranges(ctx)
 			moves := func(r store.NameRange) bool { return r.MovesTo != "" }

@@ -14,11 +14,15 @@ import (
 
 // each calls all nodes at once. A node that does not answer fails the call: a list without its names would be wrong.
 func (c *Cluster) each(call func(*engine.Engine) error) error {
+	return onEach(c.Nodes(), func(_ string, on *engine.Engine) error { return call(on) })
+}
+
+// onEach calls nodes at once, and returns their errors.
+func onEach(nodes map[string]*engine.Engine, call func(name string, on *engine.Engine) error) error {
 	var calls sync.WaitGroup
-	nodes := c.Nodes()
 	failed := make(chan error, len(nodes))
-	for _, on := range nodes {
-		calls.Go(func() { failed <- call(on) })
+	for name, on := range nodes {
+		calls.Go(func() { failed <- call(name, on) })
 	}
 	calls.Wait()
 	close(failed)

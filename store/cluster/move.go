@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/google/uuid"
 
@@ -33,22 +32,12 @@ func (c *Cluster) Move(ctx context.Context) error {
 	}
 	nodes := c.Nodes()
 	nodes[""] = c.engine // it has all names until they are distributed
-	var moves sync.WaitGroup
-	failed := make(chan error, len(nodes))
-	for name, from := range nodes {
-		moves.Go(func() {
-			if err := c.moveFrom(ctx, read, name, from); err != nil {
-				failed <- fmt.Errorf("move names of node %s: %w", name, err)
-			}
-		})
-	}
-	moves.Wait()
-	close(failed)
-	var all []error
-	for err := range failed {
-		all = append(all, err)
-	}
-	return errors.Join(all...)
+	return onEach(nodes, func(name string, from *engine.Engine) error {
+		if err := c.moveFrom(ctx, read, name, from); err != nil {
+			return fmt.Errorf("move names of node %s: %w", name, err)
+		}
+		return nil
+	})
 }
 
 // moveFrom moves the names of one node that have another place.
@@ -153,4 +142,22 @@ func send(ctx context.Context, from, to *engine.Engine, transfer uuid.UUID) erro
 		return errTaken
 	}
 	return from.EndTransfer(ctx, transfer)
+}
+
+// rejectionsAtOnce is how many rejections move in one transaction.
+const rejectionsAtOnce = 1000
+
+// MoveRejections moves the rejections by SQL that nodes have recorded to the coordinator, whose lists show them. Any
+// number of processes may call it at once. A node that does not answer keeps its own; MoveRejections returns their
+// errors after it has moved the others.
+func (c *Cluster) MoveRejections(ctx context.Context) error {
+	nodes := c.Nodes()
+	delete(nodes, store.CoordinatorNode)
+	return onEach(nodes, func(name string, from *engine.Engine) error {
+		err := from.TakeRejections(ctx, rejectionsAtOnce, func(rows []string) error { return c.engine.MergeRejections(ctx, rows) })
+		if err != nil {
+			return fmt.Errorf("move rejections of node %s: %w", name, err)
+		}
+		return nil
+	})
 }

@@ -147,3 +147,21 @@ func (s *Store) TakeRange(ctx context.Context, moved store.NameRange) error {
 func (s *Store) EndMove(ctx context.Context, rangeID uuid.UUID) error {
 	return s.exec(ctx, statement{}, "select fence.end_move($1)", rangeID)
 }
+
+// TakeRejections takes rejections that are recorded here, at most rowsMax, and passes them to merge. If that returns an
+// error, they stay.
+func (s *Store) TakeRejections(ctx context.Context, rowsMax int, merge func(rows []string) error) error {
+	return s.inTx(ctx, pgx.TxOptions{}, func(tx pgx.Tx) error {
+		rows, _ := tx.Query(ctx, "select fence.take_rejections($1)", rowsMax)
+		taken, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil || len(taken) == 0 {
+			return err
+		}
+		return merge(taken)
+	})
+}
+
+// MergeRejections adds rejections of another node; see fence.merge_rejections.
+func (s *Store) MergeRejections(ctx context.Context, rows []string) error {
+	return s.exec(ctx, statement{}, "select fence.merge_rejections($1)", rows)
+}

@@ -22,6 +22,8 @@ import (
 	"github.com/fencegate/fencegate/internal/test/testenv/postgres"
 	"github.com/fencegate/fencegate/internal/test/testenv/process"
 	"github.com/fencegate/fencegate/lockclient"
+	"github.com/fencegate/fencegate/lockclient/admin"
+	"github.com/fencegate/fencegate/lockclient/api"
 )
 
 func TestMain(m *testing.M) { os.Exit(postgres.Main(m)) }
@@ -119,10 +121,11 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// TestClientsAtEachNode checks that SQL clients at any node acquire, guard and release names of any node, and that rows
-// of the distributed table are written under their fence alone.
+// TestClientsAtEachNode checks that SQL clients at any node acquire, guard and release names of any node, that rows of
+// the distributed table are written under their fence alone, and that a gateway lists the rejections of all nodes.
 func TestClientsAtEachNode(t *testing.T) {
 	c := newCluster(t)
+	gateway := testgateway.Start(t, c.program, "--cluster", "--database-url", c.coordinator.URL())
 	for at, on := range append(c.workers, c.coordinator) {
 		conn := connect(t, on)
 		for tenant := range 6 {
@@ -132,6 +135,18 @@ func TestClientsAtEachNode(t *testing.T) {
 			}
 		}
 	}
+	client, err := lockclient.New(gateway.URL)
+	check(t, err)
+	await.True(t, "the zombies of all names are listed", func() bool {
+		listed, err := admin.New(client).Rejections(await.Context(t), admin.RejectionsQuery{Kind: api.KindZombie, Limit: 100})
+		check(t, err)
+		for _, rejection := range listed.Rejections {
+			if rejection.OwnerID != "worker" || rejection.LateMS == nil {
+				t.Fatalf("it is not known of whom the rejection is, or how late: %+v", rejection)
+			}
+		}
+		return len(listed.Rejections) == 6*3
+	})
 }
 
 // useName makes a row under the fence of its name, and tries to write to it otherwise.
