@@ -45,16 +45,16 @@ var (
 	}
 )
 
-// hashes are those of the names from first to last, which move to a node, or stay: "". arrived says that they have moved.
+// hashes are those of the names from first to last, at a node. arrived says that they have moved to another.
 type hashes struct {
 	first, last int64
-	node, to    string
+	node        string
 	arrived     bool
 }
 
-// Cluster returns what is to be found of the nodes of a cluster: what the checks find at each of them, but for those of
-// protected tables, which are registered at the coordinator; the subjects begin with the node's address. And whether the nodes have the names and the policies that they should. It returns errors
-// of the databases.
+// Cluster returns what is to be found of the nodes of a cluster: what the checks find at each of them, whose subjects then
+// begin with its address, and whether the nodes have the names and the policies that they should. It leaves out the
+// checks of protected tables, which the coordinator alone knows. It returns errors of the databases.
 func Cluster(ctx context.Context, coordinator Node, nodes []Node, ofEach []Check) ([]Finding, error) {
 	var findings []Finding
 	answering, away := []Node{coordinator}, 0
@@ -97,15 +97,15 @@ func Cluster(ctx context.Context, coordinator Node, nodes []Node, ofEach []Check
 
 // namesOf returns whether each name has one node, and is where it should be.
 func namesOf(ctx context.Context, coordinator Node, nodes []Node) (found []Finding, err error) {
-	var have, want []hashes
+	var have []hashes
 	var problem string
 	for attempt := 0; attempt < 2 && (attempt == 0 || problem != ""); attempt++ { // a range may come between two queries
 		have = nil
 		for _, node := range nodes {
-			rows, _ := node.Conn.Query(ctx, "select first, last, coalesce(moves_to, ''), sent from fence.ranges")
+			rows, _ := node.Conn.Query(ctx, "select first, last, sent from fence.ranges")
 			all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (h hashes, err error) {
 				h.node = node.Name
-				return h, row.Scan(&h.first, &h.last, &h.to, &h.arrived)
+				return h, row.Scan(&h.first, &h.last, &h.arrived)
 			})
 			if err != nil {
 				return nil, err
@@ -120,7 +120,7 @@ func namesOf(ctx context.Context, coordinator Node, nodes []Node) (found []Findi
 		found = append(found, ofRanges.finding("fence.ranges", problem))
 	}
 	rows, _ := coordinator.Conn.Query(ctx, "select first, last, node from fencegate.placements()")
-	want, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (h hashes, err error) {
+	want, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (h hashes, err error) {
 		return h, row.Scan(&h.first, &h.last, &h.node)
 	})
 	if err != nil {
