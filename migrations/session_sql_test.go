@@ -21,7 +21,39 @@ var sessionScripts = []script{
 		A select status from fence.keep_alive('$s')  -- live
 		A select string_agg(concat_ws(' ', lock, owner_id), ', ' order by lock, owner_id) from fence.leases
 			where check_at = 'infinity' and ended_at is null  -- beat/b B, beat/shared A, beat/shared B
-		A select check_at = expires_at from fence.leases where lock = 'beat/a'  -- t`},
+		A select check_at = expires_at from fence.leases where lock = 'beat/a'  -- t
+		A update fence.leases set check_at = '-infinity' where lock = 'beat/a'; select status from fence.keep_alive('$s')  -- live
+		A select check_at from fence.leases where lock = 'beat/a'  -- -infinity`},
+	{"neither a heartbeat nor the end of a session waits for a waiter that another transaction has locked", `
+		A select test.session('A')  -- $s
+		A insert into fence.waiters (lock, gateway_id, owner_id, mode, scope, ttl_ms, session_id, session_until, queued_at,
+				deadline_at)
+			select l, gen_random_uuid(), 'A', 'exclusive', 'node', 1000, case l when 'skip/other' then null else '$s'::uuid end,
+				'2000-01-01', clock_timestamp(), 'infinity'
+			from unnest('{skip/1,skip/2,skip/other}'::text[]) l
+		B begin; select from fence.waiters where lock = 'skip/1' for update
+		A select status from fence.keep_alive('$s')  -- live
+		A select string_agg(w.lock, ' ') from fence.waiters w, fence.sessions s
+			where w.session_until = s.expires_at  -- skip/2
+		A select fence.end_session('$s')  -- released
+		A select string_agg(lock, ' ') from fence.waiters where session_until = '-infinity'  -- skip/2
+		B rollback`},
+	{"the ends of a session wait for each other", `
+		A select test.session('A')  -- $s
+		B begin; select fence.end_session('$s')  -- released
+		A select fence.end_session('$s')  -- waits
+		B update fence.sessions set end_reason = 'expired'; commit
+		A ...  -- expired`},
+	{"a session may have 10,000 leases that run", `
+		A select test.session('A')  -- $s
+		A insert into fence.leases (lock, fencing_token, lease_id, session_id, ttl_ms, granted_at, expires_at, ended_at, end_reason)
+			select format('size/%s', n), n, gen_random_uuid(),
+				case when n <= 9999 then '$s' when n <= 10999 then gen_random_uuid() else '$s' end, 1000, now(), now(),
+				case when n > 10999 then now() end, case when n > 10999 then 'released' end from generate_series(1, 11999) n
+		A select count(fence.check_session_size('$s')) from generate_series(1, 500)  -- 500
+		A insert into fence.leases (lock, fencing_token, lease_id, session_id, ttl_ms, granted_at, expires_at)
+			values ('size/last', 1, gen_random_uuid(), '$s', 1000, now(), now()); select fence.check_session_size('$s')
+		A select count(fence.check_session_size('$s')) from generate_series(1, 2000)  -- !LF007 about ten thousand`},
 	{"a heartbeat and the end of its session wait for each other", `
 		A select test.session('A')  -- $s
 		B begin; select fence.end_session('$s')  -- released
@@ -78,6 +110,20 @@ var sessionScripts = []script{
 		A select string_agg(concat_ws(' ', f.resource, case when f.open then 'open' else 'closed' end, l.end_reason), ', '
 				order by l.lock)
 			from fence.leases l join fence.fences f on f.resource = l.lock  -- over/early open expired, over/last closed expired`},
+	{"the leases of others on the locks of a session that has ended go on, and its subtrees wait for calls below", `
+		A select test.session('A')  -- $s
+		A select string_agg((a.lease).owner_id, ' ' order by o.owner) from (values ('A', '$s'::uuid), ('B', null)) o (owner, session),
+			fence.acquire_lease(fence.lease_request('both/shared', o.owner, 'shared', 'node', 30000, o.session, null, null), 0, null,
+				true) a  -- A B
+		A select outcome from fence.acquire_lease(fence.lease_request('both/tree', 'A', 'exclusive', 'subtree', 30000, '$s', null,
+			null), 0, null, true)  -- granted
+		A select fence.end_session('$s')
+		B begin; select fence.take_tree_lock('both/tree/below', 'node')
+		A select ended, skipped from fence.settle_leases('$s', '', 10, 10)  -- 0|2
+		B commit
+		A select ended, skipped from fence.settle_leases('$s', '', 10, 10)  -- 2|0
+		A select string_agg(concat_ws(' ', lock, owner_id, end_reason), ', ' order by lock, owner_id)
+			from fence.leases  -- both/shared A released, both/shared B, both/tree A released`},
 	{"the fences of a session that has ended are locked in the order of their names", `
 		A set enable_indexscan = off; set enable_bitmapscan = off; set enable_indexonlyscan = off
 		A select test.session('A')  -- $s
@@ -91,8 +137,12 @@ var sessionScripts = []script{
 	{"a session is settled when its waiters are out, and its leases over", `
 		A select test.session('A')  -- $s
 		A select test.acquire('out/a', 'A', '$s')
+		A select test.session('B')  -- $t
+		A select last from fence.settle_waiters('$t', 0, 10)  --
 		A select last from fence.settle_waiters('$s', 0, 10)  --
-		A select settled from fence.sessions where session_id = '$s'  -- f
+		A select string_agg(settled::text, ' ') from fence.sessions  -- false false
+		A select fence.end_session('$t'); select last from fence.settle_waiters('$t', 0, 10)  --
+		A select string_agg(settled::text, ' ' order by owner_id) from fence.sessions  -- false true
 		A select fence.end_session('$s'); select last from fence.settle_waiters('$s', 0, 10)  --
 		A select settled from fence.sessions where session_id = '$s'  -- f
 		A select ended from fence.settle_leases('$s', '', 10, 1000)  -- 1
@@ -112,16 +162,26 @@ var sessionScripts = []script{
 		A select test.session('D')  -- $locked
 		A update fence.sessions set expires_at = clock_timestamp() - case owner_id when 'B' then 1 else 2 end * interval '1 second',
 			check_at = clock_timestamp() - case owner_id when 'B' then 1 else 2 end * interval '1 second' where owner_id <> 'A'
+		A update fence.sessions set check_at = clock_timestamp() + interval '1 second' where owner_id = 'A'
+		A select test.session('E')  -- $settled
+		A update fence.sessions set settled = true, expires_at = clock_timestamp() where session_id = '$settled'
 		B begin; select from fence.sessions where session_id = '$locked' for update
 		A select done, more, unsettled = array['$old', '$new']::uuid[] from fence.sweep_sessions(10, interval '1 hour')  -- 2|f|t
 		B rollback
 		A select string_agg(concat_ws(' ', owner_id, end_reason, ended_at = expires_at, check_at = expires_at,
 				round(extract(epoch from check_at - clock_timestamp()))), ', ' order by owner_id)
-			from fence.sessions where session_id <> '$locked'  -- A t 30, B expired t f 5, C expired t f 5
+			from fence.sessions where owner_id in ('A', 'B', 'C')  -- A f 1, B expired t f 5, C expired t f 5
+		A select ended_at is null from fence.sessions where session_id = '$settled'  -- t
+		A delete from fence.sessions where session_id = '$settled'
 		A select done, more, unsettled = array['$locked']::uuid[] from fence.sweep_sessions(1, interval '1 hour')  -- 1|t|t
 		A update fence.sessions set settled = true, ended_at = clock_timestamp() - interval '2 hours' where owner_id in ('B', 'C');
 			update fence.sessions set ended_at = clock_timestamp() - interval '2 hours' where owner_id = 'D'
-		A select more from fence.sweep_sessions(1, interval '1 hour'); select count(*) from fence.sessions  -- 3
+		A update fence.sessions set ended_at = clock_timestamp() - interval '3 hours' where owner_id = 'C'
+		B begin; select from fence.sessions where owner_id = 'C' for update
+		A select more from fence.sweep_sessions(9, interval '150 minutes'); select count(*) from fence.sessions  -- 4
+		B rollback
+		A select more from fence.sweep_sessions(1, interval '1 hour')  -- t
+		A select string_agg(owner_id, ' ' order by owner_id) from fence.sessions  -- A B D
 		A select more from fence.sweep_sessions(9, interval '3 hours'); select count(*) from fence.sessions  -- 3
 		A select more from fence.sweep_sessions(9, interval '1 hour');
 			select string_agg(owner_id, ' ' order by owner_id) from fence.sessions  -- A D`},
