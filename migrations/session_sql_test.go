@@ -112,7 +112,8 @@ var sessionScripts = []script{
 			from fence.leases l join fence.fences f on f.resource = l.lock  -- over/early open expired, over/last closed expired`},
 	{"the leases of others on the locks of a session that has ended go on, and its subtrees wait for calls below", `
 		A select test.session('A')  -- $s
-		A select string_agg((a.lease).owner_id, ' ' order by o.owner) from (values ('A', '$s'::uuid), ('B', null)) o (owner, session),
+		A select test.session('B')  -- $t
+		A select string_agg((a.lease).owner_id, ' ' order by o.owner) from (values ('A', '$s'::uuid), ('B', '$t')) o (owner, session),
 			fence.acquire_lease(fence.lease_request('both/shared', o.owner, 'shared', 'node', 30000, o.session, null, null), 0, null,
 				true) a  -- A B
 		A select outcome from fence.acquire_lease(fence.lease_request('both/tree', 'A', 'exclusive', 'subtree', 30000, '$s', null,
