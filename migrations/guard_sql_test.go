@@ -246,6 +246,12 @@ var guardScripts = []script{
 		B select fence.guard('order/a', $a)  -- !40P01
 		B rollback
 		A ...  -- t`},
+	{"a write alone changes the record of its key", `
+		A select test.grant('keys')  -- $t
+		A select created from fence.write_one('keys', $t, 1, null, '\x01', 'put', 'a', '\x01', 'text/plain', null, null)  -- t
+		A select created from fence.write_one('keys', $t, 2, null, '\x02', 'put', 'b', '\x02', 'text/plain', null, null)  -- t
+		A select string_agg(concat_ws(' ', key, value, version), ', ' order by key) from fence.records
+			where resource = 'keys'  -- a \x01 1, b \x02 2`},
 	{"synchronous_commit stays as the user set it", `
 		A select test.grant('sync')  -- $t
 		A set synchronous_commit = off; begin; select fence.guard('sync', $t, 1);
