@@ -137,7 +137,16 @@ func TestClientsAtEachNode(t *testing.T) {
 	}
 	client, err := lockclient.New(gateway.URL)
 	check(t, err)
-	await.True(t, "the zombies of all names are listed", func() bool {
+	at := map[string]string{} // the nodes of names
+	for tenant := range 6 {
+		var node string
+		check(t, connect(t, c.coordinator).QueryRow(await.Context(t), `select nodename from pg_dist_shard_placement
+			where shardid = get_shard_id_for_distribution_column('accounts', $1::bigint)`, tenant).Scan(&node))
+		for i := range 3 {
+			at[fmt.Sprintf("%d/accounts/%d", tenant, i)] = node
+		}
+	}
+	await.True(t, "the zombies that both nodes have recorded are listed", func() bool {
 		listed, err := admin.New(client).Rejections(await.Context(t), admin.RejectionsQuery{Kind: api.KindZombie, Limit: 100})
 		check(t, err)
 		for _, rejection := range listed.Rejections {
@@ -145,7 +154,17 @@ func TestClientsAtEachNode(t *testing.T) {
 				t.Fatalf("it is not known of whom the rejection is, or how late: %+v", rejection)
 			}
 		}
-		return len(listed.Rejections) == 6*3
+		left := 0
+		for _, worker := range c.workers {
+			var rejections int
+			check(t, connect(t, worker).QueryRow(await.Context(t), "select count(*) from fence.rejections").Scan(&rejections))
+			left += rejections
+		}
+		atEach := map[bool]bool{}
+		for _, rejection := range listed.Rejections {
+			atEach[at[rejection.Resource] == at["0/accounts/0"]] = true
+		}
+		return left == 0 && len(atEach) == 2
 	})
 }
 

@@ -327,7 +327,7 @@ func answerOfGuard(answer spec.Answer, err error) spec.Answer {
 	case err == nil:
 	case !ok:
 		answer = spec.Answer{Code: err.Error()}
-	case pgErr.Code == "40001":
+	case pgErr.Code == "40001", strings.HasPrefix(pgErr.Message, "could not commit transaction for shard"): // of Citus, at commit
 		answer = spec.Answer{Code: spec.CodeSnapshot}
 	case !strings.HasPrefix(pgErr.Code, "LF1"):
 		answer = spec.Answer{Code: pgErr.Error()}
