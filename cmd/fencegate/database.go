@@ -429,11 +429,7 @@ func (c *checkCmd) findInCluster(ctx context.Context, conn *pgx.Conn) ([]checks.
 		}
 	}()
 	for i := range nodes {
-		at, err := atAddress(c.DatabaseURL, nodes[i].Address)
-		if err != nil {
-			return nil, err
-		}
-		nodes[i].Conn, nodes[i].Failed = pgx.Connect(ctx, at)
+		nodes[i].Conn, nodes[i].Failed = connectAt(ctx, c.DatabaseURL, nodes[i].Address)
 	}
 	return checks.Cluster(ctx, checks.Node{Conn: conn}, nodes, checks.Of(c.Rows))
 }

@@ -40,6 +40,15 @@ func atAddress(databaseURL, address string) (string, error) {
 	return parsed.String(), nil
 }
 
+// connectAt connects to the same database at another address.
+func connectAt(ctx context.Context, databaseURL, address string) (*pgx.Conn, error) {
+	at, err := atAddress(databaseURL, address)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.Connect(ctx, at)
+}
+
 // nodes are what a gateway serves: the engine of its database, or with --cluster those of all nodes.
 type nodes struct {
 	gateway.Service
@@ -154,11 +163,7 @@ func (c *serveCmd) engineConfig(providers []engine.LeaseProvider) engine.Config 
 // distribute makes the database the coordinator of a cluster, and moves its names to where they are to be.
 func (c *migrateCmd) distribute(ctx context.Context, con *console, st *postgres.Store, roles migrations.Roles) error {
 	connect := func(ctx context.Context, address string) (*pgx.Conn, error) {
-		at, err := atAddress(c.DatabaseURL, address)
-		if err != nil {
-			return nil, err
-		}
-		return pgx.Connect(ctx, at)
+		return connectAt(ctx, c.DatabaseURL, address)
 	}
 	conn, err := pgx.Connect(ctx, c.DatabaseURL)
 	if err != nil {
