@@ -26,7 +26,7 @@ import (
 
 const (
 	lastAtOnce  = 4                // mutants, whose tests wait most of the time
-	lastSeconds = 20               // of tests of a package judge a mutant
+	lastSeconds = 8                // of tests of a package judge a mutant
 	lastKillers = 3                // tests of a package are tried before others
 	lastBegin   = 20 * time.Second // a package's tests may take longer than without a mutant; none takes a quarter of it
 	lastSkipped = "^(TestSlow_.*|TestMutants|TestMutations|TestEveryStep.*|TestCases|TestRule|TestFuzz.*)$"

@@ -17,6 +17,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -31,6 +32,7 @@ func main() {
 	flag.StringVar(&c.only, "only", "", "break this directory or file of migrations/guard, or this function, alone; separate several by commas")
 	flag.IntVar(&c.sample, "sample", 0, "break `n` places alone, drawn by the seed")
 	flag.Uint64Var(&c.seed, "seed", 0, "of the sample")
+	flag.StringVar(&c.again, "again", "", "break alone what survives in this earlier report, a `file`")
 	flag.StringVar(&c.report, "report", "mutants.txt", "write the report to this `file`")
 	golang := flag.Bool("go", false, "break packages in Go, see goPackages")
 	fast := flag.Bool("fast", false, "let cases and scripts judge alone, and no whole tests")
@@ -42,6 +44,8 @@ func main() {
 		find, judge = allGo, judgeGo
 	}
 	mutants := c.choose(find())
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
 	if *list {
 		for _, m := range mutants {
 			fmt.Println(m)
@@ -50,10 +54,10 @@ func main() {
 	}
 	var err error
 	if *byHand {
-		err = compareByHand(context.Background(), mutants)
+		err = compareByHand(ctx, mutants)
 	} else {
-		err = judge(context.Background(), mutants)
-		err = errors.Join(err, c.write(mutants)) // also what was known before a failure
+		err = judge(ctx, mutants)
+		err = errors.Join(err, c.write(mutants)) // also what was known before a failure or an interrupt
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
@@ -63,6 +67,7 @@ func main() {
 
 type command struct {
 	only   string
+	again  string
 	sample int
 	seed   uint64
 	report string
@@ -139,6 +144,15 @@ func (c *command) choose(places []*place) []*place {
 			return !slices.ContainsFunc([]string{p.directory, filepath.Base(p.file), p.function}, func(name string) bool {
 				return slices.Contains(only, name)
 			})
+		})
+	}
+	if c.again != "" {
+		report, err := os.ReadFile(c.again)
+		if err != nil {
+			panic(err)
+		}
+		places = slices.DeleteFunc(places, func(p *place) bool {
+			return !bytes.Contains(report, []byte(": "+p.id()+" ("))
 		})
 	}
 	random := rand.New(rand.NewPCG(c.seed, 0)) //nolint:gosec // a sample is no secret
