@@ -33,7 +33,8 @@ const (
 )
 
 // lastPackages are those whose tests judge what no case has noticed.
-var lastPackages = []string{"store/postgres", "migrations", "store/waitqueue", "store/engine", "store/redislease", "gateway"}
+var lastPackages = []string{"store/postgres", "migrations", "store/waitqueue", "store/engine", "store/redislease",
+	"store/cluster", "gateway"}
 
 // testPackage is a package whose tests judge.
 type testPackage struct {

@@ -85,6 +85,8 @@ type Generator struct {
 	Gateways int
 	// Flat: no subtree is requested. Without any, a database decides by shorter ways.
 	Flat bool
+	// Sessionless: it knows no session. Its weights have no kind of them.
+	Sessionless bool
 	// Client, if not empty, is a client among others. It works mostly as it should on what it holds, and each of its
 	// acquires has a request_id of its own that begins so.
 	Client string
@@ -118,6 +120,12 @@ var Sequential = []Weight{
 	{Acquire, 4}, {Renew, 2}, {Release, 2}, {Break, 2}, {Expire, 2}, {Sweep, 2}, {HoldOut, 2}, {OpenSession, 2},
 	{KeepAlive, 2}, {EndSession, 2}, {ExpireSession, 2}, {ReadSession, 2}, {Put, 6}, {Set, 4}, {Transact, 6},
 	{SetPolicy, 2}, {DeletePolicy, 2}, {ReadLock, 2}, {ReadFence, 2}, {ReadRecord, 1},
+}
+
+// Sessionless are those of [Sequential] that know no session.
+func Sessionless() []Weight {
+	sessions := []Kind{OpenSession, KeepAlive, EndSession, ExpireSession, ReadSession}
+	return slices.DeleteFunc(slices.Clone(Sequential), func(w Weight) bool { return slices.Contains(sessions, w.Kind) })
 }
 
 // Next draws an operation.
@@ -232,7 +240,7 @@ func (g *Generator) acquire(name store.Name, known Known, c Choices) Op {
 	if g.Client != "" {
 		op.Request = g.Client + "-" + strconv.Itoa(g.requests)
 	}
-	if (g.Client == "" || len(known.Sessions()) > 0) && rarely(c) {
+	if !g.Sessionless && (g.Client == "" || len(known.Sessions()) > 0) && rarely(c) {
 		op.Session, op.TTL = someSession(known, c), 0
 	}
 	if g.Wait > 0 && !rarely(c) {

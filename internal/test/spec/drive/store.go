@@ -131,3 +131,35 @@ func (s Store) Forget(ctx context.Context) error {
 	_, err := s.SQL.Exec(ctx, "delete from fence.policies")
 	return err
 }
+
+// Cluster performs operations on a cluster: what time does, at the node of the name.
+type Cluster struct {
+	// Nodes have the service of the cluster, and each its own SQL.
+	Nodes []Store
+	// At is the node that has a name.
+	At func(store.Name) int
+}
+
+// Perform performs an operation.
+func (c Cluster) Perform(ctx context.Context, before spec.State, op spec.Op) (spec.Answer, spec.Choice, error) {
+	name := op.Name
+	if len(op.Parts) > 0 {
+		name = op.Parts[0].Name
+	}
+	if op.Kind != spec.Sweep {
+		return c.Nodes[c.At(name)].Perform(ctx, before, op)
+	}
+	var failed error
+	for _, node := range c.Nodes {
+		failed = errors.Join(failed, node.Sweep(ctx))
+	}
+	return spec.Answer{Code: spec.CodeDone}, spec.Choice{}, failed
+}
+
+// Forget removes the policies.
+func (c Cluster) Forget(ctx context.Context) (failed error) {
+	for _, node := range c.Nodes {
+		failed = errors.Join(failed, node.Forget(ctx))
+	}
+	return failed
+}
