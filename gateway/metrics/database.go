@@ -167,7 +167,8 @@ func (m *Metrics) WatchDatabase(last func() Database) {
 			to.value(inventoryAgeFamily, max(known.Now.Sub(inventory.At).Seconds(), 0))
 		}
 		to.tables(known.Overview)
-	}, slices.Concat(inventorySubject.families, tableSubject.families)...)
+		to.nodes(known.Overview.Nodes)
+	}, slices.Concat(inventorySubject.families, tableSubject.families, nodeSubject.families)...)
 }
 
 func (r *readings) inventory(inventory store.Inventory) {
@@ -228,6 +229,32 @@ func (r *readings) tables(overview *store.Overview) {
 		r.value(protectedTablesFamily, float64(inventory.TablesEnforce), "enforce")
 		r.value(protectedTablesFamily, float64(inventory.TablesObserve), "observe")
 		r.value(tableProblemsFamily, float64(inventory.TablesWithProblems))
+	}
+}
+
+var nodeSubject = &subject{
+	title: "Nodes of a cluster",
+	about: "With `--cluster`. Each gateway shows what the nodes answered it last: take the `max`.",
+}
+
+var (
+	nodeLabel    = Label{Name: "node", Open: "its address"}
+	nodeUpFamily = nodeSubject.gauge("fencegate_node_up", "1 if the node answered when it was last asked, seconds ago.",
+		"0: no name at this node is granted or written. Those at others are.", nodeLabel)
+	nodeLocksFamily = nodeSubject.gauge("fencegate_node_locks", "Locks that are at the node, as `fencegate_locks`.",
+		"One node with many times those of the others: its names have few first segments.", nodeLabel)
+	nodeLeasesFamily  = nodeSubject.gauge("fencegate_node_leases", "Live leases at the node.", "", nodeLabel)
+	nodeWaitersFamily = nodeSubject.gauge("fencegate_node_waiters", "Acquires that wait at the node.", "", nodeLabel)
+)
+
+func (r *readings) nodes(nodes []store.NodeState) {
+	for _, on := range nodes {
+		r.flag(nodeUpFamily, on.Failed == nil, on.Address)
+		if on.Failed == nil {
+			r.value(nodeLocksFamily, float64(on.Inventory.Locks), on.Address)
+			r.value(nodeLeasesFamily, float64(on.Inventory.Held), on.Address)
+			r.value(nodeWaitersFamily, float64(on.Inventory.Waiting), on.Address)
+		}
 	}
 }
 

@@ -183,7 +183,7 @@ type subject struct {
 var subjects = []*subject{
 	leaseSubject, waitSubject, sessionSubject, writeSubject, groupSubject, rejectionSubject, tableSubject,
 	inventorySubject,
-	databaseSubject, redisSubject, sweepSubject, httpSubject, accessSubject, processSubject,
+	databaseSubject, nodeSubject, redisSubject, sweepSubject, httpSubject, accessSubject, processSubject,
 }
 
 // declare adds a family. Every family is declared here, so docs/observability.md misses none.

@@ -3,6 +3,8 @@ package citus_test
 import (
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -84,6 +86,9 @@ func TestWorkerFailsOver(t *testing.T) {
 	if away := awayIn(t, admin.New(client)); away != directory(c.workers[0])+":5432" {
 		t.Errorf("the overview shows %s as away", away)
 	}
+	await.True(t, "a metric says so", func() bool {
+		return strings.Contains(metricsOf(t, gateway.URL), fmt.Sprintf("fencegate_node_up{node=%q} 0\n", directory(c.workers[0])+":5432"))
+	})
 	answering := 0
 	for _, tenant := range tenants {
 		if _, err := acquire(tenant); err == nil {
@@ -135,4 +140,16 @@ func awayIn(t *testing.T, client *admin.Client) (address string) {
 		return len(overview.Nodes) == 2 && away == 1
 	})
 	return address
+}
+
+func metricsOf(t *testing.T, url string) string {
+	t.Helper()
+	request, err := http.NewRequestWithContext(await.Context(t), http.MethodGet, url+"/metrics", nil)
+	check(t, err)
+	response, err := http.DefaultClient.Do(request)
+	check(t, err)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	check(t, err)
+	return string(text)
 }
