@@ -64,7 +64,7 @@ func (c *cluster) nodeOf(t *testing.T, coordinator *pgx.Conn, name store.Name) i
 	t.Helper()
 	var at string
 	check(t, coordinator.QueryRow(t.Context(), `select nodename from pg_dist_shard_placement
-		where shardid = get_shard_id_for_distribution_column('accounts', split_part($1, '/', 1))`, name).Scan(&at))
+		where shardid = get_shard_id_for_distribution_column('fencegate.places', fencegate.place($1))`, name).Scan(&at))
 	return slices.IndexFunc(c.workers, func(worker *testpostgres.Cluster) bool { return directory(worker) == at })
 }
 

@@ -88,6 +88,11 @@ func (j *Journal) Progress(kinds ...string) (acks int, sound bool) {
 	return acks, len(j.unexpected) == 0
 }
 
+// Of returns a journal of the calls of some names, such as those at one node of a cluster.
+func (j *Journal) Of(some func(store.Name) bool) *Journal {
+	return &Journal{Recorder: j.Recorder.Of(some), acks: map[string]int{}}
+}
+
 // Crashed notes that the database crashes, or may.
 func (j *Journal) Crashed() {
 	now := j.Now()

@@ -143,7 +143,7 @@ func (r rows) readings(calls []spec.Call, now int64) (readings []spec.Call) {
 // judge holds answers against rows, but for those that a loss took back.
 type judge struct {
 	rows
-	granted map[int64]lease      // by token
+	granted map[int64][]lease    // by token: databases of a cluster grant the same ones, for different names
 	sent    map[string]spec.Call // by value: each write has one
 	mayBe   map[string]bool      // the values that an attempt may have stored
 	losses  []spec.Call
@@ -151,9 +151,9 @@ type judge struct {
 }
 
 func compare(calls []spec.Call, r rows) []string {
-	j := &judge{rows: r, granted: map[int64]lease{}, sent: map[string]spec.Call{}, mayBe: map[string]bool{}}
+	j := &judge{rows: r, granted: map[int64][]lease{}, sent: map[string]spec.Call{}, mayBe: map[string]bool{}}
 	for i, l := range r.leases {
-		j.granted[l.Token] = l
+		j.granted[l.Token] = append(j.granted[l.Token], l)
 		for _, before := range r.leases[:i] {
 			meet := before.covers(l.Lock) || l.covers(before.Lock)
 			if meet && (l.Mode == store.Exclusive || before.Mode == store.Exclusive) && l.GrantedAt.Before(before.EndsAt) {
@@ -204,6 +204,16 @@ func (j *judge) violated(promise string, of store.Name, format string, arguments
 	j.found = append(j.found, fmt.Sprintf("%s on %s, by its rows: ", promise, of)+fmt.Sprintf(format, arguments...))
 }
 
+// lease returns the lease that a token was granted with, for the name or for a subtree with it.
+func (j *judge) lease(token int64, of store.Name) (found lease) {
+	for _, found = range j.granted[token] {
+		if found.covers(of) {
+			break
+		}
+	}
+	return found
+}
+
 // answer looks for the lease of a grant, and for the records of an acknowledged write.
 func (j *judge) answer(call spec.Call) {
 	lost := slices.ContainsFunc(j.losses, func(l spec.Call) bool {
@@ -212,7 +222,7 @@ func (j *judge) answer(call spec.Call) {
 	switch {
 	case lost:
 	case call.Answer.Code == spec.CodeGranted:
-		stored := j.granted[call.Answer.Token]
+		stored := j.lease(call.Answer.Token, call.Op.Name)
 		if stored.ID != call.Answer.ID || stored.Lock != call.Op.Name || stored.Owner != call.Op.Owner {
 			j.violated("P9", call.Op.Name, "a grant is lost: %s, and the database has %s", call, stored)
 		}
@@ -242,7 +252,7 @@ func (j *judge) record(stored record) {
 			j.violated("P4", name, "half of a write is there: %s, and the database has %+v and %+v", call, stored, j.stored(put))
 		}
 	}
-	if by := j.granted[stored.Token]; !by.covers(name) || by.Mode == store.Shared {
+	if by := j.lease(stored.Token, name); !by.covers(name) || by.Mode == store.Shared {
 		j.violated("P5", name, "the record %+v was admitted under %s", stored, by)
 	}
 	next := slices.IndexFunc(j.leases, func(l lease) bool { return l.Token > stored.Token && l.covers(name) })

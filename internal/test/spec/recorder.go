@@ -84,6 +84,19 @@ func (r *Recorder) Take(name store.Name) []Call {
 	return calls
 }
 
+// Of returns a recorder with the calls of some names, and with those of none, and the same clock.
+func (r *Recorder) Of(some func(store.Name) bool) *Recorder {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	of := &Recorder{begun: r.begun, calls: map[store.Name][]Call{}}
+	for name, calls := range r.calls {
+		if name == "" || some(name) {
+			of.calls[name] = slices.Clone(calls)
+		}
+	}
+	return of
+}
+
 // Calls returns all calls that are kept, in the order in which they were sent.
 func (r *Recorder) Calls() []Call {
 	r.mu.Lock()
