@@ -43,7 +43,11 @@ func main() {
 	if *golang {
 		find, judge = allGo, judgeGo
 	}
-	mutants := c.choose(find())
+	mutants, err := c.choose(find())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if *list {
@@ -52,7 +56,6 @@ func main() {
 		}
 		return
 	}
-	var err error
 	if *byHand {
 		err = compareByHand(ctx, mutants)
 	} else {
@@ -137,7 +140,7 @@ func all() (places []*place) {
 }
 
 // choose returns those that the flags name.
-func (c *command) choose(places []*place) []*place {
+func (c *command) choose(places []*place) ([]*place, error) {
 	if c.only != "" {
 		only := strings.Split(c.only, ",")
 		places = slices.DeleteFunc(places, func(p *place) bool {
@@ -149,7 +152,7 @@ func (c *command) choose(places []*place) []*place {
 	if c.again != "" {
 		report, err := os.ReadFile(c.again)
 		if err != nil {
-			panic(err)
+			return nil, err
 		}
 		places = slices.DeleteFunc(places, func(p *place) bool {
 			return !bytes.Contains(report, []byte(": "+p.id()+" ("))
@@ -160,7 +163,7 @@ func (c *command) choose(places []*place) []*place {
 		random.Shuffle(len(places), func(i, j int) { places[i], places[j] = places[j], places[i] })
 		places = places[:c.sample]
 	}
-	return places
+	return places, nil
 }
 
 // judges are the packages whose cases judge.
