@@ -26,7 +26,7 @@ import (
 
 const (
 	lastAtOnce  = 4                // mutants, whose tests wait most of the time
-	lastSeconds = 8                // of tests of a package judge a mutant
+	lastSeconds = 12               // of tests of a package judge a mutant
 	lastKillers = 3                // tests of a package are tried before others
 	lastBegin   = 20 * time.Second // a package's tests may take longer than without a mutant; none takes a quarter of it
 	lastSkipped = "^(TestSlow_.*|TestMutants|TestMutations|TestEveryStep.*|TestCases|TestRule|TestFuzz.*)$"
@@ -42,6 +42,7 @@ type testPackage struct {
 	sound        string // a file with functions that are not broken
 	tests        map[string]test
 
+	sounds  sync.Map // tests that have passed without a mutant
 	mu      sync.Mutex
 	killers map[string][]string // tests by function: those that killed others of its mutants, the last one first
 }
@@ -94,10 +95,11 @@ func judgeByTests(ctx context.Context, places []*place) error {
 			if err := os.WriteFile(file, []byte(p.source), 0o600); err != nil {
 				return err
 			}
+			for _, tests := range packages { // most are noticed as others of the function were
+				tests.judge(ctx, p, file, tests.known(p))
+			}
 			for _, tests := range packages {
-				if p.survives() {
-					tests.judge(ctx, p, file)
-				}
+				tests.judge(ctx, p, file, tests.callers(p))
 			}
 			if p.survives() && ctx.Err() == nil {
 				fmt.Fprintln(os.Stderr, "survives:", p)
@@ -168,45 +170,66 @@ func (p *testPackage) measure(ctx context.Context) error {
 	return errors.Join(os.MkdirAll(filepath.Dir(known), 0o700), os.WriteFile(known, text, 0o600))
 }
 
-// judge runs tests on a mutant: first those that have noticed others of its function, then those that call few others.
-func (p *testPackage) judge(ctx context.Context, m *place, file string) {
-	callers := judge.Callers(m.function)
-	var tests []string
+// known returns the tests that have noticed others of a mutant's function, the last one first.
+func (p *testPackage) known(m *place) []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.killers[m.function][:min(len(p.killers[m.function]), lastKillers)])
+}
+
+// callers returns tests that call a mutant's function, but for those that are known: those that call few others, for half of
+// the time, and those that call the most, such as random calls.
+func (p *testPackage) callers(m *place) (tests []string) {
+	callers, known := judge.Callers(m.function), p.known(m)
 	for name, t := range p.tests {
-		if slices.ContainsFunc(t.Calls, func(f string) bool { return slices.Contains(callers, f) }) {
+		if !slices.Contains(known, name) && slices.ContainsFunc(t.Calls, func(f string) bool { return slices.Contains(callers, f) }) {
 			tests = append(tests, name)
 		}
 	}
 	slices.SortFunc(tests, func(a, b string) int {
 		return cmp.Or(cmp.Compare(len(p.tests[a].Calls), len(p.tests[b].Calls)), cmp.Compare(a, b))
 	})
-	seconds := 0.0
+	few := p.within(lastSeconds/2, tests)
+	slices.Reverse(tests)
+	return slices.Compact(slices.Sorted(slices.Values(append(few, p.within(lastSeconds/2, tests)...))))
+}
+
+// within returns the first tests that take so many seconds, one at least.
+func (p *testPackage) within(seconds float64, tests []string) []string {
 	for i, name := range tests {
-		if seconds += p.tests[name].Seconds; seconds > lastSeconds && i > 0 {
-			tests = tests[:i]
+		if seconds -= p.tests[name].Seconds; seconds < 0 && i > 0 {
+			return slices.Clone(tests[:i])
+		}
+	}
+	return slices.Clone(tests)
+}
+
+// judge runs tests on a mutant.
+func (p *testPackage) judge(ctx context.Context, m *place, file string, names []string) {
+	m.verdict.Cases += len(names)
+	for len(names) > 0 && m.survives() && ctx.Err() == nil {
+		killer, said := p.fails(ctx, file, names...)
+		if killer == "" {
 			break
 		}
-	}
-	p.mu.Lock()
-	killers := slices.Clone(p.killers[m.function])
-	p.mu.Unlock()
-	killers = killers[:min(len(killers), lastKillers)]
-	tests = slices.DeleteFunc(tests, func(name string) bool { return slices.Contains(killers, name) })
-	for _, names := range [][]string{killers, tests} {
-		m.verdict.Cases += len(names)
-		for len(names) > 0 && m.survives() && ctx.Err() == nil {
-			killer, said := p.fails(ctx, file, names...)
-			if killer == "" {
-				break
-			}
-			// Another test, chance, or a busy machine may have failed it: alone, it must fail again, and pass without the mutant.
-			again, _ := p.fails(ctx, file, killer)
-			if without, _ := p.fails(ctx, p.sound, killer); again != "" && without == "" && ctx.Err() == nil {
-				p.killed(m, killer, said)
-			}
-			names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == killer })
+		// Another test, chance, or a busy machine may have failed it: alone, it must fail again, and pass without the mutant.
+		if again, _ := p.fails(ctx, file, killer); again != "" && p.passes(ctx, killer) && ctx.Err() == nil {
+			p.killed(m, killer, said)
 		}
+		names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == killer })
 	}
+}
+
+// passes is whether a test passes without a mutant, or did so when it failed with another one.
+func (p *testPackage) passes(ctx context.Context, name string) bool {
+	if _, known := p.sounds.Load(name); known {
+		return true
+	}
+	failed, _ := p.fails(ctx, p.sound, name)
+	if failed == "" {
+		p.sounds.Store(name, true)
+	}
+	return failed == ""
 }
 
 // fails runs tests, and returns one that fails, or does not end.

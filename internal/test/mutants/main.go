@@ -36,10 +36,16 @@ func main() {
 	flag.StringVar(&c.report, "report", "mutants.txt", "write the report to this `file`")
 	golang := flag.Bool("go", false, "break packages in Go, see goPackages")
 	fast := flag.Bool("fast", false, "let cases and scripts judge alone, and no whole tests")
+	whole := flag.Bool("whole", false, "let whole tests judge alone")
 	byHand := flag.Bool("by-hand", false, "show which of the mutants that tests make by hand the rules make, too")
 	list := flag.Bool("list", false, "show what would be broken, and run nothing")
 	flag.Parse()
-	find, judge := all, func(ctx context.Context, places []*place) error { return judgeSQL(ctx, places, *fast) }
+	find, judge := all, func(ctx context.Context, places []*place) error {
+		if *whole {
+			return judgeByTests(ctx, survivors(places))
+		}
+		return judgeSQL(ctx, places, *fast)
+	}
 	if *golang {
 		find, judge = allGo, judgeGo
 	}
@@ -172,18 +178,19 @@ var judges = []string{"./store/postgres", "./migrations"}
 // judgeSQL has the mutants judged by the cases of one package, and the survivors by those of the next. Unless it must be
 // fast, whole tests judge at last.
 func judgeSQL(ctx context.Context, places []*place, fast bool) error {
-	survivors := func() []*place {
-		return slices.DeleteFunc(slices.Clone(places), func(p *place) bool { return !p.survives() })
-	}
 	for _, name := range judges {
-		if err := judgeBy(ctx, name, survivors()); err != nil {
+		if err := judgeBy(ctx, name, survivors(places)); err != nil {
 			return err
 		}
 	}
 	if fast {
 		return nil
 	}
-	return judgeByTests(ctx, survivors())
+	return judgeByTests(ctx, survivors(places))
+}
+
+func survivors(places []*place) []*place {
+	return slices.DeleteFunc(slices.Clone(places), func(p *place) bool { return !p.survives() })
 }
 
 // judgeBy has the cases of a package judge mutants.
