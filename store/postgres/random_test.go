@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -64,6 +65,21 @@ var randomCalls = spec.Generator{
 	Names: []store.Name{"a", "b", "b/c", "b/c/d"}, Owners: []string{"A", "B", "A/1"}, Principals: []string{"A", "", "b"},
 	Weights: append([]spec.Weight{{Kind: spec.Together, Share: 1}}, spec.Sequential...),
 	TTL:     time.Hour, TTLSpread: time.Second, // longer than any test runs: only Expire lets a lease expire
+}
+
+// TestNamesAreLocal makes random calls beside names that have the same tokens, owners, requests and keys: a decision about
+// a name reads no rows of others.
+func TestNamesAreLocal(t *testing.T) {
+	t.Parallel()
+	target, b := newRandomTarget(t)
+	for seed := range uint64(10) {
+		if err := drive.Strangers(t.Context(), b.SQL, seed%2 == 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := drive.Random(t.Context(), target, randomCalls, fmt.Sprint("seed-", seed), seed, 60); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // TestProvider checks what random calls rarely meet, through an engine.

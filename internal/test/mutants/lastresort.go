@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,7 +30,8 @@ const (
 	lastSeconds = 12               // of tests of a package judge a mutant
 	lastKillers = 3                // tests of a package are tried before others
 	lastBegin   = 20 * time.Second // a package's tests may take longer than without a mutant; none takes a quarter of it
-	lastSkipped = "^(TestSlow_.*|TestMutants|TestMutations|TestEveryStep.*|TestCases|TestRule|TestFuzz.*)$"
+	lastSkipped = "^(TestSlow_.*|TestMutants|TestMutations|TestEveryStep.*|TestCases|TestRule|TestScenarios|TestScripts|" +
+		"Test.*Catch(es)?|TestFuzz.*)$"
 )
 
 // lastPackages are those whose tests judge what no case has noticed.
@@ -54,7 +56,7 @@ type test struct {
 }
 
 var (
-	passed  = regexp.MustCompile(`(?m)^--- PASS: (\w+) \((.*)s\)`)
+	passed  = regexp.MustCompile(`(?m)^(?: {4})?--- PASS: (\w+)(?:/\S*)? \((.*)s\)`) // a test, or one in it
 	failure = regexp.MustCompile(`(?m)^--- FAIL: (\w+)`)
 	hanging = regexp.MustCompile(`running tests:\n\s+(\w+)`) // in what a process says whose time is over
 )
@@ -87,6 +89,12 @@ func judgeByTests(ctx context.Context, places []*place) error {
 		packages = append(packages, p)
 	}
 	fmt.Fprintf(os.Stderr, "whole tests judge %d mutants\n", len(places))
+	places = slices.Clone(places)
+	// By chance: if this is interrupted, those that were judged are a sample.
+	rand.Shuffle(len(places), func(i, j int) { places[i], places[j] = places[j], places[i] })
+	for _, p := range places {
+		p.left = true
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(lastAtOnce)
 	for i, p := range places {
@@ -101,8 +109,9 @@ func judgeByTests(ctx context.Context, places []*place) error {
 			for _, tests := range packages {
 				tests.judge(ctx, p, file, tests.callers(p))
 			}
-			if p.survives() && ctx.Err() == nil {
-				fmt.Fprintln(os.Stderr, "survives:", p)
+			if ctx.Err() == nil {
+				p.left = false
+				fmt.Fprintln(os.Stderr, "killer:", p.verdict.Killer, p)
 			}
 			return ctx.Err()
 		})
@@ -146,8 +155,10 @@ func (p *testPackage) measure(ctx context.Context) error {
 	}
 	p.tests = map[string]test{}
 	for _, line := range passed.FindAllSubmatch(said, -1) {
-		var t test
-		_, _ = fmt.Sscan(string(line[2]), &t.Seconds)
+		var seconds float64
+		_, _ = fmt.Sscan(string(line[2]), &seconds)
+		t := p.tests[string(line[1])]
+		t.Seconds += seconds // those in it run beside each other, and count for it only if it has none
 		p.tests[string(line[1])] = t
 	}
 	for decoder := json.NewDecoder(bytes.NewReader(text)); decoder.More(); {
@@ -178,20 +189,24 @@ func (p *testPackage) known(m *place) []string {
 }
 
 // callers returns tests that call a mutant's function, but for those that are known: those that call few others, for half of
-// the time, and those that call the most, such as random calls.
+// the time, and the shortest of those that call many, such as random calls.
 func (p *testPackage) callers(m *place) (tests []string) {
-	callers, known := judge.Callers(m.function), p.known(m)
+	callers, known, most := judge.Callers(m.function), p.known(m), 0
 	for name, t := range p.tests {
 		if !slices.Contains(known, name) && slices.ContainsFunc(t.Calls, func(f string) bool { return slices.Contains(callers, f) }) {
 			tests = append(tests, name)
+			most = max(most, len(t.Calls))
 		}
 	}
 	slices.SortFunc(tests, func(a, b string) int {
 		return cmp.Or(cmp.Compare(len(p.tests[a].Calls), len(p.tests[b].Calls)), cmp.Compare(a, b))
 	})
 	few := p.within(lastSeconds/2, tests)
-	slices.Reverse(tests)
-	return slices.Compact(slices.Sorted(slices.Values(append(few, p.within(lastSeconds/2, tests)...))))
+	broad := slices.DeleteFunc(tests, func(name string) bool {
+		return slices.Contains(few, name) || len(p.tests[name].Calls) < most*2/3
+	})
+	slices.SortFunc(broad, func(a, b string) int { return cmp.Compare(p.tests[a].Seconds, p.tests[b].Seconds) })
+	return append(few, p.within(lastSeconds/2, broad)...)
 }
 
 // within returns the first tests that take so many seconds, one at least.

@@ -89,6 +89,7 @@ type place struct {
 	line            int
 	equivalent      string // why the product works as well with it; "" if it does not. Then it is not judged
 	verdict         judge.Verdict
+	left            bool // not judged to the end, since that was interrupted
 }
 
 func (p *place) String() string {
@@ -173,7 +174,7 @@ func (c *command) choose(places []*place) ([]*place, error) {
 }
 
 // judges are the packages whose cases judge.
-var judges = []string{"./store/postgres", "./migrations"}
+var judges = []string{"./store/postgres", "./store/waitqueue", "./migrations"}
 
 // judgeSQL has the mutants judged by the cases of one package, and the survivors by those of the next. Unless it must be
 // fast, whole tests judge at last.
@@ -278,7 +279,7 @@ func compareByHand(ctx context.Context, places []*place) error {
 }
 
 // score counts the verdicts on mutants.
-type score struct{ killed, survived, equivalent, refused int }
+type score struct{ killed, survived, equivalent, refused, left int }
 
 func (s *score) add(p *place) {
 	switch {
@@ -288,6 +289,8 @@ func (s *score) add(p *place) {
 		s.killed++
 	case p.equivalent != "":
 		s.equivalent++
+	case p.left:
+		s.left++
 	default:
 		s.survived++
 	}
@@ -318,13 +321,13 @@ func write(to io.Writer, places []*place) error {
 	}
 	slices.SortFunc(names, func(a, b string) int { return cmp.Or(-cmp.Compare(b, "all"), cmp.Compare(a, b)) })
 	var text strings.Builder
-	fmt.Fprintf(&text, "%-10s %8s %8s %10s %8s %7s\n", "directory", "killed", "survived", "equivalent", "refused", "score")
+	fmt.Fprintf(&text, "%-10s %8s %8s %10s %8s %8s %7s\n", "directory", "killed", "survived", "equivalent", "refused", "left", "score")
 	for _, name := range names {
 		s := scores[name]
-		fmt.Fprintf(&text, "%-10s %8d %8d %10d %8d %6.1f%%\n", name, s.killed, s.survived, s.equivalent, s.refused,
+		fmt.Fprintf(&text, "%-10s %8d %8d %10d %8d %8d %6.1f%%\n", name, s.killed, s.survived, s.equivalent, s.refused, s.left,
 			100*float64(s.killed)/float64(max(1, s.killed+s.survived)))
 	}
-	text.WriteString("\nSurvivors:\n")
+	text.WriteString("\nSurvivors, and what was left:\n")
 	for _, p := range places {
 		if p.survives() {
 			fmt.Fprintf(&text, "%s (%d cases)\n", p, p.verdict.Cases)

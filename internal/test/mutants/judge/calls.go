@@ -149,7 +149,7 @@ func (j *judge[B]) calledBy(c Case[B], function string) bool {
 }
 
 // candidates are the cases that can notice that a function is broken. Those that have noticed other mutants of it come
-// first, then the others by chance: neighbours are alike.
+// first, then broad ones, then the others by chance: neighbours are alike.
 func (j *judge[B]) candidates(function string) (cases []Case[B]) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -169,5 +169,8 @@ func (j *judge[B]) rank(function string, c Case[B]) int {
 	if i := slices.Index(j.killers[function], c.Name); i >= 0 {
 		return i
 	}
-	return len(j.All)
+	if c.Broad {
+		return len(j.All)
+	}
+	return len(j.All) + 1
 }

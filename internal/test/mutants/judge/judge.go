@@ -54,6 +54,8 @@ type Case[B any] struct {
 	Run  func(ctx context.Context, bed B) error
 	// Apart says that it needs a database that no other case has used.
 	Apart bool
+	// Broad says that it does many things, such as a random sequence: it judges before others.
+	Broad bool
 }
 
 // Cases are those of a test package.

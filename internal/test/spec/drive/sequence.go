@@ -8,6 +8,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"iter"
 	"maps"
 	"os"
 	"regexp"
@@ -255,23 +256,10 @@ func (r performed) step(s spec.State) (spec.State, error) {
 // not support them.
 func Scenarios(t *testing.T, target Target, elsewhere bool, without ...string) {
 	t.Helper()
-	repeated := regexp.MustCompile(`\{(.+?)\*(\d+)\}`)
-	text := repeated.ReplaceAllStringFunc(spec.Scenarios, func(text string) string {
-		found := repeated.FindStringSubmatch(text)
-		count, _ := strconv.Atoi(found[2])
-		return strings.Repeat(found[1], count)
-	})
-	for scenario := range strings.SplitSeq(text, "\n\n") {
-		title, _, _ := strings.Cut(scenario, "\n")
-		t.Run(strings.TrimPrefix(title, "-- "), func(t *testing.T) {
+	for title, scenario := range AllScenarios(without...) {
+		t.Run(title, func(t *testing.T) {
 			r := &sequence{target: target, counts: map[string]int{}, state: spec.State{Elsewhere: elsewhere}}
-			var supported strings.Builder
-			for line := range strings.Lines(scenario) {
-				if !slices.ContainsFunc(without, func(word string) bool { return strings.Contains(line, word) }) {
-					supported.WriteString(line)
-				}
-			}
-			err := r.replay(t.Context(), supported.String())
+			err := r.replay(t.Context(), scenario)
 			if elsewhere && errors.Is(err, spec.ErrNoLease) { // of a kind that is not kept there
 				err = target.Forget(t.Context())
 			}
@@ -283,6 +271,35 @@ func Scenarios(t *testing.T, target Target, elsewhere bool, without ...string) {
 	if t.Failed() {
 		t.FailNow()
 	}
+}
+
+// AllScenarios are the titles and the operations of the scenarios.
+func AllScenarios(without ...string) iter.Seq2[string, string] {
+	repeated := regexp.MustCompile(`\{(.+?)\*(\d+)\}`)
+	text := repeated.ReplaceAllStringFunc(spec.Scenarios, func(text string) string {
+		found := repeated.FindStringSubmatch(text)
+		count, _ := strconv.Atoi(found[2])
+		return strings.Repeat(found[1], count)
+	})
+	return func(yield func(title, scenario string) bool) {
+		for scenario := range strings.SplitSeq(text, "\n\n") {
+			title, _, _ := strings.Cut(scenario, "\n")
+			var supported strings.Builder
+			for line := range strings.Lines(scenario) {
+				if !slices.ContainsFunc(without, func(word string) bool { return strings.Contains(line, word) }) {
+					supported.WriteString(line)
+				}
+			}
+			if !yield(strings.TrimPrefix(title, "-- "), supported.String()) {
+				return
+			}
+		}
+	}
+}
+
+// Replay performs a scenario, and returns an error for the first answer that is not the contract's.
+func Replay(ctx context.Context, target Target, scenario string) error {
+	return (&sequence{target: target, counts: map[string]int{}}).replay(ctx, scenario)
 }
 
 // replay runs a script.
