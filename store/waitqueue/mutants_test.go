@@ -3,6 +3,7 @@ package waitqueue_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -64,5 +65,29 @@ func TestMutants(t *testing.T) {
 				}})
 		}
 	}
+	for seed := range uint64(40) {
+		cases.All = append(cases.All, judge.Case[*judgebed]{Name: fmt.Sprint("waits ", seed),
+			Run: func(ctx context.Context, b *judgebed) error {
+				return judge.Run(ctx, func(t testing.TB) { b.randomWaits(t, seed) })
+			}})
+	}
 	judge.Judge(t, cases)
+}
+
+// randomWaits looks at random states of the queues, in which no engine has a part.
+func (b *judgebed) randomWaits(t testing.TB, seed uint64) {
+	t.Helper()
+	s := &randomWaits{DB: b.DB, Rand: rand.New(rand.NewPCG(seed, 0))}
+	s.gateways(t)
+	t.Cleanup(func() {
+		for _, table := range []string{"waiters", "leases", "fences"} {
+			s.Exec(t, "delete from fence."+table)
+		}
+		s.Exec(t, "delete from fence.gateways where gateway_id in ($1, $2)", crowdGateway, goneGateway)
+	})
+	for round := range 4 {
+		s.expectExact(t, round)
+		s.expectConflicts(t)
+	}
+	s.refuseAll(t)
 }

@@ -36,6 +36,7 @@ func main() {
 	flag.StringVar(&c.report, "report", "mutants.txt", "write the report to this `file`")
 	golang := flag.Bool("go", false, "break packages in Go, see goPackages")
 	fast := flag.Bool("fast", false, "let cases and scripts judge alone, and no whole tests")
+	by := flag.String("by", strings.Join(judges, ","), "the `packages` whose cases judge, separated by commas")
 	whole := flag.Bool("whole", false, "let whole tests judge alone")
 	byHand := flag.Bool("by-hand", false, "show which of the mutants that tests make by hand the rules make, too")
 	list := flag.Bool("list", false, "show what would be broken, and run nothing")
@@ -44,7 +45,7 @@ func main() {
 		if *whole {
 			return judgeByTests(ctx, survivors(places))
 		}
-		return judgeSQL(ctx, places, *fast)
+		return judgeSQL(ctx, places, strings.Split(*by, ","), *fast)
 	}
 	if *golang {
 		find, judge = allGo, judgeGo
@@ -176,10 +177,10 @@ func (c *command) choose(places []*place) ([]*place, error) {
 // judges are the packages whose cases judge.
 var judges = []string{"./store/postgres", "./store/waitqueue", "./migrations"}
 
-// judgeSQL has the mutants judged by the cases of one package, and the survivors by those of the next. Unless it must be
+// judgeSQL has the mutants judged by the cases of packages, each of which judges the survivors of those before. Unless it must be
 // fast, whole tests judge at last.
-func judgeSQL(ctx context.Context, places []*place, fast bool) error {
-	for _, name := range judges {
+func judgeSQL(ctx context.Context, places []*place, by []string, fast bool) error {
+	for _, name := range by {
 		if err := judgeBy(ctx, name, survivors(places)); err != nil {
 			return err
 		}

@@ -21,7 +21,7 @@ func TestSlow_Mutants(t *testing.T) {
 	if err != nil || len(places) < sample.sample {
 		t.Fatalf("the sample has %d places: %v", len(places), err)
 	}
-	if err := judgeSQL(t.Context(), places, true); err != nil {
+	if err := judgeSQL(t.Context(), places, judges, true); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range places {

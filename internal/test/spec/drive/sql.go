@@ -131,6 +131,8 @@ func (c *SQL) Acquire(ctx context.Context, request store.AcquireRequest) (store.
 		return store.Lease{}, &store.HeldError{Lock: request.Lock, OwnerID: holder, Principal: request.Principal, ExpiresAt: *expiresAt}
 	case status == "lost":
 		return store.Lease{}, &store.LostError{Lock: request.Lock, Reason: reason}
+	case id == nil || expiresAt == nil:
+		return store.Lease{}, fmt.Errorf("%s without a lease", status)
 	}
 	return c.lease(ctx, store.LeaseRef{Lock: request.Lock, OwnerID: request.OwnerID, ID: *id, Token: token}, *expiresAt)
 }
@@ -141,7 +143,7 @@ func (c *SQL) Renew(ctx context.Context, ref store.LeaseRef, ttl time.Duration) 
 	var expiresAt *time.Time
 	err := c.leases.QueryRow(ctx, "select coalesce(reason, ''), expires_at from "+c.schema+".renew($1, $2, $3, $4, nullif($5, 0)::integer)",
 		ref.Lock, ref.OwnerID, ref.ID, ref.Token, ttl.Milliseconds()).Scan(&reason, &expiresAt)
-	if lost := lostOfSQL(err, ref.Lock, reason); lost != nil {
+	if lost := lostOfSQL(err, ref.Lock, reason); lost != nil || expiresAt == nil {
 		return store.Lease{}, lost
 	}
 	return c.lease(ctx, ref, *expiresAt)

@@ -104,7 +104,7 @@ func Start(t *testing.T, on *postgres.Store, config engine.Config) *Running {
 func (s *Engines) At(index int) *Running { return s.All[index%len(s.All)] }
 
 // Count reads one number beside the engines.
-func (b *DB) Count(t *testing.T, sql string, args ...any) (n int) {
+func (b *DB) Count(t testing.TB, sql string, args ...any) (n int) {
 	t.Helper()
 	check(t, b.SQL.QueryRow(await.Context(t), sql, args...).Scan(&n))
 	return n
@@ -218,7 +218,7 @@ func Unanswered(t *testing.T, answers <-chan Outcome) {
 }
 
 // Describe returns which owners have which leases, and which waiters wait, for a failure message.
-func (b *DB) Describe(t *testing.T) (text string) {
+func (b *DB) Describe(t testing.TB) (text string) {
 	t.Helper()
 	const sql = `select string_agg(line, e'\n') from (
 		select format('%s has %s %s %s until %s', owner_id, lock, mode, scope, l.expires_at) from fence.leases l where ended_at is null
