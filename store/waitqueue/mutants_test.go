@@ -87,7 +87,9 @@ func (b *judgebed) randomWaits(t testing.TB, seed uint64) {
 	})
 	for round := range 4 {
 		s.expectExact(t, round)
-		s.expectConflicts(t)
+		for range 30 {
+			s.expectConflicts(t)
+		}
 	}
 	s.refuseAll(t)
 }
