@@ -165,8 +165,9 @@ random: ## Check guarded transactions of random SQL clients, for DURATION at eac
 test-citus: ## Test names on several nodes of Citus, which is the extension of the PostgreSQL that is found (FENCEGATE_CITUS_BIN)
 	@GOFLAGS="$$GOFLAGS -trimpath" scripts/test-citus
 
-# A directory takes about an hour, all of them many. ONLY names directories of migrations/guard and functions;
-# MUTANTS_FLAGS: -sample, -seed, -fast, -go, -list, -by-hand.
+# All of them take hours, most of which whole tests take: -fast has cases judge alone, -again REPORT judges what survived,
+# and Ctrl-C ends a run with its report. ONLY names directories of migrations/guard and functions; MUTANTS_FLAGS: these,
+# and -by, -whole, -sample, -seed, -go, -list, -by-hand.
 mutants: ## Break the SQL functions by rule, and show in mutants.txt what no test notices (ONLY, MUTANTS_FLAGS)
 	scripts/with-postgres go run ./internal/test/mutants -only '$(ONLY)' $(MUTANTS_FLAGS)
 

@@ -91,7 +91,7 @@ func judgeByTests(ctx context.Context, places []*place) error {
 	fmt.Fprintf(os.Stderr, "whole tests judge %d mutants\n", len(places))
 	places = slices.Clone(places)
 	// By chance: if this is interrupted, those that were judged are a sample.
-	rand.Shuffle(len(places), func(i, j int) { places[i], places[j] = places[j], places[i] })
+	rand.Shuffle(len(places), func(i, j int) { places[i], places[j] = places[j], places[i] }) //nolint:gosec // no secret
 	for _, p := range places {
 		p.left = true
 	}

@@ -56,7 +56,6 @@ func main() {
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
 	if *list {
 		for _, m := range mutants {
 			fmt.Println(m)
@@ -69,6 +68,7 @@ func main() {
 		err = judge(ctx, mutants)
 		err = errors.Join(err, c.write(mutants)) // also what was known before a failure or an interrupt
 	}
+	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
