@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -35,6 +36,37 @@ func TestTalliesCountManyWritesAtOnce(t *testing.T) {
 		if bucket := got.GetBucket()[i]; bucket.GetCumulativeCount() != want {
 			t.Errorf("up to %v s are %d writes, want %d", bucket.GetUpperBound(), bucket.GetCumulativeCount(), want)
 		}
+	}
+}
+
+// TestMetricsOfNodes checks that each node of a cluster is shown, and that one which does not answer has no counts.
+func TestMetricsOfNodes(t *testing.T) {
+	t.Parallel()
+	m := New("test", func(error) api.Code { return api.CodeInternal })
+	m.WatchDatabase(func() Database {
+		return Database{Overview: &store.Overview{Nodes: []store.NodeState{
+			{Address: "a:5432", Inventory: store.Inventory{Locks: 5, Held: 3, Waiting: 2}},
+			{Address: "b:5432", Failed: store.ErrUnavailable, Inventory: store.Inventory{Locks: 7}},
+		}}}
+	})
+	families, err := m.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := map[string]float64{}
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			for _, label := range metric.GetLabel() {
+				if label.GetName() == "node" {
+					shown[family.GetName()+" "+label.GetValue()] = metric.GetGauge().GetValue()
+				}
+			}
+		}
+	}
+	want := map[string]float64{"fencegate_node_up a:5432": 1, "fencegate_node_up b:5432": 0, "fencegate_node_locks a:5432": 5,
+		"fencegate_node_leases a:5432": 3, "fencegate_node_waiters a:5432": 2}
+	if !maps.Equal(shown, want) {
+		t.Errorf("the nodes are shown as %v, want %v", shown, want)
 	}
 }
 
