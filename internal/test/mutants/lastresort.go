@@ -41,7 +41,8 @@ var lastPackages = []string{"store/postgres", "migrations", "store/waitqueue", "
 // testPackage is a package whose tests judge.
 type testPackage struct {
 	name, binary string
-	sound        string // a file with functions that are not broken
+	environment  []string // in which tests find a server
+	sound        string   // a file with functions that are not broken
 	tests        map[string]test
 
 	sounds  sync.Map // tests that have passed without a mutant
@@ -75,10 +76,15 @@ func judgeByTests(ctx context.Context, places []*place) error {
 	if err := comment(sound); err != nil {
 		return err
 	}
+	environment, stop, err := postgres.Serve(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = stop() }()
 	var packages []*testPackage
 	for _, name := range lastPackages {
 		binary := filepath.Join(dir, strings.ReplaceAll(name, "/", "-")+".test")
-		p := &testPackage{name: name, binary: binary, sound: sound, killers: map[string][]string{}}
+		p := &testPackage{name: name, binary: binary, environment: environment, sound: sound, killers: map[string][]string{}}
 		said, err := exec.CommandContext(ctx, "go", "test", "-c", "-trimpath", "-vet=off", "-o", binary, "./"+name).CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("%w\n%s", err, said)
@@ -282,7 +288,7 @@ func (p *testPackage) killed(m *place, by string, said []byte) {
 func (p *testPackage) run(ctx context.Context, file, variable string, args ...string) ([]byte, error) {
 	run := exec.CommandContext(ctx, p.binary, args...)
 	run.Dir = p.name
-	run.Env = append(os.Environ(), "FENCEGATE_TEST_BREAK="+file)
+	run.Env = slices.Concat(os.Environ(), p.environment, []string{"FENCEGATE_TEST_BREAK=" + file})
 	if variable != "" {
 		run.Env = append(run.Env, variable)
 	}

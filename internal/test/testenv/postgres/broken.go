@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -17,7 +18,24 @@ import (
 const (
 	breakEnv = "FENCEGATE_TEST_BREAK" // a file with SQL that breaks each migrated database
 	callsEnv = "FENCEGATE_TEST_CALLS" // a file to which the functions are written that each test calls, see Calls
+	// A database of the server in which the migrations have been applied, see Serve.
+	templateEnv = "FENCEGATE_TEST_TEMPLATE"
 )
+
+// Serve starts a server for the tests of other processes, which run with the environment that it returns: a server and a
+// migrated database of its own take a process longer than most of its tests.
+func Serve(ctx context.Context) (environment []string, stop func() error, err error) {
+	volatile["max_connections"] = "1000"
+	s, err := startShared(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	stop = func() error { return errors.Join(s.dropTemplates(), s.stop(), scratch.remove()) }
+	if err := s.template.make(s, "", s.migrate); err != nil {
+		return nil, nil, errors.Join(err, stop())
+	}
+	return []string{urlEnv + "=" + s.url, templateEnv + "=" + s.template.name}, stop, nil
+}
 
 // Calls are the functions of the schema that a test has called in one of its databases.
 type Calls struct {

@@ -65,7 +65,7 @@ func Copied(t testing.TB, url string) string {
 // migrated returns the database that Migrated copies.
 func (s *server) migrated(t testing.TB) (name string) {
 	t.Helper()
-	s.template.once.Do(func() { s.template.err = s.template.make(s, "", s.migrate) })
+	s.template.once.Do(func() { s.template.err = s.template.make(s, os.Getenv(templateEnv), s.migrate) })
 	check(t, s.template.err)
 	return s.template.name
 }
@@ -189,8 +189,10 @@ func (s *server) migrate(ctx context.Context, conn *pgx.Conn) error {
 		"then ' strategy file_copy' else '' end").Scan(&s.copying); err != nil {
 		return err
 	}
-	if err := migrations.Apply(ctx, conn); err != nil {
-		return fmt.Errorf("apply the migrations: %w", err)
+	if os.Getenv(templateEnv) == "" {
+		if err := migrations.Apply(ctx, conn); err != nil {
+			return fmt.Errorf("apply the migrations: %w", err)
+		}
 	}
 	return breakSchema(ctx, conn)
 }
