@@ -275,6 +275,39 @@ func TestNodeIsAway(t *testing.T) {
 	}
 }
 
+// TestWhatIsNotThere checks that a node says at once that it has no such lock, fence, record or granted request, also of a
+// name that has others of these, or a fence under which nothing was granted.
+func TestWhatIsNotThere(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, 1, 1, "text")
+	gateway := b.gateways[0]
+	b.move(t)
+	_, err := gateway.Acquire(t.Context(), store.AcquireRequest{Lock: "used", OwnerID: "A", TTL: time.Hour})
+	check(t, err)
+	b.nodes[0].Exec(t, "insert into fence.fences (resource) values ('refused')")
+	for _, name := range []store.Name{"never", "refused", "used"} {
+		begun := time.Now()
+		_, failed := gateway.RequestedLease(t.Context(), name, "unknown")
+		errs := []error{failed}
+		_, failed = gateway.Record(t.Context(), name, "unknown")
+		errs = append(errs, failed)
+		if name != "used" {
+			_, failed = gateway.Lock(t.Context(), name)
+			errs = append(errs, failed)
+			_, failed = gateway.Fence(t.Context(), name)
+			errs = append(errs, failed)
+		}
+		for i, err := range errs {
+			if !errors.Is(err, store.ErrNotFound) {
+				t.Errorf("%s, read %d returned %v after %s, want ErrNotFound", name, i, err, time.Since(begun))
+			}
+		}
+		if records, err := gateway.Records(t.Context(), store.RecordQuery{Resource: name, Limit: 10}); err != nil || len(records) > 0 {
+			t.Errorf("the records of %s are %v (%v), want none", name, records, err)
+		}
+	}
+}
+
 // TestCallsOfSeveralNodes checks lists, policies and transactions that concern names of several nodes.
 func TestCallsOfSeveralNodes(t *testing.T) {
 	t.Parallel()

@@ -54,22 +54,22 @@ func (c *Cluster) Lock(ctx context.Context, name store.Name) (store.Lock, error)
 func (c *Cluster) LockAndFence(ctx context.Context, name store.Name) (lock store.Lock, fence *store.Fence, err error) {
 	err = c.at(ctx, name, func(on *engine.Engine) (err error) {
 		lock, fence, err = on.LockAndFence(ctx, name)
-		return unlessMissed(ctx, on, name, "", err)
+		return unlessMissed(err, func() (bool, error) { return on.MissesLock(ctx, name) })
 	})
 	return lock, fence, err
 }
 
 // unlessMissed returns ErrElsewhere for what was not found, unless the node misses it while it has the name: between
 // two statements, a name may leave and come.
-func unlessMissed(ctx context.Context, on *engine.Engine, name, key store.Name, err error) error {
+func unlessMissed(err error, misses func() (bool, error)) error {
 	if !errors.Is(err, store.ErrNotFound) {
 		return err
 	}
-	misses, failed := on.Misses(ctx, name, key)
+	missed, failed := misses()
 	switch {
 	case failed != nil:
 		return failed
-	case !misses:
+	case !missed:
 		return store.ErrElsewhere
 	}
 	return err
@@ -84,7 +84,7 @@ func (c *Cluster) Watch(ctx context.Context, lock store.Name) (*watch.Subscripti
 func (c *Cluster) RequestedLease(ctx context.Context, lock store.Name, requestID string) (store.Lease, error) {
 	return get(ctx, c, lock, func(on *engine.Engine) (store.Lease, error) {
 		lease, err := on.RequestedLease(ctx, lock, requestID)
-		return lease, unlessMissed(ctx, on, lock, "", err)
+		return lease, unlessMissed(err, func() (bool, error) { return on.MissesLease(ctx, lock, requestID) })
 	})
 }
 
@@ -144,7 +144,7 @@ func (c *Cluster) Transact(ctx context.Context, transaction store.Transaction) (
 func (c *Cluster) Record(ctx context.Context, resource, key store.Name) (store.Record, error) {
 	return get(ctx, c, resource, func(on *engine.Engine) (store.Record, error) {
 		record, err := on.Record(ctx, resource, key)
-		return record, unlessMissed(ctx, on, resource, key, err)
+		return record, unlessMissed(err, func() (bool, error) { return on.MissesRecord(ctx, resource, key) })
 	})
 }
 
@@ -152,7 +152,7 @@ func (c *Cluster) Record(ctx context.Context, resource, key store.Name) (store.R
 func (c *Cluster) DurableRecord(ctx context.Context, resource, key store.Name) (store.Record, error) {
 	return get(ctx, c, resource, func(on *engine.Engine) (store.Record, error) {
 		record, err := on.DurableRecord(ctx, resource, key)
-		return record, unlessMissed(ctx, on, resource, key, err)
+		return record, unlessMissed(err, func() (bool, error) { return on.MissesRecord(ctx, resource, key) })
 	})
 }
 
@@ -162,7 +162,8 @@ func (c *Cluster) Records(ctx context.Context, query store.RecordQuery) ([]store
 		records, err := on.Records(ctx, query)
 		if err == nil && len(records) == 0 {
 			_, err = on.Fence(ctx, query.Resource)
-			if err = unlessMissed(ctx, on, query.Resource, "", err); errors.Is(err, store.ErrNotFound) {
+			err = unlessMissed(err, func() (bool, error) { return on.MissesFence(ctx, query.Resource) })
+			if errors.Is(err, store.ErrNotFound) {
 				err = nil
 			}
 		}
@@ -174,7 +175,7 @@ func (c *Cluster) Records(ctx context.Context, query store.RecordQuery) ([]store
 func (c *Cluster) Fence(ctx context.Context, resource store.Name) (store.Fence, error) {
 	return get(ctx, c, resource, func(on *engine.Engine) (store.Fence, error) {
 		fence, err := on.Fence(ctx, resource)
-		return fence, unlessMissed(ctx, on, resource, "", err)
+		return fence, unlessMissed(err, func() (bool, error) { return on.MissesFence(ctx, resource) })
 	})
 }
 

@@ -36,13 +36,29 @@ func (s *Store) Placements(ctx context.Context, each func(first, last int64, nod
 	})
 }
 
-// Misses reports whether the database has the name, if anyone has it, and does not have its fence; or, with a key, not
-// that record of it.
-func (s *Store) Misses(ctx context.Context, name, key store.Name) (misses bool, err error) {
-	const sql = `select not fence.is_elsewhere($1) and case when $2 = ''
-		then not exists (select from fence.fences f where f.resource = $1)
-		else not exists (select from fence.records r where r.resource = $1 and r.key = $2) end`
-	err = s.queryRow(ctx, statement{}, sql, []any{string(name), string(key)}, &misses)
+// MissesLock reports whether the database has the name, if anyone has it, and there is no such lock.
+func (s *Store) MissesLock(ctx context.Context, name store.Name) (bool, error) {
+	return s.misses(ctx, name, "select from fence.fences f where f.resource = $1 and "+isLockSQL)
+}
+
+// MissesFence is MissesLock for the fence of a name.
+func (s *Store) MissesFence(ctx context.Context, name store.Name) (bool, error) {
+	return s.misses(ctx, name, fenceSQL)
+}
+
+// MissesLease is MissesLock for the lease that a request was granted.
+func (s *Store) MissesLease(ctx context.Context, lock store.Name, requestID string) (bool, error) {
+	return s.misses(ctx, lock, `select from fence.leases l where l.lock = $1 collate "POSIX" and l.request_id = $2`, requestID)
+}
+
+// MissesRecord is MissesLock for a record of a resource.
+func (s *Store) MissesRecord(ctx context.Context, resource, key store.Name) (bool, error) {
+	return s.misses(ctx, resource, "select from fence.records r where r.resource = $1 and r.key = $2", string(key))
+}
+
+func (s *Store) misses(ctx context.Context, name store.Name, sql string, args ...any) (misses bool, err error) {
+	err = s.queryRow(ctx, statement{}, "select not fence.is_elsewhere($1) and not exists ("+sql+")",
+		append([]any{string(name)}, args...), &misses)
 	return misses, err
 }
 
