@@ -19,7 +19,7 @@ import (
 // makeDue has the inventory counted at the next call.
 const makeDue = "update fence.inventory set due_at = '-infinity'"
 
-func (b *testbed) recount(t *testing.T) store.Inventory {
+func (b *testbed) recount(t testing.TB) store.Inventory {
 	t.Helper()
 	b.Exec(t, makeDue)
 	if counted, err := b.Recount(t.Context()); err != nil || !counted {
@@ -86,47 +86,51 @@ const plainCounts = `
 func TestInventoryCountsEverything(t *testing.T) {
 	t.Parallel()
 	for range 3 {
-		b := newTestbed(t)
-		b.Exec(t, seedAnything)
-		b.Exec(t, "select setval('fence.tokens', 4000)")
-		// An exclusive lease is granted where none runs, and a shared one closes the fence.
-		b.Exec(t, `update fence.fences f set open = false where exists (
-			select from fence.leases l where l.lock = f.resource and l.fencing_token < f.granted_token
-				and l.ended_at is null and l.expires_at > now())`)
-		// Locks that are waited for but were never granted are locks only where their waiters count: the list shows them a
-		// moment longer.
-		b.Exec(t, `delete from fence.waiters w using fence.fences f where f.resource = w.lock and f.granted_token = 0 and not fence.is_waiting(w)`)
-		got := b.recount(t)
-		want := store.Inventory{At: got.At}
-		var overdueMS, oldestMS int64
-		if err := b.SQL.QueryRow(t.Context(), plainCounts).
-			Scan(&want.Held, &want.Expiring, &overdueMS, &want.Waiting, &oldestMS, &want.Sessions, &want.NewestToken); err != nil {
-			t.Fatal(err)
+		newTestbed(t).countEverything(t)
+	}
+}
+
+func (b *testbed) countEverything(t testing.TB) {
+	t.Helper()
+	b.Exec(t, seedAnything)
+	b.Exec(t, "select setval('fence.tokens', 4000)")
+	// An exclusive lease is granted where none runs, and a shared one closes the fence.
+	b.Exec(t, `update fence.fences f set open = false where exists (
+		select from fence.leases l where l.lock = f.resource and l.fencing_token < f.granted_token
+			and l.ended_at is null and l.expires_at > now())`)
+	// Locks that are waited for but were never granted are locks only where their waiters count: the list shows them a
+	// moment longer.
+	b.Exec(t, `delete from fence.waiters w using fence.fences f where f.resource = w.lock and f.granted_token = 0 and not fence.is_waiting(w)`)
+	got := b.recount(t)
+	want := store.Inventory{At: got.At}
+	var overdueMS, oldestMS int64
+	if err := b.SQL.QueryRow(t.Context(), plainCounts).
+		Scan(&want.Held, &want.Expiring, &overdueMS, &want.Waiting, &oldestMS, &want.Sessions, &want.NewestToken); err != nil {
+		t.Fatal(err)
+	}
+	locks, err := b.Locks(t.Context(), store.LockQuery{Limit: store.PageMax})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want.Locks, want.LeasesOf = int64(len(locks)), map[string]int64{}
+	for _, lock := range locks {
+		if lock.State == store.LockExpired {
+			want.Expired++
 		}
-		locks, err := b.Locks(t.Context(), store.LockQuery{Limit: store.PageMax})
-		if err != nil {
-			t.Fatal(err)
+	}
+	overdue, oldest := time.Duration(overdueMS)*time.Millisecond, time.Duration(oldestMS)*time.Millisecond
+	for _, late := range []time.Duration{overdue - got.Overdue, oldest - got.OldestWait} {
+		if late < 0 || late > time.Minute || got.Overdue == 0 {
+			t.Errorf("a lease is overdue for %s, by another count %s; the oldest has waited %s, by another count %s",
+				got.Overdue, overdue, got.OldestWait, oldest)
 		}
-		want.Locks, want.LeasesOf = int64(len(locks)), map[string]int64{}
-		for _, lock := range locks {
-			if lock.State == store.LockExpired {
-				want.Expired++
-			}
-		}
-		overdue, oldest := time.Duration(overdueMS)*time.Millisecond, time.Duration(oldestMS)*time.Millisecond
-		for _, late := range []time.Duration{overdue - got.Overdue, oldest - got.OldestWait} {
-			if late < 0 || late > time.Minute || got.Overdue == 0 {
-				t.Errorf("a lease is overdue for %s, by another count %s; the oldest has waited %s, by another count %s",
-					got.Overdue, overdue, got.OldestWait, oldest)
-			}
-		}
-		want.Overdue, want.OldestWait = got.Overdue, got.OldestWait
-		if !reflect.DeepEqual(got, want) {
-			t.Errorf("the inventory is\n%+v, want\n%+v", got, want)
-		}
-		if min(want.Locks, want.Held, want.Expiring, want.Expired, want.Waiting, want.Sessions) == 0 {
-			t.Errorf("a count of nothing shows nothing: %+v", want)
-		}
+	}
+	want.Overdue, want.OldestWait = got.Overdue, got.OldestWait
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("the inventory is\n%+v, want\n%+v", got, want)
+	}
+	if min(want.Locks, want.Held, want.Expiring, want.Expired, want.Waiting, want.Sessions) == 0 {
+		t.Errorf("a count of nothing shows nothing: %+v", want)
 	}
 }
 

@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/fencegate/fencegate/internal/test/mutants/judge"
@@ -50,6 +51,22 @@ func TestMutants(t *testing.T) {
 	for seed := range uint64(30) {
 		cases.All = append(cases.All, judge.Case[*judgebed]{Name: fmt.Sprint("random calls ", seed), Broad: true,
 			Run: func(ctx context.Context, b *judgebed) error { return b.random(ctx, seed) }})
+	}
+	for i := range 3 {
+		cases.All = append(cases.All, judge.Case[*judgebed]{Name: fmt.Sprint("inventory ", i),
+			Run: func(ctx context.Context, b *judgebed) error {
+				return judge.Run(ctx, func(t testing.TB) {
+					b.forget(t)
+					t.Cleanup(func() { b.Exec(t, "delete from fence.gateways") })
+					b.countEverything(t)
+				})
+			}})
+	}
+	for seed := range uint64(40) {
+		cases.All = append(cases.All, judge.Case[*judgebed]{Name: fmt.Sprint("sweeps ", seed),
+			Run: func(ctx context.Context, b *judgebed) error {
+				return judge.Run(ctx, func(t testing.TB) { b.sweepExactly(t, rand.New(rand.NewPCG(seed, 0))) })
+			}})
 	}
 	judge.Judge(t, cases)
 }

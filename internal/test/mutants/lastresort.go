@@ -36,7 +36,7 @@ const (
 
 // lastPackages are those whose tests judge what no case has noticed.
 var lastPackages = []string{"store/postgres", "migrations", "store/waitqueue", "store/engine", "store/redislease",
-	"store/cluster", "gateway"}
+	"store/cluster", "store/watch", "internal/checks", "gateway"}
 
 // testPackage is a package whose tests judge.
 type testPackage struct {
