@@ -144,9 +144,9 @@ var namesScripts = []script{
 			where role_name = '${some}_free'  -- 1|0
 		A select count(*) from fence.allowed_names where role_id = '${some}_free'::regrole  -- 0
 		A select fence.allow_names('${some}_free', 'free')
-		A drop owned by ${some}_free; drop role ${some}_free; select count(*) from fence.allowed_names where prefix = 'free'
-			-- 1
-		A select fence.allow_names('$some', 'tenants/7'); select count(*) from fence.allowed_names where prefix = 'free'
+		A begin; drop owned by ${some}_free; drop role ${some}_free;
+			select count(*) from fence.allowed_names where prefix = 'free'  -- 1
+		A commit; select fence.allow_names('$some', 'tenants/7'); select count(*) from fence.allowed_names where prefix = 'free'
 			-- 0`},
 }
 
