@@ -90,14 +90,15 @@ type fault struct {
 func (c *chaos) faults(t *testing.T) []fault {
 	servers := []*postgres.Cluster{c.workers[0], c.workers[1], c.coordinator}
 	meanwhile := func(random *rand.Rand) { time.Sleep(time.Duration(random.IntN(3000)) * time.Millisecond) }
+	killed := func(random *rand.Rand) {
+		server := servers[random.IntN(len(servers))]
+		c.calls.Crashed()
+		server.Kill()
+		meanwhile(random)
+		server.Restart()
+	}
 	return []fault{
-		{"a server is killed", func(random *rand.Rand) {
-			server := servers[random.IntN(len(servers))]
-			c.calls.Crashed()
-			server.Kill()
-			meanwhile(random)
-			server.Restart()
-		}},
+		{"a server is killed", killed},
 		{"the coordinator is away, and the nodes go on", func(*rand.Rand) {
 			c.calls.Crashed()
 			c.coordinator.Kill()
@@ -113,11 +114,7 @@ func (c *chaos) faults(t *testing.T) []fault {
 		{"a shard moves, and a server is killed", func(random *rand.Rand) {
 			c.move(t)
 			time.Sleep(time.Duration(random.IntN(1000)) * time.Millisecond) // gateways move its names
-			server := servers[random.IntN(len(servers))]
-			c.calls.Crashed()
-			server.Kill()
-			meanwhile(random)
-			server.Restart()
+			killed(random)
 		}},
 		{"a gateway is killed", func(random *rand.Rand) {
 			i := random.IntN(len(c.gateways))

@@ -177,8 +177,8 @@ func (c *command) choose(places []*place) ([]*place, error) {
 // judges are the packages whose cases judge.
 var judges = []string{"./store/postgres", "./store/waitqueue", "./migrations"}
 
-// judgeSQL has the mutants judged by the cases of packages, each of which judges the survivors of those before. Unless it must be
-// fast, whole tests judge at last.
+// judgeSQL has the mutants judged by the cases of packages, each of which judges the survivors of those before. Unless it
+// must be fast, whole tests judge at last.
 func judgeSQL(ctx context.Context, places []*place, by []string, fast bool) error {
 	for _, name := range by {
 		if err := judgeBy(ctx, name, survivors(places)); err != nil {

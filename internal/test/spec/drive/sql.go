@@ -143,8 +143,11 @@ func (c *SQL) Renew(ctx context.Context, ref store.LeaseRef, ttl time.Duration) 
 	var expiresAt *time.Time
 	err := c.leases.QueryRow(ctx, "select coalesce(reason, ''), expires_at from "+c.schema+".renew($1, $2, $3, $4, nullif($5, 0)::integer)",
 		ref.Lock, ref.OwnerID, ref.ID, ref.Token, ttl.Milliseconds()).Scan(&reason, &expiresAt)
-	if lost := lostOfSQL(err, ref.Lock, reason); lost != nil || expiresAt == nil {
+	if lost := lostOfSQL(err, ref.Lock, reason); lost != nil {
 		return store.Lease{}, lost
+	}
+	if expiresAt == nil {
+		return store.Lease{}, errors.New("renewed without a lease")
 	}
 	return c.lease(ctx, ref, *expiresAt)
 }
